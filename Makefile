@@ -1,0 +1,58 @@
+# `make` shows the targets. Each of them sets up what it needs: only Python ≥ 3.11, git and make are expected.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+UV     := $(BIN)/uv
+export UV_NO_PROGRESS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types layers proof bench constraints format clean
+
+help:  ## Show the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Create .venv with the project, every extra and the development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "compactory needs Python 3.11 or newer; name one with: make PYTHON=python3.12 …")'
+	test -x $(UV) || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' constraints.txt)"; }
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r constraints.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
+	$(BIN)/compactory demo
+
+test: $(STAMP)  ## Short tests (Apache Kafka is used where Java and Maven are present)
+	$(BIN)/pytest -m "not proof"
+
+check: lint types layers test  ## What CI runs: lint, types, layers, tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+layers: $(STAMP)
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+proof: $(STAMP)  ## The long proofs: histories, chaos, soak
+	$(BIN)/pytest -m proof --timeout 3600
+
+bench: $(STAMP)  ## Benchmarks beside the bare loops, as ratios
+	$(BIN)/python -m benchmarks
+
+format: $(STAMP)  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+constraints: $(STAMP)  ## Compile constraints.txt afresh from pyproject.toml
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --upgrade --all-extras --group dev -o constraints.txt pyproject.toml
+
+clean:  ## Remove everything that was built (.venv too)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/out .compactory

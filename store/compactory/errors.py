@@ -1,0 +1,154 @@
+"""The one error tree of the system. Every error carries fields, not just text, and pickles.
+
+    CompactoryError
+    ├── ConfigError(problems)            bad input, all problems at once; raised before anything starts
+    ├── StartTimeout(blocking)           also TimeoutError: the high watermark was not reached in time
+    ├── WaitTimeout(gap)                 also TimeoutError: a token or barrier was not reached in time
+    ├── NotReady                         a lookup before the store has read every topic to its high watermark
+    ├── BadRecord                        also KeyError: the newest record of the key is bad and no good value is known
+    ├── UnknownDirectory                 also KeyError
+    ├── UnknownIndex                     also KeyError
+    ├── DecodeError                      also ValueError: a value that the directory's decoder refuses
+    ├── StoreFailed(cause)               the reader died; the cause is kept
+    ├── StoreClosed                      the store was closed
+    ├── Unreachable(system)              an outside system was not reached in time
+    └── LeaseLost                        another holder owns the lease or the transactional id
+
+This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = [
+    "BadRecord",
+    "CompactoryError",
+    "ConfigError",
+    "DecodeError",
+    "LeaseLost",
+    "NotReady",
+    "StartTimeout",
+    "StoreClosed",
+    "StoreFailed",
+    "UnknownDirectory",
+    "UnknownIndex",
+    "Unreachable",
+    "WaitTimeout",
+]
+
+
+class CompactoryError(Exception):
+    """Base of every error that this project raises on purpose.
+
+    ``retryable`` says whether the same call may succeed later without anybody changing anything.
+    """
+
+    retryable: bool = False
+
+
+class ConfigError(CompactoryError):
+    """Bad input. ``problems`` lists every one found, each naming the thing, the place and the remedy."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return "\n".join(f"- {problem}" for problem in self.problems)
+
+
+class StartTimeout(CompactoryError, TimeoutError):
+    """``start()`` did not reach the high watermark in time.
+
+    ``blocking`` has a mapping per partition still behind: topic, partition, position, target and,
+    where an open transaction holds it back, its producer.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, blocking: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.message = message
+        self.blocking: list[dict[str, Any]] = [dict(item) for item in blocking]
+        super().__init__(message, self.blocking)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WaitTimeout(CompactoryError, TimeoutError):
+    """A token or barrier was not reached in time. ``gap`` maps each partition to the offsets still missing."""
+
+    retryable = True
+
+    def __init__(self, message: str, gap: Mapping[Any, int] | None = None) -> None:
+        self.message = message
+        self.gap: dict[Any, int] = dict(gap or {})
+        super().__init__(message, self.gap)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotReady(CompactoryError):
+    """A lookup before the store has read every topic to its high watermark."""
+
+    retryable = True
+
+
+class _Missing(CompactoryError, KeyError):
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class BadRecord(_Missing):
+    """The newest record of this key can't be decoded, and no good value of it is known (HTTP 502)."""
+
+
+class UnknownDirectory(_Missing):
+    """The store has no directory of this name."""
+
+
+class UnknownIndex(_Missing):
+    """The directory has no index of this name or over these fields."""
+
+
+class DecodeError(CompactoryError, ValueError):
+    """A value that the directory's decoder refuses."""
+
+
+class StoreFailed(CompactoryError):
+    """The reader died. ``cause`` is the error that ended it."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        self.message = message
+        self.cause = cause
+        super().__init__(message, cause)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StoreClosed(CompactoryError):
+    """The store was closed; make a new one."""
+
+
+class Unreachable(CompactoryError):
+    """An outside system (Kafka, Postgres, an HTTP server) was not reached in time. ``system`` names it."""
+
+    retryable = True
+
+    def __init__(self, system: str, message: str) -> None:
+        self.system = system
+        self.message = message
+        super().__init__(system, message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class LeaseLost(CompactoryError):
+    """Another holder owns the lease or the transactional id; this one must not publish any more."""
