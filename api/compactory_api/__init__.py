@@ -1,0 +1,1 @@
+"""The HTTP side: lookups, health and operations. Knows the store only through its public names."""

@@ -1,0 +1,1 @@
+"""The command line: the composition root that wires store, connectors and HTTP together."""

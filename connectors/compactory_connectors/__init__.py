@@ -1,0 +1,1 @@
+"""Everything that touches Postgres or Spark: the source, migrations and adoption of tables."""

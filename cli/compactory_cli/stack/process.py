@@ -1,0 +1,132 @@
+"""One child process of the development stack: started, waited for, stopped, never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from compactory.errors import Unreachable
+
+__all__ = ["Process", "free_port", "port_in_use"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_in_use(port: int) -> bool:
+    """Whether something listens on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this child when the thread that starts it ends, so that a kill -9 leaves nothing running."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """A child process with its output in ``log``.
+
+    It runs in a session of its own, so Ctrl-C in the terminal reaches only the parent, which then stops it in order.
+    On Linux it dies with the thread that called :meth:`start`; start it from one that lives on. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        user: int | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [str(part) for part in command]
+        self._environment = dict(environment or {})
+        self._user = user
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._child.pid if self.running and self._child else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the child is alive."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start the child; nothing happens when it runs already."""
+        if self.running:
+            return
+        with self.log.open("ab") as output:
+            self._child = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+                user=self._user,
+                group=self._user,
+                extra_groups=None if self._user is None else [],
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one prctl, no locks
+            )
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Wait until ``ready()`` says so.
+
+        Raises Unreachable, with the end of the log, when the child ends first or ``timeout`` seconds pass.
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.running:
+                raise Unreachable(self.name, f"{self.name} ended while starting:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise Unreachable(self.name, f"{self.name} is not ready after {timeout:.0f} s:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM, timeout: float = 20.0) -> None:
+        """Ask the child to end, and kill it after ``timeout`` seconds. Safe to call twice."""
+        if not self.running or self._child is None:
+            return
+        self._child.send_signal(sign)
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL the child and everything in its session, as a power cut would."""
+        if self._child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def signal(self, sign: signal.Signals) -> None:
+        """Send any signal (SIGSTOP, SIGCONT …) to the child."""
+        if self._child is not None and self.running:
+            self._child.send_signal(sign)
+
+    def tail(self, lines: int = 12) -> str:
+        """The last lines of the log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])

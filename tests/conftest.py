@@ -1,0 +1,89 @@
+"""Servers for the tests: one real Postgres and one real Kafka a run, isolated by fresh databases and topic names.
+
+Where Java or Maven is missing, tests that need Apache Kafka are skipped by name; with CI=true that fails instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import uuid
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from compactory_cli.stack.postgres import PostgresServer
+from tests.stack import apache_kafka
+from tests.stack.apache_kafka import ApacheKafka
+
+_numbers = itertools.count(1)
+_run = uuid.uuid4().hex[:6]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Markers follow from the fixtures that a test asks for."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "apache_kafka_server" in fixtures:
+            item.add_marker(pytest.mark.kafka)
+        if "postgres_server" in fixtures:
+            item.add_marker(pytest.mark.postgres)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_server() -> Iterator[ApacheKafka]:
+    """The run's Apache Kafka."""
+    lacking = apache_kafka.missing()
+    if lacking:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"Apache Kafka is needed: {lacking}")
+    server = ApacheKafka()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def kafka(apache_kafka_server: ApacheKafka) -> str:
+    """Bootstrap address of Apache Kafka 4.x."""
+    return apache_kafka_server.address
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The run's Postgres; prepared transactions are on."""
+    server = PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "10"})
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
+    """URL of a fresh, empty database, dropped afterwards."""
+    name = unique("db").replace("-", "_")
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    yield postgres_server.url(name)
+    if postgres_server.running:
+        with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Makes names that no other test of this or an earlier run has used."""
+    return lambda prefix: f"{prefix}-{_run}-{next(_numbers)}"
+
+
+@pytest.fixture
+def seeded() -> random.Random:
+    """A random generator whose seed is printed with a failing test; set TEST_SEED to repeat it."""
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"TEST_SEED={seed}")
+    return random.Random(seed)

@@ -1,0 +1,1 @@
+"""Apache Kafka for tests and benchmarks."""

@@ -1,0 +1,135 @@
+"""A one-node Apache Kafka (KRaft) from its Maven Central jars, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from compactory.errors import Unreachable
+from compactory_cli.stack.process import Process, free_port
+
+__all__ = ["ApacheKafka", "missing"]
+
+POM = Path(__file__).with_name("pom.xml")
+JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
+
+
+def missing() -> str | None:
+    """What this machine lacks to run Apache Kafka, or None."""
+    absent = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    if absent == ["mvn"] and (JARS / ".complete").exists():
+        return None
+    return f"{' and '.join(absent)} not on PATH" if absent else None
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched with Maven on first use and again when the pom has changed."""
+    mark = JARS / ".complete"
+    if not mark.exists() or mark.read_bytes() != POM.read_bytes():
+        shutil.rmtree(JARS, ignore_errors=True)
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(POM),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={JARS}",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unreachable("maven", f"could not fetch Apache Kafka:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        mark.write_bytes(POM.read_bytes())
+    return JARS
+
+
+class ApacheKafka:
+    """Broker and controller in one JVM on 127.0.0.1; the log survives :meth:`stop`, :meth:`kill` and a new start."""
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None, heap: str = "640m") -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
+        self.port = free_port()
+        self._controller = free_port()
+        self._settings = dict(settings or {})
+        self._heap = heap
+        self._process: Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self, timeout: float = 90.0) -> None:
+        """Format the storage on first use, start, return when the broker answers."""
+        classpath = f"{jars()}/*"
+        config = self.home / "server.properties"
+        if not config.exists():
+            self._format(config, classpath)
+        self._process = Process(
+            "kafka",
+            ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+            + ["-cp", classpath, "kafka.Kafka", config],
+            log=self.home / "kafka.log",
+        )
+        self._process.start()
+        self._process.wait_until(self._answers, timeout)
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.stop()
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _format(self, config: Path, classpath: str) -> None:
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.home / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.backoff.ms": "200",
+            "auto.create.topics.enable": "false",
+            **self._settings,
+        }
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        subprocess.run(
+            ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
+            + ["format", "-t", identity, "-c", str(config)],
+            check=True,
+            capture_output=True,
+            env={**os.environ},
+        )
+
+    def _answers(self) -> bool:
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
