@@ -1,0 +1,14 @@
+"""All SQL of Compactory: migrations, directory triggers, named queries (package data, a loader and pure rendering)."""
+
+from compactory_sql.loader import query, query_names, read
+from compactory_sql.locks import ADOPT_LOCK_CLASS, INSTALL_LOCK_CLASS, WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
+
+__all__ = [
+    "ADOPT_LOCK_CLASS",
+    "INSTALL_LOCK_CLASS",
+    "WAKEUP_CHANNEL",
+    "WAKEUP_LOCK_CLASS",
+    "query",
+    "query_names",
+    "read",
+]

@@ -1,0 +1,20 @@
+"""Numbers and names that SQL and Python must agree on; tests compare them with the installed functions.
+
+Advisory locks are named by a class and a key of four bytes each; the classes spell ``CMP?`` in ASCII.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ADOPT_LOCK_CLASS", "INSTALL_LOCK_CLASS", "WAKEUP_CHANNEL", "WAKEUP_LOCK_CLASS"]
+
+#: Held exclusively, with the root table's oid as key, by a source that sleeps until it is notified.
+WAKEUP_LOCK_CLASS: Final = 0x434D5057
+#: Held, with key 0, by whoever applies migrations.
+INSTALL_LOCK_CLASS: Final = 0x434D5049
+#: Held, with the table's oid as key, by whoever adopts a table.
+ADOPT_LOCK_CLASS: Final = 0x434D5041
+
+#: NOTIFY channel; the payload is the root table's oid in decimal.
+WAKEUP_CHANNEL: Final = "compactory_source"

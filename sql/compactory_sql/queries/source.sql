@@ -1,0 +1,73 @@
+-- name: source/server
+-- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
+-- is right at once after a promotion; it fails on a standby, which is refused before it is asked.
+SELECT pg_is_in_recovery() AS standby,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
+       (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
+       pg_postmaster_start_time()::text AS postmaster_start,
+       current_database() AS database;
+
+-- name: source/snapshot
+-- First statement of a poll's REPEATABLE READ transaction: its snapshot, and WAL positions that are read after it.
+-- The insert position bounds every change this snapshot shows; the flush position tells which earlier one is durable.
+SELECT pg_current_snapshot()::text AS snapshot,
+       pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
+       pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed;
+
+-- name: source/table_oid
+-- The table's oid as this snapshot's catalogue has it; NULL when it was dropped.
+SELECT to_regclass(%(table)s)::oid::int8 AS oid;
+
+-- name: source/peek
+-- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
+SELECT pg_current_snapshot()::text AS snapshot;
+
+-- name: source/rows
+-- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
+SELECT {phase} AS phase, ({timestamp})::text AS ts, ({incrementing})::text AS id, t.xmin::text AS xid, {columns}
+  FROM {table} AS t
+ WHERE {unseen}
+ ORDER BY {phase}, t.{timestamp_column}, t.{incrementing_column};
+
+-- name: source/deleted
+-- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
+SELECT 2 AS phase, NULL AS ts, d.id::text AS id, '0' AS xid, {columns}
+  FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
+ WHERE d."table" = %(oid)s AND {unseen}
+ ORDER BY d.id;
+
+-- name: source/row_xids
+-- Ids at or above the snapshot's floor of all row versions that are visible now.
+SELECT DISTINCT t.xmin::text FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age(%(floor)s::xid);
+
+-- name: source/living
+-- Which of these keys belong to a row that lives in this snapshot: such a key must not be deleted.
+SELECT {names}
+  FROM unnest({arrays}) AS d ({names})
+ WHERE EXISTS (SELECT FROM {table} AS t WHERE {matches} AND {alive});
+
+-- name: source/keys
+-- The key columns of every living row.
+SELECT {columns} FROM {table} AS t WHERE {alive};
+
+-- name: source/holders
+-- Who holds the snapshot's floor back: the transaction with this id, open or prepared.
+SELECT format('pid %s (user %s, %s, transaction open since %s)', pid, usename, state, xact_start) AS holder
+  FROM pg_stat_activity WHERE backend_xid = %(xid)s::xid
+UNION ALL
+SELECT format('prepared transaction %L of user %s, since %s', gid, owner, prepared)
+  FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
+
+-- name: source/key_types
+-- The declared types of some columns, for casts of keys that travel as text.
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type
+  FROM pg_attribute AS a WHERE a.attrelid = %(oid)s AND a.attname = ANY(%(names)s) AND NOT a.attisdropped;
+
+-- name: source/sleep
+-- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY.
+SELECT bool_and(pg_try_advisory_lock(%(class)s, oid)) FROM unnest(%(oids)s::int[]) AS oid;
+
+-- name: source/wake
+-- The source is awake: triggers stay silent.
+SELECT pg_advisory_unlock_all();
