@@ -29,7 +29,7 @@ def query(name: str) -> LiteralString:
     if name not in queries:
         near = difflib.get_close_matches(name, queries, n=1)
         raise KeyError(f"no query is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return cast("LiteralString", queries[name])
+    return cast("LiteralString", queries[name])  # type: ignore[redundant-cast]  # mypy takes it for str
 
 
 def query_names() -> tuple[str, ...]:
