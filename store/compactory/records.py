@@ -1,0 +1,90 @@
+"""The values that the whole project shares: partitions, topics, entries, bad records, store states.
+
+Imports nothing of ours. All of them are immutable and hashable where their fields are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Entry", "Partition", "RecordError", "StoreState", "Topic"]
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class StoreState(Enum):
+    """Life of a GlobalStore. Legal moves are in `MOVES`; FAILED and CLOSED are ends (FAILED may still be closed)."""
+
+    NEW = "new"  # constructed, start() not called
+    LOADING = "loading"  # reading towards the high watermarks; lookups raise NotReady
+    READY = "ready"  # complete up to the captured high watermarks, and following
+    STALE = "stale"  # serves complete but old data, knowingly
+    FAILED = "failed"  # the reader died; lookups raise StoreFailed unless the store had been ready
+    CLOSED = "closed"  # closed for good
+
+    def may_become(self, state: StoreState) -> bool:
+        """Say whether the move to ``state`` is legal."""
+        return state in MOVES[self]
+
+
+MOVES: dict[StoreState, frozenset[StoreState]] = {
+    StoreState.NEW: frozenset({StoreState.LOADING, StoreState.CLOSED}),
+    StoreState.LOADING: frozenset({StoreState.READY, StoreState.STALE, StoreState.FAILED, StoreState.CLOSED}),
+    StoreState.READY: frozenset({StoreState.STALE, StoreState.FAILED, StoreState.CLOSED}),
+    StoreState.STALE: frozenset({StoreState.READY, StoreState.FAILED, StoreState.CLOSED}),
+    StoreState.FAILED: frozenset({StoreState.CLOSED}),
+    StoreState.CLOSED: frozenset(),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topic:
+    """A topic as the cluster describes it. ``topic_id`` is base64 text, None on a broker older than Kafka 2.8."""
+
+    name: str
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+    def all(self) -> tuple[Partition, ...]:
+        """Return its partitions with the topic's name."""
+        return tuple(Partition(self.name, number) for number in self.partitions)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One live entry and where it came from.
+
+    ``key`` is the lookup key, ``value`` the bytes exactly as in the topic. ``timestamp_ms`` is the record's timestamp
+    (milliseconds since 1970 UTC), -1 where the record has none.
+    """
+
+    key: str
+    value: bytes
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordError:
+    """A record that could not be applied, kept with what is needed to look into it.
+
+    ``key`` and ``value`` are the raw bytes; they are data of the user and never belong into a log.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    timestamp_ms: int
+    error: str
+    stacktrace: str = field(repr=False)
