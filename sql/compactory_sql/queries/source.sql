@@ -28,7 +28,7 @@ SELECT pg_current_snapshot()::text AS snapshot;
 SELECT {phase} AS phase, ({timestamp})::text AS ts, ({incrementing})::text AS id, t.xmin::text AS xid, {columns}
   FROM {table} AS t
  WHERE {unseen}
- ORDER BY {phase}, t.{timestamp_column}, t.{incrementing_column};
+ ORDER BY 1, t.{timestamp_column}, t.{incrementing_column};
 
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
@@ -53,10 +53,10 @@ SELECT {columns} FROM {table} AS t WHERE {alive};
 
 -- name: source/holders
 -- Who holds the snapshot's floor back: the transaction with this id, open or prepared.
-SELECT format('pid %s (user %s, %s, transaction open since %s)', pid, usename, state, xact_start) AS holder
+SELECT format('pid %%s (user %%s, %%s, transaction open since %%s)', pid, usename, state, xact_start) AS holder
   FROM pg_stat_activity WHERE backend_xid = %(xid)s::xid
 UNION ALL
-SELECT format('prepared transaction %L of user %s, since %s', gid, owner, prepared)
+SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, prepared)
   FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
 
 -- name: source/key_types

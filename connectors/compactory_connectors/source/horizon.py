@@ -1,0 +1,63 @@
+"""What a poll has seen of a table: pure data, no I/O.
+
+``updated_date`` is a transaction's start and ids are given before the commit, so neither tells which rows became
+visible since the last poll. A *horizon* does: the ``pg_snapshot`` of that poll and, for a table without
+``updated_xid``, the transaction ids of row versions that were already visible above the snapshot's floor.
+
+Source: PostgreSQL documentation, 9.27 "Transaction ID and Snapshot Information Functions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Horizon", "Snapshot", "widen"]
+
+_EPOCH = 1 << 32
+
+
+def widen(xid: int, xmax: int) -> int:
+    """The 64-bit transaction id of a 32-bit one that is older than ``xmax`` (64 bits) by less than 2³²."""
+    wide = (xmax - xmax % _EPOCH) + xid
+    return wide if wide < xmax else wide - _EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A ``pg_snapshot``: below ``xmin`` everything has ended, from ``xmax`` on nothing had, ``xip`` still ran."""
+
+    xmin: int
+    xmax: int
+    xip: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """Read the text form ``xmin:xmax:xip,xip``. Raises ValueError."""
+        xmin, xmax, xip = text.split(":")
+        return cls(int(xmin), int(xmax), tuple(int(xid) for xid in xip.split(",")) if xip else ())
+
+    def __str__(self) -> str:
+        return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """All row versions that a poll has seen of one table.
+
+    ``seen`` is None for a table with ``updated_xid`` (always the top-level transaction's id: the snapshot is the whole
+    state). Otherwise it holds the 64-bit ids, at or above ``snapshot.xmin``, of row versions that were visible: a row's
+    ``xmin`` may be a savepoint's id, which the snapshot does not list.
+    """
+
+    snapshot: Snapshot
+    seen: frozenset[int] | None = None
+
+    def advance(self, snapshot: Snapshot, row_xids: Iterable[int]) -> Horizon:
+        """The horizon after a poll at ``snapshot`` which read rows with these 32-bit ``xmin``."""
+        return Horizon.above(snapshot, (widen(xid, snapshot.xmax) for xid in row_xids), self.seen or ())
+
+    @classmethod
+    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> Horizon:
+        """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover."""
+        return cls(snapshot, frozenset(xid for group in xids for xid in group if xid >= snapshot.xmin))

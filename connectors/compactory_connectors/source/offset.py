@@ -1,0 +1,145 @@
+"""The source offset of one table: what has been published, in the form kept in the offsets topic.
+
+Key and first fields have the shape of Kafka Connect's own offsets for the JDBC source connector, so that a person can
+compare them; the rest is what exact polling and the recognition of another server need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from .horizon import Horizon, Snapshot
+
+__all__ = ["SEEN_LIMIT", "Identity", "Page", "SourceOffset", "offset_key"]
+
+SEEN_LIMIT = 20_000
+"""More ids than this are not written; after a restart their rows are sent once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which server and table the transaction ids of an offset belong to."""
+
+    system_identifier: str
+    timeline: int
+    postmaster_start: str
+    table_oid: int
+
+    def same_history(self, other: Identity) -> bool:
+        """Whether transaction ids of both can be compared (a restarted server: yes; promoted or restored: no)."""
+        return (self.system_identifier, self.timeline, self.table_oid) == (
+            other.system_identifier,
+            other.timeline,
+            other.table_oid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A poll that was only partly published: rows visible at ``horizon`` up to ``after`` are in the topic.
+
+    ``after`` is (phase, timestamp, id) in the text form of Postgres.
+    """
+
+    horizon: Horizon
+    after: tuple[int, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOffset:
+    """What the topic holds of a table.
+
+    ``horizon`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
+    a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
+    ``sweep`` says that keys which the table lacks are still to be removed from the topic.
+    """
+
+    identity: Identity
+    horizon: Horizon | None = None
+    durable: Horizon | None = None
+    pages: tuple[Page, ...] = ()
+    sweep: bool = False
+    timestamp: int | None = None
+    timestamp_nanos: int | None = None
+    incrementing: int | None = None
+
+    def on(self, identity: Identity, snapshot: Snapshot) -> SourceOffset:
+        """This offset as the server that ``identity`` and ``snapshot`` were read from may continue it.
+
+        A restarted server may have lost transaction ids that were never flushed: back to the durable horizon. Another
+        history, or a counter that runs behind the stored one: nothing is trusted, every row is sent again.
+        """
+        behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
+        if identity == self.identity and not behind:
+            return self
+        trusted = self.durable if identity.same_history(self.identity) else None
+        if trusted is not None and snapshot.xmax >= trusted.snapshot.xmax:
+            return replace(self, identity=identity, horizon=trusted, pages=())
+        return replace(self, identity=identity, horizon=None, durable=None, pages=(), sweep=True)
+
+    def dumps(self) -> bytes:
+        """The JSON value for the offsets topic."""
+        value: dict[str, Any] = {
+            "timestamp": self.timestamp,
+            "timestamp_nanos": self.timestamp_nanos,
+            "incrementing": self.incrementing,
+            **_horizon_fields(self.horizon),
+            "system_identifier": self.identity.system_identifier,
+            "timeline": self.identity.timeline,
+            "postmaster_start": self.identity.postmaster_start,
+            "table_oid": self.identity.table_oid,
+            "durable": _horizon_fields(self.durable),
+            "pages": [{**_horizon_fields(page.horizon), "after": page.after} for page in self.pages],
+            "sweep": self.sweep,
+        }
+        return orjson.dumps(value)
+
+    @classmethod
+    def loads(cls, raw: bytes) -> SourceOffset:
+        """Read :meth:`dumps`. Raises ValueError or KeyError when it is something else."""
+        value = orjson.loads(raw)
+        return cls(
+            identity=Identity(
+                system_identifier=value["system_identifier"],
+                timeline=value["timeline"],
+                postmaster_start=value["postmaster_start"],
+                table_oid=value["table_oid"],
+            ),
+            horizon=_horizon(value),
+            durable=_horizon(value["durable"]),
+            pages=tuple(_page(page) for page in value["pages"]),
+            sweep=value["sweep"],
+            timestamp=value["timestamp"],
+            timestamp_nanos=value["timestamp_nanos"],
+            incrementing=value["incrementing"],
+        )
+
+
+def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
+    """The key of a table's offset record."""
+    return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
+
+
+def _horizon_fields(horizon: Horizon | None) -> dict[str, Any]:
+    if horizon is None:
+        return {"snapshot": None}
+    if horizon.seen is None:
+        return {"snapshot": str(horizon.snapshot)}
+    return {"snapshot": str(horizon.snapshot), "seen": sorted(horizon.seen) if len(horizon.seen) <= SEEN_LIMIT else []}
+
+
+def _horizon(value: dict[str, Any]) -> Horizon | None:
+    if value.get("snapshot") is None:
+        return None
+    return Horizon(Snapshot.parse(value["snapshot"]), frozenset(value["seen"]) if "seen" in value else None)
+
+
+def _page(value: dict[str, Any]) -> Page:
+    horizon = _horizon(value)
+    if horizon is None:
+        raise ValueError("a page without its snapshot")
+    phase, timestamp, number = value["after"]
+    return Page(horizon, (phase, timestamp, number))

@@ -1,0 +1,128 @@
+"""Publishes records together with the offset that covers them; the one module here that imports the Kafka producer.
+
+With transactions (the default) both become visible in one Kafka transaction (KIP-98), and the transactional id fences
+every earlier holder. Without them records go first and the offset after them: at least once, and a process that was
+frozen can still leave an old value behind when it wakes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from compactory.errors import LeaseLost
+from compactory.kafka import Kafka, kafka_errors
+
+from .table import Record
+
+__all__ = ["Publisher"]
+
+_FENCED = {
+    KafkaError._FENCED,  # noqa: SLF001 - the client's own name
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+}
+
+_DEFAULTS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # what Java clients do; null keys are spread
+    "compression.type": "lz4",
+    "linger.ms": 0,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "message.timeout.ms": 10_000,
+    "log_level": 3,
+}
+
+
+class Publisher:
+    """A producer for one connector. Owned by one thread.
+
+    Every failure raises and leaves the publisher unusable: close it, open another one, read the offsets again. Raises
+    LeaseLost when another holder of the transactional id has taken over, Unreachable when Kafka does not answer within
+    ``timeout`` seconds.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        connector: str,
+        offsets_topic: str,
+        *,
+        transactions: bool = True,
+        overrides: Mapping[str, Any] | None = None,
+        timeout: float = 9.0,
+    ) -> None:
+        self._kafka = kafka
+        self._offsets_topic = offsets_topic
+        self._transactions = transactions
+        self._timeout = timeout
+        self._failure: KafkaError | None = None
+        self._last_error: KafkaError | None = None
+        own: dict[str, Any] = {"error_cb": self._remember}
+        if transactions:
+            # An abandoned transaction blocks read_committed readers until it times out: 10 s at most.
+            own |= {"transactional.id": f"compactory-{connector}", "transaction.timeout.ms": 10_000}
+        self._producer = Producer(kafka.properties(**{**_DEFAULTS, **(overrides or {}), **own}))
+
+    def open(self, timeout: float = 30.0) -> None:
+        """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
+        if self._transactions:
+            self._guard("take over the transactional id", lambda: self._producer.init_transactions(timeout))
+
+    def publish(self, topic: str, records: Iterable[Record], offset: Record) -> None:
+        """Publish records and their offset; on return Kafka has acknowledged all of it."""
+        if self._transactions:
+            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset))
+        else:
+            self._guard("publish", lambda: self._send(topic, records))
+            self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
+
+    def close(self) -> None:
+        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _commit(self, topic: str, records: Iterable[Record], offset: Record) -> None:
+        self._producer.begin_transaction()
+        self._enqueue(topic, records)
+        self._enqueue(self._offsets_topic, [offset])
+        self._producer.commit_transaction(self._timeout)
+
+    def _send(self, topic: str, records: Iterable[Record]) -> None:
+        self._enqueue(topic, records)
+        left = self._producer.flush(self._timeout)
+        if self._failure is not None:
+            raise KafkaException(self._failure)
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+
+    def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
+        produce = self._producer.produce
+        for key, value in records:
+            try:
+                produce(topic, value, key, on_delivery=self._delivered)
+            except BufferError:  # the queue is full: one page fits into it, so Kafka is slow
+                self._producer.poll(self._timeout)
+                produce(topic, value, key, on_delivery=self._delivered)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def _guard(self, doing: str, action: Callable[[], object]) -> None:
+        try:
+            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
+                action()
+        except Exception as error:
+            cause = error.__cause__
+            code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None
+            if code in _FENCED:
+                raise LeaseLost("another source took over this connector's transactional id") from error
+            raise

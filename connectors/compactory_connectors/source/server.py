@@ -1,0 +1,170 @@
+"""The Postgres side of the source: one connection, its server's identity, and poll transactions.
+
+It knows SQL sessions and nothing of Kafka. psycopg errors leave it unchanged: the session that owns the connection
+decides what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from compactory.errors import ConfigError
+from compactory_sql import WAKEUP_LOCK_CLASS, query
+
+from .horizon import Snapshot
+from .offset import Identity
+
+__all__ = ["ChunkReader", "PollSnapshot", "RawRow", "Server", "connect", "statement"]
+
+RawRow = Sequence[bytes | None]
+"""A row's values in Postgres' text format."""
+
+_SESSION = {
+    "application_name": "compactory-source",
+    "DateStyle": "ISO, MDY",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+}
+_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+
+
+def connect(conninfo: Mapping[str, Any]) -> psycopg.Connection[Any]:
+    """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
+    options = {"connect_timeout": 10, **_KEEPALIVE, **conninfo}
+    connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)
+    for name, value in _SESSION.items():
+        connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+    return connection
+
+
+def statement(name: str, **parts: sql.Composable) -> sql.Composed:
+    """A named query with its identifiers and conditions filled in."""
+    return sql.SQL(query(name)).format(**parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PollSnapshot:
+    """What a poll transaction sees, and WAL positions in bytes read after its snapshot was taken."""
+
+    snapshot: Snapshot
+    written: int
+    flushed: int
+
+
+class ChunkReader:
+    """A server-side cursor read in chunks of raw text rows."""
+
+    def __init__(self, connection: psycopg.Connection[Any], query: sql.Composed, parameters: Mapping[str, Any]) -> None:
+        self._connection = connection
+        connection.execute(sql.SQL("DECLARE chunks NO SCROLL CURSOR FOR ") + query, parameters)
+
+    def fetch(self, limit: int) -> list[RawRow]:
+        """The next rows, at most ``limit``; fewer mean that there are no more."""
+        cursor = self._connection.execute(sql.SQL("FETCH FORWARD {} FROM chunks").format(sql.Literal(limit)))
+        return raw_rows(cursor)
+
+    def close(self) -> None:
+        """Free the cursor."""
+        self._connection.execute("CLOSE chunks")
+
+
+def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
+    """All rows of a result as they came over the wire."""
+    result = cursor.pgresult
+    if result is None:
+        return []
+    get, columns = result.get_value, range(result.nfields)
+    return [[get(row, column) for column in columns] for row in range(result.ntuples)]
+
+
+class Server:
+    """One connection to a read-write server. Owned by one thread.
+
+    Raises ConfigError when the server is a standby: its snapshots list no running transactions.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        row = connection.execute(query("source/server")).fetchone()
+        assert row is not None
+        standby, timeline, system, started, self.database = row
+        if standby:
+            raise ConfigError(
+                "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
+                " (several hosts and targetServerType=primary find it)"
+            )
+        self._identity = {"system_identifier": system, "timeline": timeline, "postmaster_start": started}
+
+    @classmethod
+    def open(cls, conninfo: Mapping[str, Any]) -> Self:
+        """Connect. Raises psycopg.Error and ConfigError."""
+        connection = connect(conninfo)
+        try:
+            return cls(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; advisory locks go with it."""
+        self.connection.close()
+
+    def identity(self, table_oid: int) -> Identity:
+        """Which server and table transaction ids belong to."""
+        return Identity(**self._identity, table_oid=table_oid)
+
+    def peek(self) -> Snapshot:
+        """The current snapshot, outside of a poll."""
+        text = self.scalar(statement("source/peek"))
+        return Snapshot.parse(text)
+
+    @contextmanager
+    def poll(self) -> Iterator[PollSnapshot]:
+        """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep."""
+        self.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            row = self.connection.execute(query("source/snapshot")).fetchone()
+            assert row is not None
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]))
+        finally:
+            if not self.connection.closed:
+                self.connection.execute("ROLLBACK")
+
+    def scalar(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The first value of the first row, or None."""
+        cursor = self.connection.cursor(row_factory=scalar_row)
+        return cursor.execute(statement, parameters).fetchone()
+
+    def column(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+        """The first value of every row."""
+        return self.connection.cursor(row_factory=scalar_row).execute(statement, parameters).fetchall()
+
+    def rows(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[RawRow]:
+        """Every row, raw."""
+        return raw_rows(self.connection.execute(statement, parameters))
+
+    def sleep(self, oids: Sequence[int]) -> bool:
+        """Announce that the source sleeps, so that writers of these tables notify it.
+
+        False when a writer that saw the source awake has not committed yet: poll again soon instead of sleeping.
+        """
+        oids_signed = [oid - (1 << 32) if oid >= 1 << 31 else oid for oid in oids]
+        return bool(self.scalar(statement("source/sleep"), {"class": WAKEUP_LOCK_CLASS, "oids": oids_signed}))
+
+    def wake(self) -> None:
+        """Announce that the source is awake."""
+        self.connection.execute(query("source/wake"))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a notification for at most ``seconds``; whether one came."""
+        return any(True for _ in self.connection.notifies(timeout=seconds, stop_after=1))

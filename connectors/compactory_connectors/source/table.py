@@ -1,0 +1,370 @@
+"""One table's changes since an offset, as pages of records to publish.
+
+All decisions about what a poll must send are here: the conditions on row versions, the order of emission, and deletes
+that would hit a living key. It reads Postgres and knows nothing of Kafka's client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+from psycopg import sql
+
+from compactory.errors import CompactoryError
+
+from .horizon import Horizon, Snapshot, widen
+from .offset import Page, SourceOffset
+from .server import ChunkReader, PollSnapshot, RawRow, Server, statement
+
+__all__ = ["PAGE_ROWS", "Batch", "Record", "TablePlan", "TableReader", "TableReplaced"]
+
+PAGE_ROWS = 10_000
+"""Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
+
+_LEAD = 4  # phase, timestamp, id and xid come before the plan's columns
+_HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
+_REFRESH_XIDS = 1 << 20
+
+Record = tuple[bytes | None, bytes | None]
+"""Key and value; the value None is a tombstone."""
+
+
+class Plan(Protocol):
+    """How a row of the table becomes a record."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+    @property
+    def key_columns(self) -> Sequence[str]: ...
+    def render(self, raw: RawRow) -> tuple[bytes | None, bytes]: ...
+    def render_key(self, raw: RawRow) -> bytes | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """What is fixed about a table for a session."""
+
+    schema: str
+    name: str
+    oid: int
+    topic: str
+    rows: Plan
+    timestamp: str
+    incrementing: str
+    key_types: tuple[str, ...]
+    soft_delete: str | None = None
+    mode: Literal["tombstone", "value"] = "tombstone"
+    adopted: bool = False
+    notifies: bool = False
+
+    @property
+    def qualified(self) -> str:
+        """``schema.table`` for people."""
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset."""
+
+    records: list[Record]
+    offset: SourceOffset
+    persist: bool = True
+
+
+class TableReplaced(CompactoryError):
+    """The table's name belongs to another table now, or to none; a new session looks again."""
+
+    retryable = True
+
+
+class TableReader:
+    """Reads the changes of one table. Owned by one thread.
+
+    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    """
+
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None) -> None:
+        self.plan = plan
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), sweep=True)
+        self._server = server
+        self._unsafe: deque[tuple[int, Horizon]] = deque()
+        self._sent: Horizon | None = self.offset.horizon
+        self._stored = self.offset
+        self._table = sql.Identifier(plan.schema, plan.name)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._key_positions = [plan.rows.columns.index(name) + _LEAD for name in plan.rows.key_columns]
+        self._id_is_key = plan.incrementing in plan.rows.key_columns
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Kafka has the batch: go on from its offset."""
+        self.offset = batch.offset
+        if batch.persist:
+            self._stored = batch.offset
+        if batch.records or self._sent is None:
+            self._sent = batch.offset.horizon
+
+    def pages(self, page_rows: int = PAGE_ROWS) -> Iterator[Batch]:
+        """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
+
+        The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
+        snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
+        Raises psycopg.Error and TableReplaced.
+        """
+        with self._server.poll() as at:
+            base = self.offset.on(self._identity(), at.snapshot)
+            if _too_old(base.horizon, at.snapshot):
+                base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
+            xids: set[int] = set()
+            seen_here: Horizon | None = None
+            chunks = self._chunks(base, page_rows)
+            rows = next(chunks)
+            while len(rows) == page_rows:
+                seen_here = seen_here or self._visible(at.snapshot)
+                page = self._page(base, seen_here, rows)
+                xids.update(_xids(rows))
+                yield Batch(self._records(rows), page)
+                base = replace(page, pages=base.pages)
+                rows = next(chunks)
+            xids.update(_xids(rows))
+            records = self._records(rows)
+            done = self._finished(base, at, xids, rows)
+        yield Batch(records, done, bool(records) or self._worth_storing(done))
+
+    def _identity(self) -> Any:
+        oid = self._server.scalar(statement("source/table_oid"), {"table": self._table.as_string()})
+        if oid != self.plan.oid:
+            raise TableReplaced(f"table {self.plan.qualified} was dropped or replaced since this session began")
+        return self._server.identity(oid)
+
+    def _chunks(self, base: SourceOffset, size: int) -> Iterator[list[RawRow]]:
+        """Chunks of exactly ``size`` rows, then a smaller one, possibly empty."""
+        left: list[RawRow] = []
+        for query, parameters in self._queries(base):
+            reader = ChunkReader(self._server.connection, query, parameters)
+            while True:
+                rows = reader.fetch(size - len(left))
+                complete = len(rows) < size - len(left)
+                left.extend(rows)
+                if complete:
+                    break
+                yield left
+                left = []
+            reader.close()
+        yield left
+
+    def _queries(self, base: SourceOffset) -> Iterator[tuple[sql.Composed, dict[str, Any]]]:
+        yield (
+            statement(
+                "source/rows",
+                phase=self._phase(),
+                timestamp=sql.Identifier("t", self.plan.timestamp),
+                incrementing=sql.Identifier("t", self.plan.incrementing),
+                timestamp_column=sql.Identifier(self.plan.timestamp),
+                incrementing_column=sql.Identifier(self.plan.incrementing),
+                columns=self._columns,
+                table=self._table,
+                unseen=self._unseen_rows(base),
+            ),
+            {},
+        )
+        if self.plan.adopted and base.horizon is not None:
+            query = statement(
+                "source/deleted", columns=self._columns, table=self._table, unseen=_unseen_deletions(base)
+            )
+            yield query, {"oid": self.plan.oid}
+
+    def _phase(self) -> sql.Composable:
+        if self.plan.soft_delete is None:
+            return sql.SQL("0")
+        return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.soft_delete))
+
+    def _unseen_rows(self, base: SourceOffset) -> sql.Composable:
+        conditions = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
+        for page in base.pages:
+            if page.after[0] == 2:
+                conditions.append(self._unseen(page.horizon))
+                continue
+            place = sql.SQL("({}, t.{}, t.{}) <= ({}, {}, {})").format(
+                self._phase(),
+                sql.Identifier(self.plan.timestamp),
+                sql.Identifier(self.plan.incrementing),
+                *(sql.Literal(part) for part in page.after),
+            )
+            conditions.append(sql.SQL("({} OR ({}) IS NOT TRUE)").format(self._unseen(page.horizon), place))
+        return sql.SQL(" AND ").join(conditions)
+
+    def _unseen(self, horizon: Horizon) -> sql.Composable:
+        """Row versions that were not visible at the horizon."""
+        if self.plan.adopted and horizon.seen is None:
+            return _not_in_snapshot(sql.SQL("t.updated_xid"), horizon.snapshot)
+        recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(horizon.snapshot.xmin))
+        if not horizon.seen:
+            return sql.SQL("({})").format(recent)
+        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(horizon.seen)])
+        return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen)
+
+    def _visible(self, snapshot: Snapshot) -> Horizon:
+        """The horizon of everything that this snapshot shows, before all of it has been read."""
+        if self.plan.adopted:
+            return Horizon(snapshot)
+        floor = str(snapshot.xmin % (1 << 32))
+        visible = self._server.column(statement("source/row_xids", table=self._table), {"floor": floor})
+        return Horizon.above(snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
+
+    def _page(self, base: SourceOffset, visible: Horizon, rows: Sequence[RawRow]) -> SourceOffset:
+        """The offset after a page that is not the poll's last."""
+        phase, timestamp, number = rows[-1][:3]
+        after = (int(phase or 0), _text(timestamp), _text(number))
+        return replace(self._progress(base, rows), pages=(*base.pages, Page(visible, after)))
+
+    def _finished(
+        self, base: SourceOffset, at: PollSnapshot, xids: Iterable[int], rows: Sequence[RawRow]
+    ) -> SourceOffset:
+        """The offset after the poll's last page."""
+        if self.plan.adopted:
+            horizon = Horizon(at.snapshot)
+        else:
+            known = [group.seen or () for group in (base.horizon, *(page.horizon for page in base.pages)) if group]
+            polled = (widen(xid, at.snapshot.xmax) for xid in xids)
+            horizon = Horizon.above(at.snapshot, polled, *known)
+        durable = self._durable(base.durable, horizon, at)
+        return replace(self._progress(base, rows), horizon=horizon, durable=durable, pages=())
+
+    def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
+        """The newest horizon whose WAL has been flushed.
+
+        Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
+        keep the flush position behind.
+        """
+        if len(self._unsafe) == 2:
+            self._unsafe.pop()
+        self._unsafe.append((at.written, horizon))
+        while self._unsafe and self._unsafe[0][0] <= at.flushed:
+            known = self._unsafe.popleft()[1]
+        return known
+
+    def _progress(self, base: SourceOffset, rows: Sequence[RawRow]) -> SourceOffset:
+        stamps = [(_text(row[1]), int(row[2] or 0)) for row in rows if row[1] is not None and row[0] != b"2"]
+        if not stamps:
+            return base
+        text, number = max(stamps)
+        milliseconds, nanos = _epoch(text)
+        if (milliseconds, nanos, number) <= (base.timestamp or -1, base.timestamp_nanos or 0, base.incrementing or 0):
+            return base
+        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
+
+    def _worth_storing(self, done: SourceOffset) -> bool:
+        """Whether an offset without records should be written: first poll, durable at last, or long ago."""
+        stored = self._stored
+        if stored.horizon is None or done.identity != stored.identity or done.horizon is None:
+            return True
+        if self._sent and done.durable and _behind(stored.durable, self._sent) and not _behind(done.durable, self._sent):
+            return True
+        return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
+
+    def _records(self, rows: Sequence[RawRow]) -> list[Record]:
+        living = self._living(rows)
+        tombstones = self.plan.mode == "tombstone"
+        render, render_key = self.plan.rows.render, self.plan.rows.render_key
+        records: list[Record] = []
+        for row in rows:
+            phase = row[0]
+            if phase == b"0":
+                records.append(render(row[_LEAD:]))
+            elif self._key(row) in living:
+                continue
+            elif phase == b"2" or tombstones:
+                records.append((render_key(row[_LEAD:]), None))
+            else:
+                records.append(render(row[_LEAD:]))
+        return records
+
+    def _key(self, row: RawRow) -> tuple[bytes | None, ...]:
+        return tuple(row[position] for position in self._key_positions)
+
+    def _living(self, rows: Sequence[RawRow]) -> set[tuple[bytes | None, ...]]:
+        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
+        keys = {self._key(row) for row in rows if row[0] == b"2" or (row[0] == b"1" and not self._id_is_key)}
+        if not keys:
+            return set()
+        names = [sql.Identifier(f"k{number}") for number in range(len(self._key_positions))]
+        columns = [[_text(part) if part is not None else None for part in column] for column in zip(*keys, strict=True)]
+        matches = [
+            sql.SQL("t.{} = d.{}::{}").format(sql.Identifier(column), name, sql.SQL(declared))
+            for column, name, declared in zip(self.plan.rows.key_columns, names, self.plan.key_types, strict=True)
+        ]
+        found = self._server.rows(
+            statement(
+                "source/living",
+                names=sql.SQL(", ").join(names),
+                arrays=sql.SQL(", ").join(sql.SQL("{}::text[]").format(sql.Literal(column)) for column in columns),
+                table=self._table,
+                matches=sql.SQL(" AND ").join(matches),
+                alive=self._alive(),
+            )
+        )
+        return {tuple(row) for row in found}
+
+    def _alive(self) -> sql.Composable:
+        """Rows whose key belongs in the topic with a value that is not a deactivation."""
+        if self.plan.soft_delete is None:
+            return sql.SQL("true")
+        return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.soft_delete))
+
+
+def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
+    """Top-level transaction ids that had not ended at the snapshot."""
+    condition = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
+    if snapshot.xip:
+        running = sql.Literal([str(xid) for xid in snapshot.xip])
+        condition = sql.SQL("{} OR {} = ANY ({}::text[]::xid8[])").format(condition, column, running)
+    return sql.SQL("({})").format(condition)
+
+
+def _unseen_deletions(base: SourceOffset) -> sql.Composable:
+    assert base.horizon is not None
+    xid = sql.SQL("d.xid")
+    conditions = [_not_in_snapshot(xid, base.horizon.snapshot)]
+    for page in base.pages:
+        if page.after[0] == 2:
+            unseen = _not_in_snapshot(xid, page.horizon.snapshot)
+            conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2]))))
+    return sql.SQL(" AND ").join(conditions)
+
+
+def _xid(wide: int) -> sql.Literal:
+    return sql.Literal(str(wide % (1 << 32)))
+
+
+def _xids(rows: Iterable[RawRow]) -> Iterator[int]:
+    return (int(xid) for xid in {row[3] for row in rows} if xid is not None and xid != b"0")
+
+
+def _text(raw: bytes | None) -> str:
+    return raw.decode() if raw is not None else ""
+
+
+def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
+    """Whether 32-bit ids can no longer be compared with the horizon's."""
+    if horizon is None or horizon.seen is None:
+        return False
+    return snapshot.xmax - horizon.snapshot.xmin > _HALF_XIDS
+
+
+def _behind(durable: Horizon | None, sent: Horizon) -> bool:
+    return durable is None or durable.snapshot.xmax < sent.snapshot.xmax
+
+
+def _epoch(text: str) -> tuple[int, int]:
+    """Epoch milliseconds and nanoseconds within the second, of Postgres' ISO text in UTC."""
+    try:
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:  # infinity, BC, five-digit years
+        return 0, 0
+    seconds, micros = divmod(round(moment.timestamp() * 1_000_000), 1_000_000)
+    return seconds * 1000 + micros // 1000, micros * 1000

@@ -1,0 +1,135 @@
+"""Topics that the source writes: created compacted, checked before anything is sent; and what is in them already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+import structlog
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from compactory.errors import ConfigError, Unreachable
+from compactory.kafka import Kafka, kafka_errors
+from compactory.records import Partition
+
+__all__ = ["OFFSETS_TOPIC", "ensure", "living_keys", "read", "stored_values"]
+
+OFFSETS_TOPIC = "compactory-offsets"
+_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
+
+log = structlog.get_logger("compactory.source")
+
+
+def ensure(kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, create: bool) -> None:
+    """Make sure that the topics and the offsets topic exist and are compacted.
+
+    ``topics`` maps a name to (partitions, replication factor), -1 for the broker's default. Raises ConfigError with
+    every problem at once.
+    """
+    wanted = {OFFSETS_TOPIC: (1, -1), **topics}
+    present = kafka.topics(wanted)
+    problems = []
+    for name, (partitions, replication) in wanted.items():
+        if name in present:
+            continue
+        if not create:
+            problems.append(f"topic {name!r} does not exist; create it compacted, or run without --no-create-topics")
+            continue
+        own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else {}
+        if kafka.create_topic(name, partitions=partitions, replication=replication, config={**own, **_COMPACTED}):
+            log.info("topic created", topic=name)
+    if problems:
+        raise ConfigError(problems)
+    _check(kafka, list(wanted))
+
+
+def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
+    """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds."""
+    partitions = kafka.topics([topic])[topic].all()
+    ends = kafka.high_watermarks(partitions)
+    starts = kafka.log_starts(partitions)
+    left = {part: end for part, end in ends.items() if end > starts[part]}
+    if not left:
+        return
+    consumer = kafka.consumer("load")
+    try:
+        consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
+        deadline = time.monotonic() + timeout
+        while left:
+            with kafka_errors(f"read topic {topic!r}", kafka.bootstrap):
+                messages = consumer.consume(10_000, 0.2)
+                _drop_finished(left, messages)
+            if messages:
+                deadline = time.monotonic() + timeout
+            for message in messages:
+                if message.error() is None:
+                    yield message
+            if time.monotonic() > deadline:
+                raise Unreachable("Kafka", f"topic {topic!r} was not read to its end: {_behind(left)} still to go")
+    finally:
+        consumer.close()
+
+
+def stored_values(kafka: Kafka, keys: set[bytes]) -> dict[bytes, bytes]:
+    """The latest values of these keys in the offsets topic."""
+    found: dict[bytes, bytes] = {}
+    for message in read(kafka, OFFSETS_TOPIC):
+        key, value = message.key(), message.value()
+        if key in keys and isinstance(key, bytes):
+            if isinstance(value, bytes):
+                found[key] = value
+            else:
+                found.pop(key, None)
+    return found
+
+
+def living_keys(kafka: Kafka, topic: str) -> set[bytes]:
+    """Keys whose latest record in any partition is no tombstone."""
+    last: dict[tuple[int, bytes], bool] = {}
+    for message in read(kafka, topic):
+        key, partition = message.key(), message.partition()
+        if isinstance(key, bytes) and partition is not None:
+            last[partition, key] = message.value() is not None
+    return {key for (_, key), alive in last.items() if alive}
+
+
+_COMPACTED = {"cleanup.policy": "compact"}
+
+
+def _check(kafka: Kafka, names: list[str]) -> None:
+    problems = []
+    for name, config in kafka.topic_configs(names).items():
+        policy = config.get("cleanup.policy", "")
+        if policy != "compact":
+            problems.append(
+                f"topic {name!r} has cleanup.policy={policy}, so Kafka would drop rows of the directory by age or size;"
+                f" remedy: kafka-configs.sh --bootstrap-server {kafka.bootstrap} --alter --entity-type topics"
+                f" --entity-name {name} --add-config cleanup.policy=compact"
+            )
+        if int(config.get("min.insync.replicas") or 1) < 2:
+            log.warning(
+                "min.insync.replicas is below 2: a broker lost at the wrong moment takes acknowledged records along",
+                topic=name,
+            )
+    if problems:
+        raise ConfigError(problems)
+
+
+def _drop_finished(left: dict[Partition, int], messages: list[Message]) -> None:
+    """Forget partitions that were read to their end; control records at the tail show only in an EOF event."""
+    for message in messages:
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        if topic is None or number is None or offset is None:
+            continue
+        part = Partition(topic, number)
+        error = message.error()
+        if error is None:
+            offset += 1
+        elif error.code() != error._PARTITION_EOF:  # noqa: SLF001 - the client's own name
+            raise KafkaException(error)
+        if part in left and offset >= left[part]:
+            del left[part]
+
+
+def _behind(left: Mapping[Partition, int]) -> str:
+    return ", ".join(f"partition {part.partition} up to offset {end}" for part, end in left.items())
