@@ -1,0 +1,68 @@
+"""What a user asks for when a table is adopted. Kept in the triggers' argument, so that the catalogue tells it later."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+__all__ = ["XID_COLUMN", "Adoption"]
+
+#: The only column that adoption adds: the top-level transaction that wrote the row version.
+XID_COLUMN = "updated_xid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adoption:
+    """How a table is adopted.
+
+    ``table``: its name, optionally with the schema; double quotes as in SQL where a dot is part of a name.
+    ``key``: the columns of the record key. Together with ``id`` they become immutable.
+    ``active``: the boolean column that says whether a row counts; None: any row may be deleted.
+    ``timestamp``: stamped in UTC at every update. ``id``: the incrementing column.
+    ``notify``: wake a sleeping source. A transaction that sent NOTIFY can't be prepared.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    active: str | None = None
+    timestamp: str = "updated_date"
+    id: str = "id"
+    notify: bool = True
+
+    @property
+    def immutable(self) -> tuple[str, ...]:
+        """The columns that no update may change."""
+        return tuple(dict.fromkeys((*self.key, self.id)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are named."""
+        named = (*self.key, self.id, self.timestamp, *([self.active] if self.active is not None else []))
+        return tuple(dict.fromkeys(named))
+
+    def settings(self) -> str:
+        """The triggers' argument."""
+        fields = {
+            "key": list(self.key),
+            "active": self.active,
+            "timestamp": self.timestamp,
+            "id": self.id,
+            "notify": self.notify,
+        }
+        return json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
+
+    @classmethod
+    def from_settings(cls, table: str, settings: str) -> Adoption:
+        """The adoption that a trigger's argument describes; ValueError when it describes none."""
+        fields = json.loads(settings)
+        try:
+            return cls(
+                table=table,
+                key=tuple(fields["key"]),
+                active=fields["active"],
+                timestamp=fields["timestamp"],
+                id=fields["id"],
+                notify=fields["notify"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an adoption: {settings}") from error

@@ -1,0 +1,171 @@
+-- Everything of Compactory lives in a schema of its own; nothing is created in a user's schemas but columns, indexes
+-- and triggers of the tables that are adopted.
+CREATE SCHEMA compactory;
+
+-- What was applied, and with which text: a migration that changes after it was applied would leave databases that
+-- differ without anybody noticing.
+CREATE TABLE compactory.migrations (
+    version    integer     PRIMARY KEY,
+    name       text        NOT NULL,
+    checksum   text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Rows that are gone for good, whole: the record key comes out of the connector's transforms, so any column may be
+-- part of it. regclass and not oid, so that a dump carries the table's name.
+CREATE TABLE compactory.deleted_rows (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    "table"    regclass    NOT NULL,
+    "row"      jsonb       NOT NULL,
+    xid        xid8        NOT NULL DEFAULT pg_current_xact_id(),
+    deleted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- A poll asks for one table's rows at or above the last snapshot's xmax.
+CREATE INDEX deleted_rows_table_xid_idx ON compactory.deleted_rows ("table", xid);
+
+-- The table that DML is sent to and that a connector polls: the root of a partition tree, else the table itself.
+CREATE FUNCTION compactory.root_of(relation oid) RETURNS regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce(pg_partition_root(relation), relation::regclass) $$;
+
+-- BEFORE UPDATE trigger; its WHEN clause has compared the key columns' binary images, because a key that is equal
+-- for Postgres (citext, numeric 1.0 and 1.00) may be another key for Kafka, and the old one would stay for ever.
+CREATE FUNCTION compactory.refuse_key_change() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    settings jsonb := TG_ARGV[0];
+    immutable text[] := ARRAY(SELECT jsonb_array_elements_text(settings -> 'key')) || (settings ->> 'id');
+    changed text;
+BEGIN
+    SELECT string_agg(name, ', ') INTO changed
+      FROM (SELECT DISTINCT name FROM unnest(immutable) AS name ORDER BY name) AS names
+     WHERE to_jsonb(OLD) -> name IS DISTINCT FROM to_jsonb(NEW) -> name;
+    RAISE EXCEPTION '% cannot be changed', coalesce(changed, array_to_string(immutable, ', '))
+        USING DETAIL = format('It is part of the record key of %s.', compactory.root_of(TG_RELID)),
+              HINT = 'Make the row inactive and insert a new one.';
+END
+$$;
+
+-- Whether a row that left one partition is in another now: an UPDATE that moves a row fires the DELETE triggers of
+-- the partition it leaves. The moved version was stamped by this transaction, so the index on (updated_xid, id) finds
+-- it. A row deleted and inserted again by one statement, same id and key, counts as moved too: it was not lost.
+CREATE FUNCTION compactory.was_moved(root regclass, settings jsonb, gone jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = off
+AS $$
+DECLARE
+    moved boolean;
+BEGIN
+    EXECUTE format(
+        'SELECT EXISTS (SELECT FROM %s AS r, jsonb_populate_record(NULL::%s, $1) AS g
+                         WHERE r.updated_xid = pg_current_xact_id() AND r.%I = g.%I AND %s)',
+        root, root, settings ->> 'id', settings ->> 'id',
+        (SELECT string_agg(format('r.%I IS NOT DISTINCT FROM g.%I', name, name), ' AND ')
+           FROM jsonb_array_elements_text(settings -> 'key') AS name))
+       INTO moved USING gone;
+    RETURN moved;
+END
+$$;
+
+-- AFTER DELETE trigger: refuses active rows and logs the others. AFTER, because only then it is certain that the row
+-- is gone (a BEFORE trigger of the application may have kept it) and where a moved row went.
+CREATE FUNCTION compactory.log_delete() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off
+AS $$
+DECLARE
+    settings jsonb := TG_ARGV[0];
+    active text := settings ->> 'active';
+    root regclass := compactory.root_of(TG_RELID);
+    gone jsonb := to_jsonb(OLD);
+BEGIN
+    IF root <> TG_RELID AND compactory.was_moved(root, settings, gone) THEN
+        RETURN NULL;
+    END IF;
+    IF (gone ->> active)::boolean THEN
+        RAISE EXCEPTION
+            'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
+    END IF;
+    INSERT INTO compactory.deleted_rows ("table", "row") VALUES (root, gone);
+    RETURN NULL;
+END
+$$;
+
+-- BEFORE TRUNCATE trigger: refuses while there are active rows, and logs all others. TRUNCATE of a partitioned table
+-- fires the triggers of every leaf too, which log their own rows: the root sees to the leaves that have none yet.
+CREATE FUNCTION compactory.log_truncate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off
+AS $$
+DECLARE
+    settings jsonb := TG_ARGV[0];
+    active text := settings ->> 'active';
+    root regclass := compactory.root_of(TG_RELID);
+    leaf regclass;
+    refused boolean;
+BEGIN
+    -- An older snapshot would not show rows that were committed since, and TRUNCATE removes those as well.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'TRUNCATE of % needs isolation level READ COMMITTED', root
+            USING DETAIL = 'Every row is logged, and this transaction may not see them all.';
+    END IF;
+    FOR leaf IN
+        SELECT c.oid FROM pg_class AS c
+         WHERE c.oid = TG_RELID AND c.relkind = 'r'
+            OR c.oid IN (SELECT relid FROM pg_partition_tree(TG_RELID) WHERE isleaf AND relid <> TG_RELID)
+               AND NOT EXISTS (SELECT FROM pg_trigger AS t
+                                WHERE t.tgrelid = c.oid AND t.tgname = TG_NAME AND t.tgenabled = 'A')
+    LOOP
+        IF active IS NOT NULL THEN
+            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE t.%I IS TRUE)', leaf, active) INTO refused;
+            IF refused THEN
+                RAISE EXCEPTION
+                    'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
+            END IF;
+        END IF;
+        EXECUTE format('INSERT INTO compactory.deleted_rows ("table", "row") SELECT $1, to_jsonb(t) FROM ONLY %s AS t', leaf)
+          USING root;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+-- AFTER statement trigger: wakes a source that sleeps. It holds the exclusive lock only while it does, so that a busy
+-- system sends no NOTIFY at all (a NOTIFY at every commit queues on one lock of the whole cluster). The lock's class
+-- is compactory_sql.WAKEUP_LOCK_CLASS; its key are the bits of the root table's oid, which may not fit an integer.
+CREATE FUNCTION compactory.wake_source() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    root oid := coalesce(pg_partition_root(TG_RELID), TG_RELID);
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(1129140311, root::int8::bit(32)::int4) THEN
+        PERFORM pg_notify('compactory_source', root::text);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- Nobody but the owner may read the log or call the functions; triggers fire without any right on them. Default
+-- privileges of the installing role may have granted more than PUBLIC's usual EXECUTE, so every grant is looked up.
+DO $$
+DECLARE
+    granted record;
+BEGIN
+    FOR granted IN
+        SELECT DISTINCT object, a.grantee
+          FROM (SELECT 'SCHEMA compactory' AS object, nspowner AS owner, coalesce(nspacl, acldefault('n', nspowner)) AS acl
+                  FROM pg_namespace WHERE nspname = 'compactory'
+                UNION ALL
+                SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass, relowner, relacl
+                  FROM pg_class WHERE relnamespace = 'compactory'::regnamespace AND relkind IN ('r', 'S')
+                UNION ALL
+                SELECT 'FUNCTION ' || oid::regprocedure, proowner, coalesce(proacl, acldefault('f', proowner))
+                  FROM pg_proc WHERE pronamespace = 'compactory'::regnamespace) AS objects,
+               aclexplode(acl) AS a
+         WHERE a.grantee <> owner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
+                       CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
+    END LOOP;
+END
+$$;

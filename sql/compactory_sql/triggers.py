@@ -1,0 +1,191 @@
+"""The triggers of an adopted table: which it should have, and the steps from those it has to those.
+
+Names begin with ``zz_`` because Postgres fires triggers by name: ours see what the application's have made of a row.
+All are ENABLE ALWAYS, so that ``session_replication_role = replica`` does not switch them off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from compactory_sql.adoption import Adoption
+from compactory_sql.loader import read
+from compactory_sql.naming import dollar_quoted, literal, made_name, quoted
+from compactory_sql.step import Phase, Step
+from compactory_sql.table import Column, Member, Table, Trigger
+
+__all__ = ["NOTIFY_TRIGGER", "TRIGGER_PREFIX", "function_steps", "trigger_steps"]
+
+TRIGGER_PREFIX = "zz_compactory_"
+NOTIFY_TRIGGER = f"{TRIGGER_PREFIX}notify"
+
+# Bits of pg_trigger.tgtype
+_ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = 1, 2, 4, 8, 16, 32
+
+#: What stamps a column of this type, and the ending of the function's name.
+_CLOCKS = {
+    "timestamp without time zone": ("stamp_utc", "current_timestamp AT TIME ZONE 'utc'"),
+    "timestamp with time zone": ("stamp", "current_timestamp"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """A trigger on some members. Row triggers are made on the root alone: Postgres clones them to partitions."""
+
+    name: str
+    kind: int
+    events: str
+    function: str
+    settings: str | None
+    members: tuple[Member, ...]
+    vital: bool = True
+
+    @property
+    def per_row(self) -> bool:
+        return bool(self.kind & _ROW)
+
+    def fits(self, trigger: Trigger) -> bool:
+        return (trigger.kind, trigger.function, trigger.settings) == (self.kind, self.function, self.settings)
+
+    def create(self, member: Member) -> str:
+        level = "ROW" if self.per_row else "STATEMENT"
+        timing, _, when = self.events.partition(" WHEN ")
+        condition = f" WHEN {when}" if when else ""
+        argument = literal(self.settings) if self.settings is not None else ""
+        return (
+            f"CREATE TRIGGER {self.name} {timing} ON {member.sql}\n    FOR EACH {level}{condition}\n"
+            f"    EXECUTE FUNCTION compactory.{quoted(self.function)}({argument})"
+        )
+
+
+def function_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
+    """The function that stamps, where it is missing. Tables with a timestamp column of one name and type share it."""
+    column = table.columns[adoption.timestamp]
+    name = _stamp_function(column)
+    body = read("templates/stamp_body.sql").format(timestamp=column.sql, clock=_CLOCKS[column.type][1])
+    if table.functions.get(name) == body:
+        return
+    function = f"compactory.{quoted(name)}"
+    text = read("templates/stamp.sql").format(function=function, body=dollar_quoted(body))
+    yield Step(
+        phase=Phase.CHANGE,
+        title=f"create function {function}",
+        problem=f"function {function} is missing or has another text",
+        sql=tuple(part.strip() for part in text.rstrip().removesuffix(";").split(";\n\n")),
+        vital=True,
+    )
+
+
+def trigger_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
+    """Everything that is missing, different, not enabled as ALWAYS, or not wanted any more."""
+    for wanted in _wanted(table, adoption):
+        for member in wanted.members:
+            yield from _steps_for(table, wanted, member)
+    if not adoption.notify:
+        for member in table.members:
+            if table.trigger(member, NOTIFY_TRIGGER):
+                yield Step(
+                    phase=Phase.CHANGE,
+                    title=f"drop trigger {NOTIFY_TRIGGER} on {member.sql}",
+                    problem=f"{member.sql}: trigger {NOTIFY_TRIGGER} is there, and was not asked for",
+                    sql=(f"DROP TRIGGER {NOTIFY_TRIGGER} ON {member.sql}",),
+                )
+
+
+def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
+    settings, root = adoption.settings(), (table.root,)
+    yield _Wanted(
+        name=f"{TRIGGER_PREFIX}key",
+        kind=_ROW | _BEFORE | _UPDATE,
+        events=f"BEFORE UPDATE WHEN ({_key_differs(table, adoption)})",
+        function="refuse_key_change",
+        settings=settings,
+        members=root,
+    )
+    yield _Wanted(
+        name=f"{TRIGGER_PREFIX}stamp",
+        kind=_ROW | _BEFORE | _INSERT | _UPDATE,
+        events="BEFORE INSERT OR UPDATE",
+        function=_stamp_function(table.columns[adoption.timestamp]),
+        settings=None,
+        members=root,
+    )
+    yield _Wanted(
+        name=f"{TRIGGER_PREFIX}delete",
+        kind=_ROW | _DELETE,
+        events="AFTER DELETE",
+        function="log_delete",
+        settings=settings,
+        members=root,
+    )
+    yield _Wanted(
+        name=f"{TRIGGER_PREFIX}truncate",
+        kind=_BEFORE | _TRUNCATE,
+        events="BEFORE TRUNCATE",
+        function="log_truncate",
+        settings=settings,
+        # Those between root and leaves would only log the leaves' rows a second time.
+        members=tuple(member for member in table.members if member.leaf or member is table.root),
+    )
+    if adoption.notify:
+        yield _Wanted(
+            name=NOTIFY_TRIGGER,
+            kind=_INSERT | _DELETE | _UPDATE | _TRUNCATE,
+            events="AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE",
+            function="wake_source",
+            settings=None,
+            # Statement triggers fire on the table that a statement names, and are not cloned.
+            members=table.members,
+            vital=False,
+        )
+
+
+def _key_differs(table: Table, adoption: Adoption) -> str:
+    # A function call and not the operator *<>: between two ROW() it is taken for a comparison column by column when
+    # a dump is restored, and fails.
+    columns = [table.columns[name].sql for name in adoption.immutable]
+    rows = (", ".join(f"{side}.{column}" for column in columns) for side in ("OLD", "NEW"))
+    return "pg_catalog.record_image_ne({})".format(", ".join(f"ROW({row})" for row in rows))
+
+
+def _stamp_function(column: Column) -> str:
+    return made_name(column.name, _CLOCKS[column.type][0])
+
+
+def _steps_for(table: Table, wanted: _Wanted, member: Member) -> Iterator[Step]:
+    present = table.trigger(member, wanted.name)
+    enable = [member.sql]
+    if present is None or not wanted.fits(present):
+        below = [m for m in table.members if m is not member] if wanted.per_row else []
+        strays = [m.sql for m in below if (t := table.trigger(m, wanted.name)) and not t.cloned]
+        drops = [*strays, *([member.sql] if present else [])]
+        enable += [m.sql for m in below]
+        yield _step(
+            wanted,
+            f"{'replace' if present else 'create'} trigger {wanted.name} on {member.sql}",
+            f"{member.sql}: trigger {wanted.name} is {'another than wanted' if present else 'missing'}",
+            [f"DROP TRIGGER {wanted.name} ON {name}" for name in drops]
+            + [wanted.create(member)]
+            + _enable(wanted, enable),
+        )
+        return
+    members = table.members if wanted.per_row else (member,)
+    for each in members:
+        trigger = table.trigger(each, wanted.name)
+        if trigger is not None and trigger.enabled != "A":
+            yield _step(
+                wanted,
+                f"enable trigger {wanted.name} on {each.sql}",
+                f"{each.sql}: trigger {wanted.name} is not enabled as ALWAYS",
+                _enable(wanted, [each.sql]),
+            )
+
+
+def _enable(wanted: _Wanted, names: Iterable[str]) -> list[str]:
+    return [f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {wanted.name}" for name in names]
+
+
+def _step(wanted: _Wanted, title: str, problem: str, sql: list[str]) -> Step:
+    return Step(phase=Phase.CHANGE, title=title, problem=problem, sql=tuple(sql), vital=wanted.vital)
