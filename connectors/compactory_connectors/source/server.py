@@ -16,33 +16,26 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import ConfigError
-from compactory_sql import WAKEUP_LOCK_CLASS, query
+from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
 
+from .chain import SESSION
 from .horizon import Snapshot
+from .jdbc_url import Connection
 from .offset import Identity
 
-__all__ = ["ChunkReader", "PollSnapshot", "RawRow", "Server", "connect", "statement"]
+__all__ = ["ChunkReader", "PollSnapshot", "RawRow", "Server", "connect", "postgres_errors", "statement"]
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
 
-_SESSION = {
-    "application_name": "compactory-source",
-    "DateStyle": "ISO, MDY",
-    "TimeZone": "UTC",
-    "bytea_output": "hex",
-    "IntervalStyle": "postgres",
-    "extra_float_digits": "1",
-    "client_encoding": "UTF8",
-}
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 def connect(conninfo: Mapping[str, Any]) -> psycopg.Connection[Any]:
     """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
-    options = {"connect_timeout": 10, **_KEEPALIVE, **conninfo}
+    options = {"connect_timeout": 10, "application_name": "compactory-source", **_KEEPALIVE, **conninfo}
     connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)
-    for name, value in _SESSION.items():
+    for name, value in SESSION.items():
         connection.execute("SELECT set_config(%s, %s, false)", [name, value])
     return connection
 
@@ -59,6 +52,30 @@ class PollSnapshot:
     snapshot: Snapshot
     written: int
     flushed: int
+
+
+@contextmanager
+def postgres_errors(connection: Connection) -> Iterator[None]:
+    """Map the driver's errors to ours with the cause kept.
+
+    ConfigError for a refused login or a missing database, Unreachable when the connection failed or was lost,
+    CompactoryError for a statement that the server refuses. No text repeats a password.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        place = f"Postgres at {connection.server}"
+        reason = " ".join(str(error).split())
+        if isinstance(error, psycopg.errors.InvalidAuthorizationSpecification | psycopg.errors.InvalidPassword) or (
+            "password authentication failed" in reason or "no password supplied" in reason
+        ):
+            message = f"{place} refused the login: check connection.user and connection.password"
+            raise ConfigError(message) from error
+        if isinstance(error, psycopg.errors.InvalidCatalogName) or "does not exist" in reason and "database" in reason:
+            raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            raise Unreachable("Postgres", f"{place} was not reached: {reason}") from error
+        raise CompactoryError(f"{place} refused a statement: {reason}") from error
 
 
 class ChunkReader:
@@ -152,6 +169,14 @@ class Server:
     def rows(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[RawRow]:
         """Every row, raw."""
         return raw_rows(self.connection.execute(statement, parameters))
+
+    def holders(self, xid: int) -> list[str]:
+        """Who runs or has prepared the transaction with this 64-bit id, in words."""
+        return [str(text) for text in self.column(statement("source/holders"), {"xid": str(xid % (1 << 32))})]
+
+    def listen(self) -> None:
+        """Subscribe to the notifications that adopted tables send while the source sleeps."""
+        self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(WAKEUP_CHANNEL)))
 
     def sleep(self, oids: Sequence[int]) -> bool:
         """Announce that the source sleeps, so that writers of these tables notify it.

@@ -10,61 +10,29 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from psycopg import sql
 
 from compactory.errors import CompactoryError
 
+from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
-from .offset import Page, SourceOffset
+from .offset import Identity, Page, SourceOffset
 from .server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from .table_plan import TablePlan
 
-__all__ = ["PAGE_ROWS", "Batch", "Record", "TablePlan", "TableReader", "TableReplaced"]
+__all__ = ["PAGE_ROWS", "Batch", "Record", "TableReader", "TableReplaced"]
 
 PAGE_ROWS = 10_000
 """Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
 
-_LEAD = 4  # phase, timestamp, id and xid come before the plan's columns
+_PHASE, _STAMP, _ID, _XID = -4, -3, -2, -1  # what a row has behind the plan's columns
 _HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
 _REFRESH_XIDS = 1 << 20
 
 Record = tuple[bytes | None, bytes | None]
 """Key and value; the value None is a tombstone."""
-
-
-class Plan(Protocol):
-    """How a row of the table becomes a record."""
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-    @property
-    def key_columns(self) -> Sequence[str]: ...
-    def render(self, raw: RawRow) -> tuple[bytes | None, bytes]: ...
-    def render_key(self, raw: RawRow) -> bytes | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlan:
-    """What is fixed about a table for a session."""
-
-    schema: str
-    name: str
-    oid: int
-    topic: str
-    rows: Plan
-    timestamp: str
-    incrementing: str
-    key_types: tuple[str, ...]
-    soft_delete: str | None = None
-    mode: Literal["tombstone", "value"] = "tombstone"
-    adopted: bool = False
-    notifies: bool = False
-
-    @property
-    def qualified(self) -> str:
-        """``schema.table`` for people."""
-        return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +63,10 @@ class TableReader:
         self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._sent: Horizon | None = self.offset.horizon
         self._stored = self.offset
+        self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        self._key_positions = [plan.rows.columns.index(name) + _LEAD for name in plan.rows.key_columns]
+        self._key_positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.incrementing in plan.rows.key_columns
 
     def acknowledge(self, batch: Batch) -> None:
@@ -135,7 +104,22 @@ class TableReader:
             done = self._finished(base, at, xids, rows)
         yield Batch(records, done, bool(records) or self._worth_storing(done))
 
-    def _identity(self) -> Any:
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
+        horizon = self.offset.horizon
+        if horizon is None or horizon.snapshot != snapshot:
+            return False
+        return self._sent is None or not _behind(self._stored.durable, self._sent)
+
+    def living_rows(self) -> Iterator[list[RawRow]]:
+        """Every living row in one snapshot, in chunks, with the plan's columns."""
+        with self._server.poll():
+            query = statement("source/keys", columns=self._columns, table=self._table, alive=self._where.alive())
+            reader = ChunkReader(self._server.connection, query, {})
+            while rows := reader.fetch(PAGE_ROWS):
+                yield rows
+
+    def _identity(self) -> Identity:
         oid = self._server.scalar(statement("source/table_oid"), {"table": self._table.as_string()})
         if oid != self.plan.oid:
             raise TableReplaced(f"table {self.plan.qualified} was dropped or replaced since this session began")
@@ -161,52 +145,22 @@ class TableReader:
         yield (
             statement(
                 "source/rows",
-                phase=self._phase(),
+                phase=self._where.phase(),
                 timestamp=sql.Identifier("t", self.plan.timestamp),
                 incrementing=sql.Identifier("t", self.plan.incrementing),
                 timestamp_column=sql.Identifier(self.plan.timestamp),
                 incrementing_column=sql.Identifier(self.plan.incrementing),
                 columns=self._columns,
                 table=self._table,
-                unseen=self._unseen_rows(base),
+                unseen=self._where.unseen_rows(base),
             ),
             {},
         )
         if self.plan.adopted and base.horizon is not None:
             query = statement(
-                "source/deleted", columns=self._columns, table=self._table, unseen=_unseen_deletions(base)
+                "source/deleted", columns=self._columns, table=self._table, unseen=self._where.unseen_deletions(base)
             )
             yield query, {"oid": self.plan.oid}
-
-    def _phase(self) -> sql.Composable:
-        if self.plan.soft_delete is None:
-            return sql.SQL("0")
-        return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.soft_delete))
-
-    def _unseen_rows(self, base: SourceOffset) -> sql.Composable:
-        conditions = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
-        for page in base.pages:
-            if page.after[0] == 2:
-                conditions.append(self._unseen(page.horizon))
-                continue
-            place = sql.SQL("({}, t.{}, t.{}) <= ({}, {}, {})").format(
-                self._phase(),
-                sql.Identifier(self.plan.timestamp),
-                sql.Identifier(self.plan.incrementing),
-                *(sql.Literal(part) for part in page.after),
-            )
-            conditions.append(sql.SQL("({} OR ({}) IS NOT TRUE)").format(self._unseen(page.horizon), place))
-        return sql.SQL(" AND ").join(conditions)
-
-    def _unseen(self, horizon: Horizon) -> sql.Composable:
-        """Row versions that were not visible at the horizon."""
-        if self.plan.adopted and horizon.seen is None:
-            return _not_in_snapshot(sql.SQL("t.updated_xid"), horizon.snapshot)
-        recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(horizon.snapshot.xmin))
-        if not horizon.seen:
-            return sql.SQL("({})").format(recent)
-        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(horizon.seen)])
-        return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen)
 
     def _visible(self, snapshot: Snapshot) -> Horizon:
         """The horizon of everything that this snapshot shows, before all of it has been read."""
@@ -218,7 +172,7 @@ class TableReader:
 
     def _page(self, base: SourceOffset, visible: Horizon, rows: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
-        phase, timestamp, number = rows[-1][:3]
+        phase, timestamp, number = rows[-1][_PHASE:_XID]
         after = (int(phase or 0), _text(timestamp), _text(number))
         return replace(self._progress(base, rows), pages=(*base.pages, Page(visible, after)))
 
@@ -249,7 +203,9 @@ class TableReader:
         return known
 
     def _progress(self, base: SourceOffset, rows: Sequence[RawRow]) -> SourceOffset:
-        stamps = [(_text(row[1]), int(row[2] or 0)) for row in rows if row[1] is not None and row[0] != b"2"]
+        stamps = [
+            (_text(row[_STAMP]), int(row[_ID] or 0)) for row in rows if row[_STAMP] is not None and row[_PHASE] != b"2"
+        ]
         if not stamps:
             return base
         text, number = max(stamps)
@@ -263,25 +219,30 @@ class TableReader:
         stored = self._stored
         if stored.horizon is None or done.identity != stored.identity or done.horizon is None:
             return True
-        if self._sent and done.durable and _behind(stored.durable, self._sent) and not _behind(done.durable, self._sent):
+        if (
+            self._sent
+            and done.durable
+            and _behind(stored.durable, self._sent)
+            and not _behind(done.durable, self._sent)
+        ):
             return True
         return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
 
     def _records(self, rows: Sequence[RawRow]) -> list[Record]:
         living = self._living(rows)
-        tombstones = self.plan.mode == "tombstone"
+        tombstones = self.plan.tombstones
         render, render_key = self.plan.rows.render, self.plan.rows.render_key
         records: list[Record] = []
         for row in rows:
-            phase = row[0]
+            phase = row[_PHASE]
             if phase == b"0":
-                records.append(render(row[_LEAD:]))
+                records.append(render(row))
             elif self._key(row) in living:
                 continue
             elif phase == b"2" or tombstones:
-                records.append((render_key(row[_LEAD:]), None))
+                records.append((render_key(row), None))
             else:
-                records.append(render(row[_LEAD:]))
+                records.append(render(row))
         return records
 
     def _key(self, row: RawRow) -> tuple[bytes | None, ...]:
@@ -289,7 +250,7 @@ class TableReader:
 
     def _living(self, rows: Sequence[RawRow]) -> set[tuple[bytes | None, ...]]:
         """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
-        keys = {self._key(row) for row in rows if row[0] == b"2" or (row[0] == b"1" and not self._id_is_key)}
+        keys = {self._key(row) for row in rows if row[_PHASE] == b"2" or (row[_PHASE] == b"1" and not self._id_is_key)}
         if not keys:
             return set()
         names = [sql.Identifier(f"k{number}") for number in range(len(self._key_positions))]
@@ -305,44 +266,14 @@ class TableReader:
                 arrays=sql.SQL(", ").join(sql.SQL("{}::text[]").format(sql.Literal(column)) for column in columns),
                 table=self._table,
                 matches=sql.SQL(" AND ").join(matches),
-                alive=self._alive(),
+                alive=self._where.alive(),
             )
         )
         return {tuple(row) for row in found}
 
-    def _alive(self) -> sql.Composable:
-        """Rows whose key belongs in the topic with a value that is not a deactivation."""
-        if self.plan.soft_delete is None:
-            return sql.SQL("true")
-        return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.soft_delete))
-
-
-def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
-    """Top-level transaction ids that had not ended at the snapshot."""
-    condition = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
-    if snapshot.xip:
-        running = sql.Literal([str(xid) for xid in snapshot.xip])
-        condition = sql.SQL("{} OR {} = ANY ({}::text[]::xid8[])").format(condition, column, running)
-    return sql.SQL("({})").format(condition)
-
-
-def _unseen_deletions(base: SourceOffset) -> sql.Composable:
-    assert base.horizon is not None
-    xid = sql.SQL("d.xid")
-    conditions = [_not_in_snapshot(xid, base.horizon.snapshot)]
-    for page in base.pages:
-        if page.after[0] == 2:
-            unseen = _not_in_snapshot(xid, page.horizon.snapshot)
-            conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2]))))
-    return sql.SQL(" AND ").join(conditions)
-
-
-def _xid(wide: int) -> sql.Literal:
-    return sql.Literal(str(wide % (1 << 32)))
-
 
 def _xids(rows: Iterable[RawRow]) -> Iterator[int]:
-    return (int(xid) for xid in {row[3] for row in rows} if xid is not None and xid != b"0")
+    return (int(xid) for xid in {row[_XID] for row in rows} if xid is not None and xid != b"0")
 
 
 def _text(raw: bytes | None) -> str:

@@ -20,11 +20,13 @@ _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}
 log = structlog.get_logger("compactory.source")
 
 
-def ensure(kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, create: bool) -> None:
+def ensure(
+    kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, configs: Mapping[str, str] | None = None, create: bool
+) -> None:
     """Make sure that the topics and the offsets topic exist and are compacted.
 
-    ``topics`` maps a name to (partitions, replication factor), -1 for the broker's default. Raises ConfigError with
-    every problem at once.
+    ``topics`` maps a name to (partitions, replication factor), -1 for the broker's default; ``configs`` are more
+    settings for those that are created. Raises ConfigError with every problem at once.
     """
     wanted = {OFFSETS_TOPIC: (1, -1), **topics}
     present = kafka.topics(wanted)
@@ -35,7 +37,7 @@ def ensure(kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, create: bool)
         if not create:
             problems.append(f"topic {name!r} does not exist; create it compacted, or run without --no-create-topics")
             continue
-        own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else {}
+        own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else configs or {}
         if kafka.create_topic(name, partitions=partitions, replication=replication, config={**own, **_COMPACTED}):
             log.info("topic created", topic=name)
     if problems:

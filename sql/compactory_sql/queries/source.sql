@@ -25,14 +25,14 @@ SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/rows
 -- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
-SELECT {phase} AS phase, ({timestamp})::text AS ts, ({incrementing})::text AS id, t.xmin::text AS xid, {columns}
+SELECT {columns}, {phase} AS phase, ({timestamp})::text AS ts, ({incrementing})::text AS id, t.xmin::text AS xid
   FROM {table} AS t
  WHERE {unseen}
- ORDER BY 1, t.{timestamp_column}, t.{incrementing_column};
+ ORDER BY phase, t.{timestamp_column}, t.{incrementing_column};
 
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
-SELECT 2 AS phase, NULL AS ts, d.id::text AS id, '0' AS xid, {columns}
+SELECT {columns}, 2 AS phase, NULL AS ts, d.id::text AS id, '0' AS xid
   FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
  WHERE d."table" = %(oid)s AND {unseen}
  ORDER BY d.id;
@@ -58,11 +58,6 @@ SELECT format('pid %%s (user %%s, %%s, transaction open since %%s)', pid, usenam
 UNION ALL
 SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, prepared)
   FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
-
--- name: source/key_types
--- The declared types of some columns, for casts of keys that travel as text.
-SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type
-  FROM pg_attribute AS a WHERE a.attrelid = %(oid)s AND a.attname = ANY(%(names)s) AND NOT a.attisdropped;
 
 -- name: source/sleep
 -- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY.

@@ -1,0 +1,80 @@
+"""The SQL conditions of a poll: which row versions it has not seen, which rows live. Pure: builds SQL, runs none."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from .horizon import Horizon, Snapshot
+from .offset import SourceOffset
+from .table_plan import TablePlan
+
+__all__ = ["Conditions"]
+
+
+class Conditions:
+    """Conditions on the rows ``t`` of one table and on its deletion log ``d``. Immutable."""
+
+    def __init__(self, plan: TablePlan) -> None:
+        self.plan = plan
+
+    def phase(self) -> sql.Composable:
+        """0 for a row that lives, 1 for a deactivated one: the first part of the order of emission."""
+        if self.plan.soft_delete is None:
+            return sql.SQL("0")
+        return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.soft_delete))
+
+    def unseen_rows(self, base: SourceOffset) -> sql.Composable:
+        """Row versions that the offset does not cover."""
+        conditions = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
+        for page in base.pages:
+            if page.after[0] == 2:
+                conditions.append(self._unseen(page.horizon))
+                continue
+            place = sql.SQL("({}, t.{}, t.{}) <= ({}, {}, {})").format(
+                self.phase(),
+                sql.Identifier(self.plan.timestamp),
+                sql.Identifier(self.plan.incrementing),
+                *(sql.Literal(part) for part in page.after),
+            )
+            conditions.append(sql.SQL("({} OR ({}) IS NOT TRUE)").format(self._unseen(page.horizon), place))
+        return sql.SQL(" AND ").join(conditions)
+
+    def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
+        """Logged deletions that the offset does not cover; the log has top-level transaction ids."""
+        assert base.horizon is not None
+        xid = sql.SQL("d.xid")
+        conditions = [_not_in_snapshot(xid, base.horizon.snapshot)]
+        for page in base.pages:
+            if page.after[0] == 2:
+                unseen = _not_in_snapshot(xid, page.horizon.snapshot)
+                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2]))))
+        return sql.SQL(" AND ").join(conditions)
+
+    def _unseen(self, horizon: Horizon) -> sql.Composable:
+        """Row versions that were not visible at the horizon."""
+        if self.plan.adopted and horizon.seen is None:
+            return _not_in_snapshot(sql.SQL("t.updated_xid"), horizon.snapshot)
+        recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(horizon.snapshot.xmin))
+        if not horizon.seen:
+            return sql.SQL("({})").format(recent)
+        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(horizon.seen)])
+        return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen)
+
+    def alive(self) -> sql.Composable:
+        """Rows whose key belongs in the topic with a value that is not a deactivation."""
+        if self.plan.soft_delete is None:
+            return sql.SQL("true")
+        return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.soft_delete))
+
+
+def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
+    """Top-level transaction ids that had not ended at the snapshot."""
+    condition = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
+    if snapshot.xip:
+        running = sql.Literal([str(xid) for xid in snapshot.xip])
+        condition = sql.SQL("{} OR {} = ANY ({}::text[]::xid8[])").format(condition, column, running)
+    return sql.SQL("({})").format(condition)
+
+
+def _xid(wide: int) -> sql.Literal:
+    return sql.Literal(str(wide % (1 << 32)))

@@ -1,0 +1,61 @@
+"""From a connector and the server's catalogue to the plans of its tables; every problem is found before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compactory.errors import ConfigError
+
+from .adopted import Adopted, inspect
+from .catalog import Table, describe_tables
+from .chain import RowPlan, compile_plan
+from .connector import ConnectorConfig
+from .server import Server
+from .table_plan import TablePlan
+
+__all__ = ["plan_tables"]
+
+
+def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
+    """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
+    plans: list[TablePlan] = []
+    problems: list[str] = []
+    for table in describe_tables(server.connection, connector):
+        try:
+            rows = compile_plan(connector, table)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        problems += _unfit(rows)
+        plans.append(_plan(connector, table, rows, inspect(server.connection, table)))
+    if problems:
+        raise ConfigError(problems)
+    return plans
+
+
+def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, adopted: Adopted) -> TablePlan:
+    declared = {column.name: column.declared for column in table.columns}
+    delete = connector.soft_delete
+    return TablePlan(
+        schema=table.schema,
+        name=table.name,
+        oid=table.oid,
+        topic=rows.topic,
+        rows=rows,
+        timestamp=connector.timestamp_columns[0],
+        incrementing=connector.incrementing_column,
+        key_types=tuple(declared[name] for name in rows.key_columns),
+        soft_delete=delete.column if delete else None,
+        tombstones=delete.tombstone if delete else True,
+        adopted=adopted.stamped,
+        notifies=adopted.notifies,
+        warnings=(*rows.warnings, *adopted.warnings),
+    )
+
+
+def _unfit(rows: RowPlan) -> Iterator[str]:
+    if not rows.key_columns:
+        yield (
+            f"table {rows.table}: records have no key, which a compacted topic refuses; add the transforms"
+            " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key"
+        )

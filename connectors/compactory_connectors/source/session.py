@@ -1,0 +1,225 @@
+"""One connected life of a connector: from the offsets it found to the first failure of Postgres or Kafka.
+
+Owned by one thread. A failure ends the session; whoever runs it opens another one, which reads the offsets again, so
+nothing that was in flight needs to be remembered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Self
+
+import structlog
+
+from compactory.errors import CompactoryError
+from compactory.kafka import Kafka
+
+from .connector import ConnectorConfig
+from .horizon import Snapshot
+from .offset import SourceOffset, offset_key
+from .planning import plan_tables
+from .publisher import Publisher
+from .server import Server, postgres_errors
+from .status import StatusBoard
+from .sweep import too_many, vanished
+from .table import PAGE_ROWS, Batch, TableReader
+from .table_plan import TablePlan
+from .topics import OFFSETS_TOPIC, ensure, living_keys, stored_values
+
+__all__ = ["Session"]
+
+log = structlog.get_logger("compactory.source")
+
+_SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
+_SEEN_LIMIT = 100_000
+
+
+class Session:
+    """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
+
+    def __init__(
+        self, connector: ConnectorConfig, kafka: Kafka, server: Server, publisher: Publisher, board: StatusBoard
+    ) -> None:
+        self._connector = connector
+        self._kafka = kafka
+        self._server = server
+        self._publisher = publisher
+        self._board = board
+        self._interval = connector.poll_interval_ms / 1000
+        self._readers: list[TableReader] = []
+        self._due: dict[int, float] = {}
+        self._topic_keys: dict[int, set[bytes]] = {}
+        self._held: set[int] = set()
+        self._blocked = 0.0
+
+    @classmethod
+    def open(cls, connector: ConnectorConfig, kafka: Kafka, board: StatusBoard, *, create_topics: bool) -> Self:
+        """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
+
+        Nothing is written before everything has been checked. Raises ConfigError, Unreachable, LeaseLost.
+        """
+        with postgres_errors(connector.connection):
+            server = Server.open(connector.connection.conninfo)
+        try:
+            with postgres_errors(connector.connection):
+                plans = plan_tables(server, connector)
+            creation = connector.topic_creation
+            sizes = {plan.topic: (creation.partitions, creation.replication_factor) for plan in plans}
+            ensure(kafka, sizes, configs=creation.configs, create=create_topics)
+            publisher = Publisher(
+                kafka,
+                connector.name,
+                OFFSETS_TOPIC,
+                transactions=connector.transactions,
+                overrides=connector.producer,
+            )
+            try:
+                publisher.open()
+                session = cls(connector, kafka, server, publisher, board)
+                session._restore(plans)
+            except BaseException:
+                publisher.close()
+                raise
+        except BaseException:
+            server.close()
+            raise
+        return session
+
+    def close(self) -> None:
+        """Let go of both sides; what was not acknowledged is sent again by the next session."""
+        self._publisher.close()
+        self._server.close()
+
+    def round(self, *, woken: bool = False) -> bool:
+        """Poll every table that is due, or with ``woken`` those that notify; whether anything was published."""
+        with postgres_errors(self._connector.connection):
+            current = self._server.peek()
+            published = False
+            now = time.monotonic()
+            for number, reader in enumerate(self._readers):
+                if not (woken and reader.plan.notifies) and now < self._due[number]:
+                    continue
+                self._due[number] = now + self._interval
+                if not reader.is_idle(current) and not self._floor_held(reader, current):
+                    published |= self._drain(number, reader)
+            return published
+
+    def rest(self, stop: threading.Event) -> bool:
+        """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
+        oids = [reader.plan.oid for reader in self._readers if reader.plan.notifies]
+        until = min(self._due.values())
+        if not oids:
+            stop.wait(max(0.0, until - time.monotonic()))
+            return False
+        with postgres_errors(self._connector.connection):
+            try:
+                if not self._server.sleep(oids):
+                    # A writer that saw the source awake has not committed: it will not notify, so look again soon.
+                    self._blocked = min(_SLICE, self._blocked * 2 or 0.002)
+                    stop.wait(self._blocked)
+                    return True
+                self._blocked = 0.0
+                return self.round(woken=True) or self._notified(until, stop)
+            finally:
+                if not self._server.connection.closed:
+                    self._server.wake()
+
+    def _notified(self, until: float, stop: threading.Event) -> bool:
+        while not stop.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self._server.wait(min(left, _SLICE)):
+                return True
+        return False
+
+    def _restore(self, plans: Iterable[TablePlan]) -> None:
+        plans = list(plans)
+        keys = {self._key(plan): plan for plan in plans}
+        values = stored_values(self._kafka, set(keys))
+        for number, (key, plan) in enumerate(keys.items()):
+            offset = self._offset(values.get(key), plan)
+            reader = TableReader(self._server, plan, offset)
+            self._readers.append(reader)
+            self._due[number] = 0.0
+            self._board.table(plan.qualified, plan.topic, adopted=plan.adopted)
+            log.info("table", table=plan.qualified, topic=plan.topic, adopted=plan.adopted, resumed=offset is not None)
+        if any(plan.notifies for plan in plans):
+            self._server.listen()
+
+    def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
+        if value is None:
+            return None
+        try:
+            return SourceOffset.loads(value)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CompactoryError(
+                f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
+                " something else or a newer version; reset it by a tombstone for its key to load the table afresh"
+            ) from error
+
+    def _key(self, plan: TablePlan) -> bytes:
+        return offset_key(self._connector.name, self._server.database, plan.schema, plan.name)
+
+    def _drain(self, number: int, reader: TableReader) -> bool:
+        """Publish everything one poll finds."""
+        sent = 0
+        before = reader.offset
+        for batch in reader.pages(self._page_rows()):
+            if number not in self._topic_keys and batch.offset.sweep:
+                # Before anything of ours is in it; nobody else writes it any more.
+                self._topic_keys[number] = living_keys(self._kafka, reader.plan.topic)
+            self._publish(reader, batch)
+            sent += len(batch.records)
+        if before.horizon is not None and reader.offset.sweep and not before.sweep:
+            log.warning("another server or history: every row was sent again", table=reader.plan.qualified)
+        if reader.offset.sweep and number not in self._held:
+            sent += self._sweep(number, reader)
+        self._board.polled(reader.plan.qualified, sent)
+        return sent > 0
+
+    def _floor_held(self, reader: TableReader, current: Snapshot) -> bool:
+        """Whether an open transaction has made the list of seen row versions too long to go on."""
+        horizon = reader.offset.horizon
+        if horizon is None or horizon.seen is None or len(horizon.seen) < _SEEN_LIMIT:
+            return False
+        if current.xmin > horizon.snapshot.xmin:
+            self._board.held(reader.plan.qualified, None)
+            return False
+        holders = self._server.holders(current.xmin)
+        detail = f"an open transaction holds the snapshot's floor back: {'; '.join(holders) or 'of another database'}"
+        log.error("table waits", table=reader.plan.qualified, detail=detail)
+        self._board.held(reader.plan.qualified, detail)
+        return True
+
+    def _page_rows(self) -> int:
+        return min(PAGE_ROWS, self._connector.batch_max_rows)
+
+    def _publish(self, reader: TableReader, batch: Batch) -> None:
+        if batch.persist:
+            self._publisher.publish(reader.plan.topic, batch.records, (self._key(reader.plan), batch.offset.dumps()))
+        reader.acknowledge(batch)
+
+    def _sweep(self, number: int, reader: TableReader) -> int:
+        """Remove keys from the topic that the table lacks, unless they are suspiciously many."""
+        known = self._topic_keys.get(number, set())
+        gone = vanished(known, reader)
+        name = reader.plan.qualified
+        if too_many(gone, known):
+            detail = f"{len(gone)} of {len(known)} keys of topic {reader.plan.topic!r} are not in table {name}"
+            log.error("removal held", table=name, removed=len(gone), keys=len(known))
+            self._board.held(name, detail)
+            self._held.add(number)
+            return 0
+        done = replace(reader.offset, sweep=False)
+        keys = sorted(gone)
+        for start in range(0, len(keys), PAGE_ROWS):
+            self._publish(reader, Batch([(key, None) for key in keys[start : start + PAGE_ROWS]], reader.offset))
+        self._publish(reader, Batch([], done))
+        self._topic_keys.pop(number, None)
+        if gone:
+            log.info("keys removed that the table lacks", table=name, removed=len(gone))
+        return len(gone)

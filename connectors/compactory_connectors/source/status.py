@@ -1,0 +1,103 @@
+"""What a source is doing, for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+__all__ = ["SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+
+
+class SourceState(Enum):
+    """States of a connector and of its tables; the words are those of Kafka Connect where it has one."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"  # Postgres or Kafka is away; the source tries again by itself
+    HELD = "HELD"  # a removal of too many keys, or too long a list of open transactions, waits for an operator
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """Counters since the process began; times in seconds since 1970."""
+
+    table: str
+    topic: str
+    state: SourceState = SourceState.STARTING
+    adopted: bool = False
+    rows_total: int = 0
+    polls_total: int = 0
+    errors_total: int = 0
+    last_poll: float | None = None
+    last_publish: float | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """A moment's picture of one connector."""
+
+    connector: str
+    state: SourceState
+    detail: str | None
+    tables: tuple[TableStatus, ...]
+
+
+class StatusBoard:
+    """Holds the picture; the lock guards all of it."""
+
+    def __init__(self, connector: str) -> None:
+        self._lock = threading.Lock()
+        self._connector = connector
+        self._state = SourceState.STARTING
+        self._detail: str | None = None
+        self._tables: dict[str, TableStatus] = {}
+
+    def picture(self) -> SourceStatus:
+        """The state now."""
+        with self._lock:
+            return SourceStatus(
+                connector=self._connector,
+                state=self._state,
+                detail=self._detail,
+                tables=tuple(self._tables.values()),
+            )
+
+    def connector(self, state: SourceState, detail: str | None = None) -> None:
+        """Record the connector's state."""
+        with self._lock:
+            self._state, self._detail = state, detail
+
+    def table(self, table: str, topic: str, *, adopted: bool) -> None:
+        """Announce a table of a new session; its counters go on."""
+        with self._lock:
+            known = self._tables.get(table) or TableStatus(table=table, topic=topic)
+            self._tables[table] = replace(known, adopted=adopted, state=SourceState.STARTING, detail=None)
+
+    def polled(self, table: str, rows: int) -> None:
+        """Count a finished poll and the records it sent."""
+        now = time.time()
+        with self._lock:
+            known = self._tables[table]
+            state = known.state if known.state is SourceState.HELD else SourceState.RUNNING
+            changes: dict[str, Any] = {"state": state, "last_poll": now, "polls_total": known.polls_total + 1}
+            if rows:
+                changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
+            self._tables[table] = replace(known, **changes)
+
+    def held(self, table: str, detail: str | None) -> None:
+        """Record that something of this table waits for an operator, or with None that it no longer does."""
+        with self._lock:
+            state = SourceState.RUNNING if detail is None else SourceState.HELD
+            self._tables[table] = replace(self._tables[table], state=state, detail=detail)
+
+    def failed(self, detail: str) -> None:
+        """Count an error against every table of the session that just ended."""
+        with self._lock:
+            for name, known in self._tables.items():
+                self._tables[name] = replace(known, errors_total=known.errors_total + 1, detail=detail)
