@@ -1,0 +1,70 @@
+"""Converters by their Java class names: how keys and values become bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..setting import Setting, nearest
+from .converter import Converter, Render
+from .json_converter import JsonConverter
+from .string_converter import StringConverter
+
+__all__ = ["REGISTRY", "Converter", "ConverterSpec", "Render", "read_converter"]
+
+REGISTRY: Mapping[str, Any] = {
+    "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
+    "org.apache.kafka.connect.storage.StringConverter": StringConverter,
+}
+
+_NOT_YET = frozenset(
+    {
+        "io.confluent.connect.avro.AvroConverter",
+        "io.confluent.connect.json.JsonSchemaConverter",
+        "io.confluent.connect.protobuf.ProtobufConverter",
+        "org.apache.kafka.connect.converters.BooleanConverter",
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "org.apache.kafka.connect.converters.LongConverter",
+        "org.apache.kafka.connect.converters.ShortConverter",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterSpec:
+    """A converter with its options read."""
+
+    class_name: str
+    converter: Converter
+
+
+def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+    """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
+    kind = REGISTRY.get(class_name)
+    if kind is None:
+        if class_name in _NOT_YET:
+            return None, [f": {class_name} is not supported yet"]
+        return None, [f": {class_name} is not a converter that Compactory knows{_hint(class_name)}"]
+    options: tuple[Setting, ...] = kind.options
+    known = {option.name for option in options}
+    problems = [
+        f".{key}: unknown option of {kind.__name__}{nearest(key, known)}" for key in settings if key not in known
+    ]
+    values: dict[str, Any] = {}
+    for option in options:
+        written = settings.get(option.name, option.default)
+        try:
+            values[option.name] = option.parse(written or "")
+        except ValueError as error:
+            problems.append(f".{option.name}: {error}, not {written!r}")
+    return (None, problems) if problems else (ConverterSpec(class_name, kind.read(values)), [])
+
+
+def _hint(class_name: str) -> str:
+    short = {name.rsplit(".", 1)[1]: name for name in REGISTRY}
+    last = class_name.rsplit(".", 1)[-1]
+    return f"; did you mean {short[last]}?" if last in short else nearest(class_name, REGISTRY)

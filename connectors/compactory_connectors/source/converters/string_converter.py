@@ -1,0 +1,140 @@
+"""``org.apache.kafka.connect.storage.StringConverter``: what ``toString`` of the value gives, as UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..date_format import java_util_date_text
+from ..java_calendar import MILLIS_PER_DAY, civil_date
+from ..java_number import double_text, double_text_of, float_text, float_text_of
+from ..record import Cell, Java, Kind, Node, StructNode
+from ..setting import Setting, one_of
+from .converter import Render
+
+__all__ = ["StringConverter"]
+
+_Text = Callable[[Sequence[bytes | None]], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StringConverter:
+    """Writes ``toString()`` of keys and values; null is no bytes at all, which for a value is a tombstone."""
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        Setting(name="encoding", meaning="character set", default="UTF-8", parse=one_of("UTF-8", "UTF8", "utf-8")),
+        Setting(name="schemas.enable", meaning="has no effect: text has no schema", default="false"),
+    )
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> StringConverter:
+        """The converter with these options."""
+        del options
+        return cls()
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``. Raises ValueError for a struct with bytes in it: their text is an address."""
+        if node is None:
+            return lambda raw: None
+        return _text(node, positions)
+
+
+def _text(node: Node, positions: Mapping[str, int]) -> _Text:
+    if isinstance(node, StructNode):
+        return _struct(node, positions)
+    if node.java is Java.BYTES:
+        raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
+    if isinstance(node, Cell):
+        position, write = positions[node.column], _cell_text(node)
+
+        def cell(raw: Sequence[bytes | None]) -> bytes | None:
+            value = raw[position]
+            return None if value is None else write(value)
+
+        return cell
+    constant = None if node.value is None else _TO_STRING[node.java](node.value)
+    return lambda raw: constant
+
+
+def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
+    """``Struct{a=1,b=x}``; fields that are null are left out."""
+    parts = [
+        (field.name.encode() + b"=", _text(member, positions))
+        for field, member in zip(node.schema.fields, node.members, strict=True)
+    ]
+
+    def struct(raw: Sequence[bytes | None]) -> bytes:
+        texts = ((name, write(raw)) for name, write in parts)
+        return b"Struct{" + b",".join(name + text for name, text in texts if text is not None) + b"}"
+
+    return struct
+
+
+def _cell_text(cell: Cell) -> Callable[[bytes], bytes]:
+    if not cell.steps and (direct := _DIRECT.get(cell.kind)):
+        return direct
+    decode, steps, to_string = cell.decode, tuple(step.apply for step in cell.steps), _TO_STRING[cell.java]
+
+    def write(raw: bytes) -> bytes:
+        value = decode(raw)
+        for step in steps:
+            value = step(value)
+        return to_string(value)
+
+    plain = cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
+    if plain is None:
+        return write
+    return lambda raw: plain(raw) or write(raw)
+
+
+def _as_it_is(raw: bytes) -> bytes:
+    return raw
+
+
+_DIRECT: Mapping[Kind, Callable[[bytes], bytes]] = {
+    Kind.BOOLEAN: lambda raw: b"true" if raw == b"t" else b"false",
+    Kind.INTEGER: _as_it_is,
+    Kind.FLOAT32: float_text,
+    Kind.FLOAT64: double_text,
+    Kind.TEXT: _as_it_is,
+}
+
+
+def _sql_date(millis: int) -> bytes:
+    """``java.sql.Date.toString``."""
+    year, month, day = civil_date(millis // MILLIS_PER_DAY)
+    return f"{_year_of_era(year):04d}-{month:02d}-{day:02d}".encode()
+
+
+def _sql_time(millis: int) -> bytes:
+    """``java.sql.Time.toString``: no fraction."""
+    seconds = millis // 1000 % 86_400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}".encode()
+
+
+def _sql_timestamp(micros: int) -> bytes:
+    """``java.sql.Timestamp.toString``: a fraction without trailing zeros, one digit at least."""
+    millis, fraction = micros // 1000, f"{micros % 1_000_000:06d}".rstrip("0") or "0"
+    return _sql_date(millis) + b" " + _sql_time(millis) + b"." + fraction.encode()
+
+
+def _year_of_era(year: int) -> int:
+    return year if year > 0 else 1 - year
+
+
+_TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
+    Java.BOOLEAN: lambda value: b"true" if value else b"false",
+    Java.BYTE: lambda value: b"%d" % value,
+    Java.SHORT: lambda value: b"%d" % value,
+    Java.INTEGER: lambda value: b"%d" % value,
+    Java.LONG: lambda value: b"%d" % value,
+    Java.FLOAT: float_text_of,
+    Java.DOUBLE: double_text_of,
+    Java.STRING: lambda value: str(value).encode(),
+    Java.DECIMAL: lambda value: str(value).encode(),  # Python and Java share the rules of scientific notation
+    Java.SQL_DATE: _sql_date,
+    Java.SQL_TIME: _sql_time,
+    Java.SQL_TIMESTAMP: _sql_timestamp,
+    Java.DATE: java_util_date_text,
+}

@@ -1,0 +1,246 @@
+"""``java.text.SimpleDateFormat`` in UTC with English names: patterns compiled once, for writing and for lenient reading.
+
+Times are milliseconds since the epoch. Letters whose meaning hangs on the locale's weeks (``Y``, ``w``, ``W``) are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .java_calendar import MILLIS_PER_DAY, civil_date, day_number
+
+__all__ = ["DateFormat", "Moment", "java_util_date_text"]
+
+_MONTHS = "January February March April May June July August September October November December".split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_WEEK_LETTERS = "YwW"
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The calendar fields of a time in UTC; ``year`` is astronomical."""
+
+    days: int
+    year: int
+    month: int
+    day: int
+    millis: int
+
+    @classmethod
+    def of(cls, millis: int) -> Moment:
+        """The fields of a time since the epoch."""
+        days, rest = divmod(millis, MILLIS_PER_DAY)
+        return cls(days, *civil_date(days), rest)
+
+    @property
+    def hour(self) -> int:
+        """0 to 23."""
+        return self.millis // 3_600_000
+
+    @property
+    def weekday(self) -> int:
+        """0 is Monday."""
+        return (self.days + 3) % 7
+
+
+def _padded(value: Callable[[Moment], int]) -> Callable[[Moment, int], str]:
+    return lambda moment, count: str(value(moment)).zfill(count)
+
+
+def _year(moment: Moment, count: int) -> str:
+    year = moment.year if moment.year > 0 else 1 - moment.year
+    return str(year % 100).zfill(2) if count == 2 else str(year).zfill(count)
+
+
+def _month(moment: Moment, count: int) -> str:
+    if count < 3:
+        return str(moment.month).zfill(count)
+    return _MONTHS[moment.month - 1][: 3 if count == 3 else None]
+
+
+def _iso_zone(moment: Moment, count: int) -> str:
+    del moment, count
+    return "Z"
+
+
+_WRITERS: dict[str, Callable[[Moment, int], str]] = {
+    "G": lambda moment, count: "AD" if moment.year > 0 else "BC",
+    "y": _year,
+    "M": _month,
+    "L": _month,
+    "D": _padded(lambda moment: moment.days - day_number(moment.year, 1, 1) + 1),
+    "d": _padded(lambda moment: moment.day),
+    "F": _padded(lambda moment: (moment.day - 1) // 7 + 1),
+    "E": lambda moment, count: _DAYS[moment.weekday][: 3 if count < 4 else None],
+    "u": _padded(lambda moment: moment.weekday + 1),
+    "a": lambda moment, count: "AM" if moment.hour < 12 else "PM",
+    "H": _padded(lambda moment: moment.hour),
+    "k": _padded(lambda moment: moment.hour or 24),
+    "K": _padded(lambda moment: moment.hour % 12),
+    "h": _padded(lambda moment: moment.hour % 12 or 12),
+    "m": _padded(lambda moment: moment.millis // 60_000 % 60),
+    "s": _padded(lambda moment: moment.millis // 1000 % 60),
+    "S": _padded(lambda moment: moment.millis % 1000),
+    "z": lambda moment, count: "UTC" if count < 4 else "Coordinated Universal Time",
+    "Z": lambda moment, count: "+0000",
+    "X": _iso_zone,
+}
+
+
+class DateFormat:
+    """One pattern. Immutable and safe to share, unlike Java's."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises ValueError for a pattern that Java refuses, or whose letters depend on a locale's weeks."""
+        self.pattern = pattern
+        self.parts = _parts(pattern)
+        """Literals as (text, 0), fields as (letter, count)."""
+        self._reader: _Reader | None = None
+
+    def format(self, millis: int) -> str:
+        """The text of a time."""
+        moment = Moment.of(millis)
+        return "".join(_WRITERS[text](moment, count) if count else text for text, count in self.parts)
+
+    def parse(self, text: str) -> int:
+        """The time of a text; what follows a match is ignored, as ``DateFormat.parse`` does. Raises ValueError."""
+        if self._reader is None:
+            self._reader = _Reader(self.parts)
+        return self._reader.parse(text)
+
+    def check_readable(self) -> None:
+        """Raises ValueError when texts can't be read by this pattern."""
+        self._reader = _Reader(self.parts)
+
+
+def java_util_date_text(millis: int) -> bytes:
+    """``java.util.Date.toString`` in UTC."""
+    return _JAVA_UTIL_DATE.format(millis).encode()
+
+
+def _parts(pattern: str) -> tuple[tuple[str, int], ...]:
+    parts: list[tuple[str, int]] = []
+    position = 0
+    while position < len(pattern):
+        match = _TOKEN.match(pattern, position)
+        if match is None:
+            raise ValueError("a quote is not closed")
+        if (quoted := match[1]) is not None:
+            parts.append((quoted.replace("''", "'") or "'", 0))
+        elif letter := match[2]:
+            parts.append((letter, _checked(letter, len(match[0]))))
+        else:
+            parts.append((match[0], 0))
+        position = match.end()
+    return tuple(parts)
+
+
+def _checked(letter: str, count: int) -> int:
+    if letter in _WEEK_LETTERS:
+        raise ValueError(f"pattern letter {letter} depends on the locale's weeks and is not supported")
+    if letter not in _WRITERS:
+        raise ValueError(f"{letter} is not a pattern letter of SimpleDateFormat")
+    if letter == "X" and count > 3:
+        raise ValueError("X may stand three times at most")
+    return count
+
+
+_NUMBERS = {"y", "d", "H", "k", "K", "h", "m", "s", "S"}
+_SIGNS = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
+
+
+class _Reader:
+    """Reads texts by a pattern, leniently: out-of-range numbers carry over."""
+
+    def __init__(self, parts: tuple[tuple[str, int], ...]) -> None:
+        unreadable = [letter for letter, count in parts if count and letter in "DFu"]
+        if unreadable:
+            raise ValueError(f"pattern letter {unreadable[0]} is supported for writing only")
+        self._steps = [(text, count, self._adjacent(parts, index)) for index, (text, count) in enumerate(parts)]
+
+    @staticmethod
+    def _adjacent(parts: tuple[tuple[str, int], ...], index: int) -> bool:
+        """Whether a number follows at once, so that the pattern's count says how many digits to take."""
+        following = parts[index + 1 : index + 2]
+        return bool(following and following[0][1]) and (
+            following[0][0] in _NUMBERS or (following[0][0] in "ML" and following[0][1] < 3)
+        )
+
+    def parse(self, text: str) -> int:
+        values: dict[str, int] = {}
+        position = 0
+        for pattern, count, adjacent in self._steps:
+            if not count:
+                if not text.startswith(pattern, position):
+                    raise ValueError("the text does not match the pattern")
+                position += len(pattern)
+                continue
+            while text[position : position + 1] in (" ", "\t") and position < len(text):
+                position += 1
+            values[pattern], position = _read(pattern, count, adjacent, text, position)
+        return _time(values)
+
+
+def _read(letter: str, count: int, adjacent: bool, text: str, position: int) -> tuple[int, int]:
+    if letter in _NUMBERS or (letter in "ML" and count < 3):
+        match = re.compile(r"-?\d{%d}" % count if adjacent else r"-?\d+", re.ASCII).match(text, position)
+        if match is None:
+            raise ValueError("the text does not match the pattern")
+        return _century(int(match[0])) if letter == "y" and _two_digits(count, match[0]) else int(match[0]), match.end()
+    if letter in "zZX":
+        return _read_zone(text, position)
+    names = {"M": _MONTHS, "L": _MONTHS, "E": _DAYS, "a": ["AM", "PM"], "G": ["BC", "AD"]}[letter]
+    rest = text[position:].lower()
+    for index, name in enumerate(names):
+        for written in (name, name[:3]):
+            if rest.startswith(written.lower()):
+                return index + (letter in "ML"), position + len(written)
+    raise ValueError("the text does not match the pattern")
+
+
+def _two_digits(count: int, digits: str) -> bool:
+    return count <= 2 and len(digits) == 2 and digits.isdigit()
+
+
+def _century(year: int) -> int:
+    """A two-digit year lies within 80 years before and 20 years after today."""
+    from datetime import UTC, datetime
+
+    first = datetime.now(UTC).year - 80
+    return first + (year - first) % 100
+
+
+def _read_zone(text: str, position: int) -> tuple[int, int]:
+    for name in ("UTC", "GMT", "Z"):
+        if text.startswith(name, position):
+            return 0, position + len(name)
+    match = _SIGNS.match(text, position)
+    if match is None:
+        raise ValueError("the text does not match the pattern")
+    offset = int(match[2]) * 60 + int(match[3] or 0)
+    return (-offset if match[1] == "-" else offset), match.end()
+
+
+def _time(values: dict[str, int]) -> int:
+    year = values.get("y", 1970)
+    if values.get("G") == 0:
+        year = 1 - year
+    days = day_number(year, values.get("M", values.get("L", 1)), 1) + values.get("d", 1) - 1
+    minutes = (days * 24 + _hour(values)) * 60 + values.get("m", 0)
+    minutes -= next((values[letter] for letter in "zZX" if letter in values), 0)
+    return (minutes * 60 + values.get("s", 0)) * 1000 + values.get("S", 0)
+
+
+def _hour(values: dict[str, int]) -> int:
+    if "H" in values:
+        return values["H"]
+    if "k" in values:
+        return values["k"] % 24 if values["k"] == 24 else values["k"]
+    hour = values.get("K", values.get("h", 0))
+    return (0 if hour == 12 and "h" in values else hour) + 12 * values.get("a", 0)
+
+
+_JAVA_UTIL_DATE = DateFormat("EEE MMM dd HH:mm:ss zzz yyyy")

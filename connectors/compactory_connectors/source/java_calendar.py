@@ -1,0 +1,63 @@
+"""The calendar of ``java.util.GregorianCalendar`` in UTC: Julian before 1582-10-15, Gregorian from then on.
+
+Days are counted from 1970-01-01, years astronomically (0 is 1 BC).
+"""
+
+from __future__ import annotations
+
+__all__ = ["CUTOVER", "MILLIS_PER_DAY", "civil_date", "day_number"]
+
+MILLIS_PER_DAY = 86_400_000
+CUTOVER = -141_427
+"""The day 1582-10-15, the first Gregorian one."""
+
+_MARCH_0_GREGORIAN = 719_468
+_MARCH_0_JULIAN = 719_470
+
+
+def day_number(year: int, month: int, day: int) -> int:
+    """The day of a date; one that the change of 1582 left out is read as Julian, as Java's lenient calendar does."""
+    gregorian = _gregorian_days(year, month, day)
+    return gregorian if gregorian >= CUTOVER else _julian_days(year, month, day)
+
+
+def civil_date(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day."""
+    if days >= CUTOVER:
+        return _gregorian_date(days)
+    return _julian_date(days)
+
+
+def _year_and_day(year: int, month: int, day: int) -> tuple[int, int]:
+    """The year that begins in March, and the day in it; months out of 1–12 carry over into other years."""
+    years, month = divmod(month - 1, 12)
+    year, month = year + years - (month < 2), (month - 2) % 12
+    return year, (153 * month + 2) // 5 + day - 1
+
+
+def _gregorian_days(year: int, month: int, day: int) -> int:
+    year, day_of_year = _year_and_day(year, month, day)
+    return 365 * year + year // 4 - year // 100 + year // 400 + day_of_year - _MARCH_0_GREGORIAN
+
+
+def _julian_days(year: int, month: int, day: int) -> int:
+    year, day_of_year = _year_and_day(year, month, day)
+    return 365 * year + year // 4 + day_of_year - _MARCH_0_JULIAN
+
+
+def _gregorian_date(days: int) -> tuple[int, int, int]:
+    era, day = divmod(days + _MARCH_0_GREGORIAN, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    return _date(era * 400 + year, day - (365 * year + year // 4 - year // 100))
+
+
+def _julian_date(days: int) -> tuple[int, int, int]:
+    cycle, day = divmod(days + _MARCH_0_JULIAN, 1_461)
+    year = (day - day // 1_460) // 365
+    return _date(cycle * 4 + year, day - 365 * year)
+
+
+def _date(year: int, day_of_year: int) -> tuple[int, int, int]:
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    return (year + (month >= 10), month + 3 - 12 * (month >= 10), day)

@@ -1,0 +1,138 @@
+"""``${provider:key}`` and ``${provider:path:key}`` in the values of a connector.
+
+A placeholder is looked up in this order, the first that has it wins:
+
+1. the .properties file of ``--provider NAME=FILE`` (it stands for the whole provider, whatever the path);
+2. the environment: ``${tpp:reference-data.db.url}`` → ``TPP_REFERENCE_DATA_DB_URL`` (a path is left out);
+3. ``config.providers.*`` of the connector, as in Kafka Connect (``FileConfigProvider``, ``EnvVarConfigProvider``,
+   ``DirectoryConfigProvider``).
+
+Values that were looked up may be secrets: no problem text ever shows one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .properties import parse_properties
+
+__all__ = ["Placeholders", "environment_name", "has_placeholder"]
+
+# As ConfigTransformer.DEFAULT_PATTERN in org.apache.kafka.common.config: provider, optional path, key.
+_PLACEHOLDER = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9]")
+
+_Lookup = Callable[[str | None, str], str | None]
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether ``text`` holds at least one placeholder."""
+    return _PLACEHOLDER.search(text) is not None
+
+
+def environment_name(provider: str, key: str) -> str:
+    """The environment variable that answers ``${provider:key}``."""
+    return _NOT_A_NAME.sub("_", f"{provider}_{key}").upper()
+
+
+class Placeholders:
+    """Resolves placeholders; collects what it can't resolve in ``problems``, all at once."""
+
+    def __init__(self, files: Mapping[str, Path], environment: Mapping[str, str], settings: Mapping[str, str]) -> None:
+        """``settings`` is the connector as written; only its ``config.providers*`` keys are read."""
+        self.problems: list[str] = []
+        self._environment = environment
+        self._files = {name: self._read(path, f"--provider {name}={path}") for name, path in files.items()}
+        self._declared = self._declared_providers(settings)
+        self._opened: dict[str, dict[str, str]] = {}
+
+    def resolve(self, setting: str, text: str) -> str | None:
+        """``text`` with every placeholder replaced, or None when one could not be (a problem was noted)."""
+        before = len(self.problems)
+
+        def value(match: re.Match[str]) -> str:
+            provider, path, key = match[1], match[2], match[3]
+            found = self._find(provider, path, key)
+            if found is None:
+                self.problems.append(self._unresolved(setting, match[0], provider, key))
+                return ""
+            return found
+
+        resolved = _PLACEHOLDER.sub(value, text)
+        return resolved if len(self.problems) == before else None
+
+    def _find(self, provider: str, path: str | None, key: str) -> str | None:
+        if key in self._files.get(provider, {}):
+            return self._files[provider][key]
+        if (variable := environment_name(provider, key)) in self._environment:
+            return self._environment[variable]
+        declared = self._declared.get(provider)
+        return declared(path, key) if declared else None
+
+    def _unresolved(self, setting: str, placeholder: str, provider: str, key: str) -> str:
+        return (
+            f"{setting}: nothing resolves {placeholder}; "
+            f"give --provider {provider}=FILE.properties with a line {key}=…, "
+            f"or set {environment_name(provider, key)} in the environment, "
+            f"or declare config.providers={provider} with config.providers.{provider}.class"
+        )
+
+    def _read(self, path: Path, source: str) -> dict[str, str]:
+        try:
+            return parse_properties(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            self.problems.append(f"{source}: can't read {path}: {error.strerror}")
+        except UnicodeDecodeError:
+            self.problems.append(f"{source}: {path} is not UTF-8 text")
+        except ValueError as error:
+            self.problems.append(f"{source}: {path}: {error}")
+        return {}
+
+    def _declared_providers(self, settings: Mapping[str, str]) -> dict[str, _Lookup]:
+        kinds: dict[str, Callable[[str], _Lookup]] = {
+            "FileConfigProvider": self._file_provider,
+            "EnvVarConfigProvider": self._environment_provider,
+            "DirectoryConfigProvider": self._directory_provider,
+        }
+        declared: dict[str, _Lookup] = {}
+        for name in filter(None, (part.strip() for part in settings.get("config.providers", "").split(","))):
+            key = f"config.providers.{name}.class"
+            kind = kinds.get(settings.get(key, "").removeprefix("org.apache.kafka.common.config.provider."))
+            if kind is None:
+                written = f"{settings[key]} is not one" if key in settings else "it is missing"
+                self.problems.append(
+                    f"{key}: must name one of {', '.join(sorted(kinds))} "
+                    f"of org.apache.kafka.common.config.provider; {written}"
+                )
+                continue
+            declared[name] = kind(f"config.providers.{name}")
+        return declared
+
+    def _file_provider(self, source: str) -> _Lookup:
+        def lookup(path: str | None, key: str) -> str | None:
+            if not path:
+                return None
+            if path not in self._opened:
+                self._opened[path] = self._read(Path(path), source)
+            return self._opened[path].get(key)
+
+        return lookup
+
+    def _environment_provider(self, source: str) -> _Lookup:
+        del source
+        return lambda path, key: self._environment.get(key)
+
+    def _directory_provider(self, source: str) -> _Lookup:
+        def lookup(path: str | None, key: str) -> str | None:
+            file = Path(path or "") / key
+            if not path or Path(key).name != key or not file.is_file():
+                return None
+            try:
+                return file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                self.problems.append(f"{source}: can't read {file} as UTF-8 text")
+                return None
+
+        return lookup

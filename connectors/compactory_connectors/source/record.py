@@ -1,0 +1,129 @@
+"""A record as the compiler of the transform chain sees it: not values but where values come from.
+
+A chain is applied once per table to such a record, not once per row. What comes out is a tree of ``Cell`` (one column and
+the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row. Renaming
+fields therefore costs a row nothing. Imports only the schema model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+from .schema import Schema
+
+__all__ = ["Cell", "Constant", "Java", "Kind", "Node", "Record", "RowError", "Step", "StructNode", "cells"]
+
+
+class Kind(Enum):
+    """How Postgres writes a column in text format; decides which direct conversions of raw bytes exist."""
+
+    BOOLEAN = auto()
+    BITS = auto()
+    INTEGER = auto()
+    FLOAT32 = auto()
+    FLOAT64 = auto()
+    MONEY = auto()
+    NUMERIC = auto()
+    TEXT = auto()
+    BYTEA = auto()
+    DATE = auto()
+    TIME = auto()
+    TIMETZ = auto()
+    TIMESTAMP = auto()
+    TIMESTAMPTZ = auto()
+
+
+class Java(Enum):
+    """The Java class of a value, and in brackets what stands for it here."""
+
+    BOOLEAN = "java.lang.Boolean"  # bool
+    BYTE = "java.lang.Byte"  # int
+    SHORT = "java.lang.Short"  # int
+    INTEGER = "java.lang.Integer"  # int
+    LONG = "java.lang.Long"  # int
+    FLOAT = "java.lang.Float"  # float that a float32 holds exactly
+    DOUBLE = "java.lang.Double"  # float
+    STRING = "java.lang.String"  # str
+    BYTES = "byte[]"  # bytes
+    DECIMAL = "java.math.BigDecimal"  # decimal.Decimal, its scale included
+    SQL_DATE = "java.sql.Date"  # int, milliseconds since 1970-01-01T00:00Z
+    SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight
+    SQL_TIMESTAMP = "java.sql.Timestamp"  # int, microseconds since 1970-01-01T00:00Z
+    DATE = "java.util.Date"  # int, milliseconds since 1970-01-01T00:00Z
+
+
+class RowError(ValueError):
+    """A value of a row that can't be converted, as the real connector's task would fail on it. Never shows the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One conversion of a value that is not null; null stays null.
+
+    ``plain`` has short cuts by the column's kind: raw bytes → the UTF-8 text of the converted value, or None where the
+    short cut can't tell and ``apply`` must. The text has no character that JSON would escape.
+    """
+
+    apply: Callable[[Any], Any]
+    plain: Mapping[Kind, Callable[[bytes], bytes | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The value of one column of the row, after ``decode`` and then ``steps``."""
+
+    column: str
+    kind: Kind
+    schema: Schema
+    java: Java
+    decode: Callable[[bytes], Any]
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A value that no column decides."""
+
+    schema: Schema
+    java: Java
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StructNode:
+    """A struct; ``members`` are in the order of ``schema.fields``."""
+
+    schema: Schema
+    members: tuple[Node, ...]
+
+    def member(self, name: str) -> Node | None:
+        """The member called ``name``, or None."""
+        for item, node in zip(self.schema.fields, self.members, strict=True):
+            if item.name == name:
+                return node
+        return None
+
+
+Node: TypeAlias = Cell | Constant | StructNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a row becomes. ``key`` None: the record has no key. ``warnings``: what a transform found odd."""
+
+    topic: str
+    key: Node | None
+    value: Node
+    warnings: tuple[str, ...] = ()
+
+
+def cells(node: Node | None) -> Iterator[Cell]:
+    """Every cell under ``node``, in order."""
+    if isinstance(node, Cell):
+        yield node
+    elif isinstance(node, StructNode):
+        for member in node.members:
+            yield from cells(member)

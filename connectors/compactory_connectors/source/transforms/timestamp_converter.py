@@ -1,0 +1,208 @@
+"""``TimestampConverter$Key/$Value``: one way of writing a time into another.
+
+The class is org.apache.kafka.connect.transforms.TimestampConverter; everything is in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, ClassVar
+
+from ..date_format import DateFormat
+from ..java_calendar import MILLIS_PER_DAY
+from ..record import Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode
+from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
+from ..setting import Setting, nearest, one_of, text
+from .transform import Side, TransformError
+
+__all__ = ["TimestampConverter"]
+
+_UNITS = {"seconds": 1000, "milliseconds": 1, "microseconds": -1000, "nanoseconds": -1_000_000}
+"""A unit in milliseconds; negative: how many of it make a millisecond."""
+
+_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
+
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampConverter:
+    """Converts ``field`` of the struct, or the whole half when ``field`` is empty."""
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        Setting(name="field", meaning="field that holds the time; empty: the whole value", default="", parse=text),
+        Setting(
+            name="target.type",
+            meaning="what the time becomes: string, unix, Date, Time or Timestamp",
+            parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
+        ),
+        Setting(name="format", meaning="SimpleDateFormat pattern of texts", default="", parse=text),
+        Setting(name="unix.precision", meaning="unit of unix times", default="milliseconds", parse=one_of(*_UNITS)),
+        Setting(
+            name="replace.null.with.default",
+            meaning="columns have no default in a schema",
+            default="true",
+            parse=one_of("true", "false"),
+        ),
+    )
+
+    side: Side
+    field: str
+    target: str
+    format: DateFormat | None
+    unit: int
+
+    @classmethod
+    def read(cls, side: Side, options: Mapping[str, Any]) -> TimestampConverter:
+        """The transform with these options. Raises ValueError for a missing or malformed format."""
+        if options["target.type"] == "string" and not options["format"]:
+            raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
+        try:
+            pattern = DateFormat(options["format"]) if options["format"] else None
+        except ValueError as error:
+            raise ValueError(f"format {options['format']!r}: {error}") from None
+        return cls(side, options["field"], options["target.type"], pattern, _UNITS[options["unix.precision"]])
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the time converted; a field that is not there is left alone, as the class does."""
+        half = self.side.of(record)
+        if half is None:
+            return record
+        if not self.field:
+            return self.side.put(record, self._converted(half, self.side.name.lower()))
+        if not isinstance(half, StructNode):
+            raise TransformError(f"the {self.side.name.lower()} is not a struct, so it has no field {self.field}")
+        found = half.member(self.field)
+        if found is None:
+            names = [item.name for item in half.schema.fields]
+            missing = f"the {self.side.name.lower()} has no field {self.field}{nearest(self.field, names)}"
+            return replace(record, warnings=(*record.warnings, f"TimestampConverter changes nothing: {missing}"))
+        members = tuple(self._converted(node, self.field) if node is found else node for node in half.members)
+        fields = tuple(Field(item.name, node.schema) for item, node in zip(half.schema.fields, members, strict=True))
+        return self.side.put(record, StructNode(replace(half.schema, fields=fields), members))
+
+    def _converted(self, node: Node, name: str) -> Node:
+        if isinstance(node, StructNode):
+            raise TransformError(f"{name} is a struct, not a time")
+        read = self._to_millis(node, name)
+        schema = self._schema(node.schema.optional)
+        if self.target == "Timestamp" and node.java in _TIMES:
+            return replace(node, schema=schema)  # the class hands the very object on
+        write = self._from_millis()
+        java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target, Java.DATE)
+        if isinstance(node, Constant):
+            value = None if node.value is None else write(read(node.value))
+            return Constant(schema=schema, java=java, value=value)
+        plain = _text_cuts(self.format) if self.target == "string" and not node.steps else {}
+        step = Step(lambda value: write(read(value)), plain)
+        return replace(node, schema=schema, java=java, steps=(*node.steps, step))
+
+    def _schema(self, optional: bool) -> Schema:
+        if self.target == "string":
+            return Schema(type=Type.STRING, optional=optional)
+        if self.target == "unix":
+            return Schema(type=Type.INT64, optional=optional)
+        return {"Date": Schema.date, "Time": Schema.time, "Timestamp": Schema.timestamp}[self.target](optional=optional)
+
+    def _to_millis(self, node: Cell | Constant, name: str) -> Callable[[Any], int]:
+        schema = node.schema
+        if schema.name in {DATE, TIME, TIMESTAMP}:
+            return _micros_to_millis if node.java is Java.SQL_TIMESTAMP else int
+        if schema.type is Type.INT64:
+            return self._unix_to_millis
+        if schema.type is not Type.STRING:
+            raise TransformError(f"{name} is of type {schema.name or schema.type.value}, which is not a time")
+        if self.format is None:
+            raise TransformError(f"{name} is text, which needs format, a SimpleDateFormat pattern")
+        try:
+            self.format.check_readable()
+        except ValueError as error:
+            raise TransformError(f"format {self.format.pattern!r}: {error}") from None
+        return self._text_to_millis
+
+    def _unix_to_millis(self, value: int) -> int:
+        if self.unit > 0:
+            return max(_INT64[0], min(_INT64[1], value * self.unit))
+        return _toward_zero(value, -self.unit)
+
+    def _text_to_millis(self, value: str) -> int:
+        assert self.format is not None
+        try:
+            return self.format.parse(value)
+        except ValueError as error:
+            raise RowError(f"TimestampConverter: {error} {self.format.pattern!r}") from None
+
+    def _from_millis(self) -> Callable[[int], Any]:
+        if self.target == "string":
+            assert self.format is not None
+            return self.format.format
+        if self.target == "unix":
+            return self._millis_to_unix
+        if self.target == "Date":
+            return lambda millis: millis - millis % MILLIS_PER_DAY
+        return (lambda millis: millis % MILLIS_PER_DAY) if self.target == "Time" else int
+
+    def _millis_to_unix(self, millis: int) -> int:
+        if self.unit > 0:
+            return _toward_zero(millis, self.unit)
+        return max(_INT64[0], min(_INT64[1], millis * -self.unit))
+
+
+def _micros_to_millis(micros: int) -> int:
+    return micros // 1000
+
+
+def _toward_zero(value: int, unit: int) -> int:
+    """``value / unit`` as Java divides."""
+    return value // unit if value >= 0 else -(-value // unit)
+
+
+_PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
+_PLACES |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
+"""Where Postgres' text ``2024-01-01 11:11:11.123`` has the fields of a pattern."""
+
+_PLAIN_LITERAL = set(" -_:.,;/+TZ()[]")
+
+
+def _text_cuts(pattern: DateFormat | None) -> Mapping[Kind, Callable[[bytes], bytes | None]]:
+    """Short cuts that cut the text out of Postgres' own, for years from 1583 to 9999."""
+    template = b""
+    cuts: list[slice] = []
+    for part, count in pattern.parts if pattern else ():
+        if count and (part, count) in _PLACES:
+            template += b"%b"
+            cuts.append(slice(*_PLACES[part, count]))
+        elif not count and set(part) <= _PLAIN_LITERAL:
+            template += part.encode()
+        else:
+            return {}
+    if len(cuts) < 2:
+        return {}
+    merged = _merged(template, cuts)
+
+    def timestamp(raw: bytes) -> bytes | None:
+        length = len(raw)
+        if raw < b"1583" or raw[4] != 45 or not 19 <= length <= 26:  # 45: the hyphen after a year of four digits
+            return None
+        if length < 23:
+            raw = (raw + b"." if length == 19 else raw).ljust(23, b"0")
+        return merged(raw)
+
+    def timestamptz(raw: bytes) -> bytes | None:
+        return timestamp(raw[:-3]) if raw.endswith(b"+00") else None
+
+    return {Kind.TIMESTAMP: timestamp, Kind.TIMESTAMPTZ: timestamptz}
+
+
+def _merged(template: bytes, cuts: list[slice]) -> Callable[[bytes], bytes]:
+    """One slice where the pattern is a stretch of Postgres' own text, else a slice a field."""
+    sample = b"2024-05-06 07:08:09.123"
+    whole = sample.find(template % tuple(sample[cut] for cut in cuts))
+    if whole >= 0 and cuts == sorted(cuts, key=lambda cut: cut.start):
+        first, last = cuts[0].start, cuts[-1].stop
+        if template.startswith(b"%b") and template.endswith(b"%b"):
+            return itemgetter(slice(first, last))
+    pick = itemgetter(*cuts)
+    return lambda raw: template % pick(raw)
