@@ -1,8 +1,9 @@
-"""What a user asks for when a table is adopted. Kept in the triggers' argument, so that the catalogue tells it later."""
+"""What a user asks for when a table is adopted. Kept in the triggers' argument: the catalogue tells it later."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 
 __all__ = ["XID_COLUMN", "Adoption"]
@@ -50,6 +51,15 @@ class Adoption:
             "notify": self.notify,
         }
         return json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
+
+    def command(self) -> str:
+        """The command line that asks for it."""
+        words = ["compactory", "sql", "adopt", self.table, "--key", ",".join(self.key)]
+        words += ["--active", self.active] if self.active is not None else []
+        words += ["--timestamp", self.timestamp] if self.timestamp != "updated_date" else []
+        words += ["--id", self.id] if self.id != "id" else []
+        words += [] if self.notify else ["--no-notify"]
+        return shlex.join(words)
 
     @classmethod
     def from_settings(cls, table: str, settings: str) -> Adoption:

@@ -1,4 +1,4 @@
-"""The indexes of an adopted table. One of the user's own serves as well; a broken one of ours is dropped and built anew.
+"""The indexes of an adopted table. One of the user's own serves as well; a broken one of ours is built anew.
 
 On a partitioned table CONCURRENTLY is not possible: the index is made on the parent alone, built on every leaf, and
 the leaves' are attached. The parent's becomes valid with the last of them.
@@ -16,6 +16,8 @@ from compactory_sql.table import Index, Member, Table
 
 __all__ = ["index_steps", "spans_partitions"]
 
+_SPELLINGS = ("(%s IS TRUE)", "(%s = true)", "(%s IS NOT FALSE)")
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
@@ -23,14 +25,18 @@ class _Wanted:
     purpose: str
     columns: tuple[str, ...]
     unique: bool = False
-    active: bool = False
+    active: str | None = None
 
     def fits(self, index: Index) -> bool:
         """Whether an index serves the purpose, once it is valid."""
         if self.unique:
             within = {*index.columns} <= {*self.columns} and index.unique
-            return within and index.predicate in ({"none", "active"} if self.active else {"none"})
-        return index.columns[: len(self.columns)] == self.columns and index.predicate == "none"
+            return within and index.predicate in self._holding_enough()
+        return index.columns[: len(self.columns)] == self.columns and index.predicate is None
+
+    def _holding_enough(self) -> set[str | None]:
+        """Predicates, as the server spells them, of indexes that hold the active rows at least."""
+        return {None} if self.active is None else {None, self.active, *(form % self.active for form in _SPELLINGS)}
 
     def name(self, member: Member) -> str:
         return made_name(member.name, self.suffix)
@@ -55,7 +61,7 @@ def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
         purpose="one active row a key" if adoption.active else "one row a key",
         columns=adoption.key,
         unique=True,
-        active=adoption.active is not None,
+        active=table.columns[adoption.active].sql if adoption.active is not None else None,
     )
     builder = _Builder(table, adoption)
     for wanted in (xid, order, key):
@@ -98,6 +104,8 @@ class _Builder:
             title=f"{'rebuild' if leftover else 'build'} index {quoted(name)} on {member.sql}",
             problem=_lacking(wanted, member),
             sql=(*drop, self._create(wanted, member, "INDEX CONCURRENTLY", member.sql)),
+            undo=f"DROP INDEX CONCURRENTLY IF EXISTS {wanted.sql_name(member)}",
+            unique=wanted.unique,
         )
 
     def _parent(self, wanted: _Wanted, parent: Member) -> Iterator[Step]:
@@ -141,8 +149,7 @@ class _Builder:
     def _create(self, wanted: _Wanted, member: Member, kind: str, target: str) -> str:
         columns = ", ".join(self.table.columns[name].sql if name != XID_COLUMN else name for name in wanted.columns)
         unique = "UNIQUE " if wanted.unique else ""
-        active = self.adoption.active
-        where = f" WHERE ({self.table.columns[active].sql} IS TRUE)" if wanted.active and active is not None else ""
+        where = f" WHERE ({wanted.active} IS TRUE)" if wanted.active is not None else ""
         return f"CREATE {unique}{kind} {quoted(wanted.name(member))} ON {target} ({columns}){where}"
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import LiteralString
 
+from compactory_sql.loader import read, statements
 from compactory_sql.naming import literal
 
 __all__ = ["Applied", "Migration", "differences", "migrations"]
@@ -28,18 +30,23 @@ class Migration:
 
     version: int
     name: str
-    sql: str
+    sql: LiteralString
 
     @property
     def checksum(self) -> str:
         """SHA-256 of the text."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
+    @property
+    def statements(self) -> LiteralString:
+        """The migration and the record of its being applied."""
+        values = {"version": self.version, "name": literal(self.name), "checksum": literal(self.checksum)}
+        (record,) = statements("record", **values)
+        return f"{self.sql}\n{record};"
+
     def script(self) -> str:
-        """The migration as a script for psql, with the record of its being applied."""
-        values = f"{self.version}, {literal(self.name)}, {literal(self.checksum)}"
-        record = f"INSERT INTO compactory.migrations (version, name, checksum) VALUES ({values});"
-        return f"-- Migration {self.version}: {self.name}\nBEGIN;\n{self.sql.rstrip()}\n\n{record}\nCOMMIT;"
+        """The same for psql."""
+        return f"-- Migration {self.version}: {self.name}\nBEGIN;\n{self.statements}\nCOMMIT;"
 
 
 @cache
@@ -49,7 +56,7 @@ def migrations() -> tuple[Migration, ...]:
     for file in sorted((resources.files("compactory_sql") / "migrations").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
-            found.append(Migration(version=int(number), name=name, sql=file.read_text(encoding="utf-8")))
+            found.append(Migration(version=int(number), name=name, sql=read(f"migrations/{file.name}")))
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.version for m in found]}")
     return tuple(found)

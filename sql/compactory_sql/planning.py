@@ -1,13 +1,14 @@
-"""Compares a table with an adoption: what forbids it, what the data must not hold, and the steps that are left to do."""
+"""Compares a table with an adoption: what forbids it, what its rows must not hold, and the steps left to do."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import LiteralString, cast
+from typing import LiteralString
 
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.indexes import index_steps, spans_partitions
+from compactory_sql.loader import read, statements
 from compactory_sql.naming import dollar_quoted, literal
 from compactory_sql.step import Phase, Step
 from compactory_sql.table import Column, Table
@@ -71,10 +72,8 @@ def duplicates_query(table: Table, adoption: Adoption) -> LiteralString:
     columns = ", ".join(table.columns[name].sql for name in adoption.key)
     active = "" if adoption.active is None else f" AND {table.columns[adoption.active].sql} IS TRUE"
     filled = " AND ".join(f"{table.columns[name].sql} IS NOT NULL" for name in adoption.key)
-    return _text(
-        f"SELECT jsonb_build_array({columns})::text AS key, count(*) AS rows FROM {table.root.sql} "
-        f"WHERE {filled}{active} GROUP BY {columns} HAVING count(*) > 1 ORDER BY count(*) DESC, 1 LIMIT 5"
-    )
+    (text,) = statements("duplicates", table=table.root.sql, columns=columns, condition=filled + active)
+    return text
 
 
 def nulls_query(table: Table, adoption: Adoption) -> LiteralString | None:
@@ -83,7 +82,8 @@ def nulls_query(table: Table, adoption: Adoption) -> LiteralString | None:
     if not nullable:
         return None
     counts = ", ".join(f"{literal(n)}, count(*) FILTER (WHERE {table.columns[n].sql} IS NULL)" for n in nullable)
-    return _text(f"SELECT json_build_object({counts}) AS nulls FROM {table.root.sql}")
+    (text,) = statements("nulls", table=table.root.sql, counts=counts)
+    return text
 
 
 def _column_problems(table: Table, role: str, name: str) -> Iterator[str]:
@@ -104,63 +104,42 @@ def _spelled(name: str) -> str:
 
 
 def _column_steps(table: Table) -> Iterator[Step]:
-    column, name = table.columns.get(XID_COLUMN), table.root.sql
-    default = f"ALTER TABLE {name} ALTER COLUMN {XID_COLUMN} SET DEFAULT pg_catalog.pg_current_xact_id()"
-    if column is None:
+    name = table.root.sql
+    if XID_COLUMN not in table.columns:
+        block = read("templates/add_column_block.sql").format(table_text=literal(name))
         yield Step(
             phase=Phase.CHANGE,
             title=f"add column {XID_COLUMN} to {name}",
             problem=f"{name}: column {XID_COLUMN} is missing",
-            # A constant default fills existing rows without rewriting them. It must not stay: in a dump it would lie.
-            sql=(_add_column(name), default),
+            sql=statements("add_column", table=name, block=dollar_quoted(block)),
             vital=True,
         )
         return
-    yield from _mend_column(table, column, default)
+    yield from _mend_column(table, table.columns[XID_COLUMN])
 
 
-def _add_column(name: str) -> str:
-    add = literal(f"ALTER TABLE %s ADD COLUMN {XID_COLUMN} xid8 NOT NULL DEFAULT %L")
-    execute = f"EXECUTE pg_catalog.format({add}, {literal(name)}, pg_catalog.pg_current_xact_id())"
-    return f"DO {dollar_quoted(f' BEGIN {execute}; END ')}"
-
-
-def _mend_column(table: Table, column: Column, default: str) -> Iterator[Step]:
+def _mend_column(table: Table, column: Column) -> Iterator[Step]:
     name = table.root.sql
     if not column.not_null:
         yield Step(
             phase=Phase.CHANGE,
             title=f"make column {XID_COLUMN} of {name} NOT NULL",
             problem=f"{name}: column {XID_COLUMN} may be NULL",
-            sql=(
-                f"UPDATE {name} SET {XID_COLUMN} = pg_catalog.pg_current_xact_id() WHERE {XID_COLUMN} IS NULL",
-                f"ALTER TABLE {name} ALTER COLUMN {XID_COLUMN} SET NOT NULL",
-            ),
+            sql=statements("set_not_null", table=name),
             vital=True,
         )
-    if column.default not in {"pg_current_xact_id()", "pg_catalog.pg_current_xact_id()"}:
+    if column.default != "pg_current_xact_id()":
         yield Step(
             phase=Phase.CHANGE,
-            title=f"set the default of {name}.{XID_COLUMN}",
-            problem=f"{name}: column {XID_COLUMN} has the default {column.default}, not the current transaction's id",
-            sql=(default,),
+            title=f"set the default of column {XID_COLUMN} of {name}",
+            problem=f"{name}: the default of column {XID_COLUMN} is {column.default}, not pg_current_xact_id()",
+            sql=statements("set_default", table=name),
         )
     if table.foreign_xids:
         yield Step(
             phase=Phase.CHANGE,
             title=f"stamp rows of {name} afresh",
-            problem=f"{name}: rows have transaction ids that this server has not reached, as after restoring a dump",
-            sql=(
-                f"UPDATE {name} SET {XID_COLUMN} = pg_catalog.pg_current_xact_id()\n"
-                f" WHERE {XID_COLUMN} >= pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())",
-                "UPDATE compactory.deleted_rows SET xid = pg_catalog.pg_current_xact_id()\n"
-                f' WHERE "table" = {literal(name)}::pg_catalog.regclass\n'
-                "   AND xid >= pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())",
-            ),
+            problem=f"{name}: rows have transaction ids that this server has not given yet, as after restoring a dump",
+            sql=statements("restamp", table=name, table_text=literal(name)),
             vital=True,
         )
-
-
-def _text(sql: str) -> LiteralString:
-    # Names in it were quoted by the server itself.
-    return cast("LiteralString", sql)  # type: ignore[redundant-cast]  # mypy takes it for str

@@ -20,13 +20,19 @@ class Phase(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing to do. ``problem`` says what is wrong without it; ``vital``: changes could be missed without it."""
+    """One thing to do.
+
+    ``problem`` says what is wrong without it; ``vital``: changes could be missed without it. ``undo`` removes what is
+    left of an index when its build failed; ``unique``: rows with one key make it fail.
+    """
 
     phase: Phase
     title: str
     problem: str
     sql: tuple[str, ...]
     vital: bool = False
+    undo: str = ""
+    unique: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +68,6 @@ class Plan:
         return "\n\n".join(parts or ["-- Nothing to do."]) + "\n"
 
     def preamble(self, phase: Phase, lock_timeout: float) -> list[str]:
-        """The first statements of a phase's transaction: a bound on waiting, then the lock, so that none is upgraded."""
-        bound = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'"]
+        """The first statements of a phase's transaction: a bound on waiting, then the strongest lock at once."""
+        bound = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'", "SET LOCAL statement_timeout = 0"]
         return [*bound, f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"] if phase is Phase.CHANGE else bound

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 __all__ = ["Column", "Index", "Member", "Table", "Trigger"]
 
@@ -57,7 +56,7 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """``columns`` has None for an expression. ``predicate``: of the whole table, of the active rows, or of others."""
+    """``columns`` has None for an expression. ``predicate``: which rows it holds; None: all."""
 
     table: int
     oid: int
@@ -66,7 +65,7 @@ class Index:
     columns: tuple[str | None, ...]
     unique: bool
     valid: bool
-    predicate: Literal["none", "active", "other"]
+    predicate: str | None
     parent: int | None
 
 

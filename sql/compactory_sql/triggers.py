@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compactory_sql.adoption import Adoption
-from compactory_sql.loader import read
+from compactory_sql.loader import read, statements
 from compactory_sql.naming import dollar_quoted, literal, made_name, quoted
 from compactory_sql.step import Phase, Step
 from compactory_sql.table import Column, Member, Table, Trigger
@@ -68,12 +68,11 @@ def function_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
     if table.functions.get(name) == body:
         return
     function = f"compactory.{quoted(name)}"
-    text = read("templates/stamp.sql").format(function=function, body=dollar_quoted(body))
     yield Step(
         phase=Phase.CHANGE,
         title=f"create function {function}",
         problem=f"function {function} is missing or has another text",
-        sql=tuple(part.strip() for part in text.rstrip().removesuffix(";").split(";\n\n")),
+        sql=statements("stamp", function=function, body=dollar_quoted(body)),
         vital=True,
     )
 

@@ -59,6 +59,11 @@ UNION ALL
 SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, prepared)
   FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
 
+-- name: source/count
+-- Rows of a table for people: counted where it is small, the planner's estimate where it is large.
+SELECT CASE WHEN c.reltuples > 100000 THEN c.reltuples::int8 ELSE (SELECT count(*) FROM {table}) END
+  FROM pg_class AS c WHERE c.oid = %(oid)s;
+
 -- name: source/sleep
 -- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY.
 SELECT bool_and(pg_try_advisory_lock(%(class)s, oid)) FROM unnest(%(oids)s::int[]) AS oid;

@@ -1,0 +1,83 @@
+"""The connection under migrations and adoption: what is expected of the server, and whose transaction it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row, scalar_row
+
+from compactory.errors import ConfigError, Unreachable
+from compactory_sql import query
+
+__all__ = ["Connection", "autocommit", "check_server", "opened", "pooled_by_transaction"]
+
+Connection = psycopg.Connection[Any]
+
+_OLDEST = 13
+
+
+@contextmanager
+def opened(target: str | Connection) -> Iterator[Connection]:
+    """The connection itself, or a new one to this address that is closed afterwards."""
+    if not isinstance(target, str):
+        yield target
+        return
+    try:
+        connection = psycopg.connect(target, autocommit=True, connect_timeout=10, application_name="compactory-sql")
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(f"not a Postgres URL or DSN: {error}") from error
+    except psycopg.OperationalError as error:
+        raise Unreachable("Postgres", f"Postgres was not reached: {error}") from error
+    with connection:
+        yield connection
+
+
+@contextmanager
+def autocommit(connection: Connection) -> Iterator[None]:
+    """Every statement is its own transaction meanwhile; ValueError inside a transaction of the caller's."""
+    if connection.info.transaction_status is not TransactionStatus.IDLE:
+        raise ValueError("the connection is in a transaction, and indexes are built outside of one")
+    before = connection.autocommit
+    connection.autocommit = True
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.autocommit = before
+
+
+def check_server(connection: Connection) -> None:
+    """ConfigError unless this is a read-write PostgreSQL of a known version, reached without a transaction pooler."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        server = cursor.execute(query("database/server")).fetchone()
+    assert server is not None
+    problems: list[str] = []
+    if server["standby"]:
+        problems.append("this server is a standby (in recovery): connect to the primary")
+    if server["version"] < _OLDEST * 10_000:
+        problems.append(f"PostgreSQL {server['version'] // 10_000} is too old: {_OLDEST} or newer is needed")
+    if server["pid"] != connection.info.backend_pid and pooled_by_transaction(connection, server["pid"]):
+        problems.append(
+            "the connection goes through a pooler in transaction mode, which breaks advisory locks and LISTEN: "
+            "connect to Postgres itself, or to a pool in session mode"
+        )
+    if problems:
+        raise ConfigError(problems)
+
+
+def pooled_by_transaction(connection: Connection, backend: int) -> bool:
+    """Whether another connection of the same kind is served by this idle connection's backend.
+
+    In session mode a backend belongs to one client as long as it is connected.
+    """
+    information = connection.info
+    parameters: dict[str, Any] = {**information.get_parameters(), "password": information.password or None}
+    try:
+        with psycopg.connect(**parameters, autocommit=True) as other:
+            return other.cursor(row_factory=scalar_row).execute("SELECT pg_backend_pid()").fetchone() == backend
+    except psycopg.OperationalError:
+        return False  # a pool of one client connection: nothing can be told

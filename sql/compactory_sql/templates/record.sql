@@ -1,0 +1,2 @@
+-- The migration was applied, with this text.
+INSERT INTO compactory.migrations (version, name, checksum) VALUES ({version}, {name}, {checksum});
