@@ -1,12 +1,12 @@
-"""From a connector and the server's catalogue to the plans of its tables; every problem is found before anything runs."""
+"""From a connector and the server's catalogue to the plans of its tables; problems are found before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from compactory.errors import ConfigError
+from compactory_connectors.database import Inspection, inspect
 
-from .adopted import Adopted, inspect
 from .catalog import Table, describe_tables
 from .chain import RowPlan, compile_plan
 from .connector import ConnectorConfig
@@ -27,13 +27,13 @@ def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
             problems += error.problems
             continue
         problems += _unfit(rows)
-        plans.append(_plan(connector, table, rows, inspect(server.connection, table)))
+        plans.append(_plan(connector, table, rows, inspect(server.connection, table.oid)))
     if problems:
         raise ConfigError(problems)
     return plans
 
 
-def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, adopted: Adopted) -> TablePlan:
+def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection) -> TablePlan:
     declared = {column.name: column.declared for column in table.columns}
     delete = connector.soft_delete
     return TablePlan(
@@ -47,10 +47,15 @@ def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, adopted: Adop
         key_types=tuple(declared[name] for name in rows.key_columns),
         soft_delete=delete.column if delete else None,
         tombstones=delete.tombstone if delete else True,
-        adopted=adopted.stamped,
-        notifies=adopted.notifies,
-        warnings=(*rows.warnings, *adopted.warnings),
+        adopted=found.adopted,
+        notifies=found.adopted and found.notify,
+        warnings=(*rows.warnings, *_warnings(found)),
     )
+
+
+def _warnings(found: Inspection) -> Iterator[str]:
+    for problem in found.problems:
+        yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")
 
 
 def _unfit(rows: RowPlan) -> Iterator[str]:

@@ -15,10 +15,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
 
-from .chain import SESSION
 from .horizon import Snapshot
 from .jdbc_url import Connection
 from .offset import Identity
@@ -27,6 +26,17 @@ __all__ = ["ChunkReader", "PollSnapshot", "RawRow", "Server", "connect", "postgr
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
+
+SESSION = {
+    "client_encoding": "UTF8",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",  # the shortest digits that read back the same
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+}
+"""The text formats that the converters read."""
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
@@ -66,12 +76,10 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
     except psycopg.Error as error:
         place = f"Postgres at {connection.server}"
         reason = " ".join(str(error).split())
-        if isinstance(error, psycopg.errors.InvalidAuthorizationSpecification | psycopg.errors.InvalidPassword) or (
-            "password authentication failed" in reason or "no password supplied" in reason
-        ):
+        if "password authentication failed" in reason or "no password supplied" in reason:
             message = f"{place} refused the login: check connection.user and connection.password"
             raise ConfigError(message) from error
-        if isinstance(error, psycopg.errors.InvalidCatalogName) or "does not exist" in reason and "database" in reason:
+        if "database" in reason and "does not exist" in reason:
             raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             raise Unreachable("Postgres", f"{place} was not reached: {reason}") from error

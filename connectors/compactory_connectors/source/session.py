@@ -68,7 +68,8 @@ class Session:
                 plans = plan_tables(server, connector)
             creation = connector.topic_creation
             sizes = {plan.topic: (creation.partitions, creation.replication_factor) for plan in plans}
-            ensure(kafka, sizes, configs=creation.configs, create=create_topics)
+            warnings = ensure(kafka, sizes, configs=creation.configs, create=create_topics)
+            board.warn(*warnings, *(warning for plan in plans for warning in plan.warnings))
             publisher = Publisher(
                 kafka,
                 connector.name,

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+import structlog
+
 __all__ = ["SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+
+log = structlog.get_logger("compactory.source")
 
 
 class SourceState(Enum):
@@ -46,6 +50,7 @@ class SourceStatus:
     state: SourceState
     detail: str | None
     tables: tuple[TableStatus, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class StatusBoard:
@@ -57,6 +62,7 @@ class StatusBoard:
         self._state = SourceState.STARTING
         self._detail: str | None = None
         self._tables: dict[str, TableStatus] = {}
+        self._warned: dict[str, None] = {}
 
     def picture(self) -> SourceStatus:
         """The state now."""
@@ -66,12 +72,21 @@ class StatusBoard:
                 state=self._state,
                 detail=self._detail,
                 tables=tuple(self._tables.values()),
+                warnings=tuple(self._warned),
             )
 
     def connector(self, state: SourceState, detail: str | None = None) -> None:
         """Record the connector's state."""
         with self._lock:
             self._state, self._detail = state, detail
+
+    def warn(self, *texts: str) -> None:
+        """Log what an operator should know, once a process."""
+        with self._lock:
+            fresh = [text for text in texts if text not in self._warned]
+            self._warned.update(dict.fromkeys(fresh))
+        for text in fresh:
+            log.warning(text, connector=self._connector)
 
     def table(self, table: str, topic: str, *, adopted: bool) -> None:
         """Announce a table of a new session; its counters go on."""

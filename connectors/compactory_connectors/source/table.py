@@ -7,7 +7,7 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -77,7 +77,7 @@ class TableReader:
         if batch.records or self._sent is None:
             self._sent = batch.offset.horizon
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Iterator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
         The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
@@ -103,6 +103,11 @@ class TableReader:
             records = self._records(rows)
             done = self._finished(base, at, xids, rows)
         yield Batch(records, done, bool(records) or self._worth_storing(done))
+
+    def query_text(self) -> str:
+        """The query of a poll, for people."""
+        query, _ = next(self._queries(self.offset))
+        return query.as_string(self._server.connection)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
@@ -210,7 +215,8 @@ class TableReader:
             return base
         text, number = max(stamps)
         milliseconds, nanos = _epoch(text)
-        if (milliseconds, nanos, number) <= (base.timestamp or -1, base.timestamp_nanos or 0, base.incrementing or 0):
+        known = (base.timestamp, base.timestamp_nanos, base.incrementing)
+        if None not in known and (milliseconds, nanos, number) <= known:
             return base
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
 

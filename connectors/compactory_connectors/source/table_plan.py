@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from .server import RawRow
+from .chain import RowPlan
 
-__all__ = ["RowPlan", "TablePlan"]
-
-
-class RowPlan(Protocol):
-    """How a row of the table becomes a record."""
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-    @property
-    def key_columns(self) -> Sequence[str]: ...
-    def render(self, raw: RawRow) -> tuple[bytes | None, bytes]: ...
-    def render_key(self, raw: RawRow) -> bytes | None: ...
+__all__ = ["TablePlan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

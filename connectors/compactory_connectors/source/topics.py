@@ -22,8 +22,8 @@ log = structlog.get_logger("compactory.source")
 
 def ensure(
     kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, configs: Mapping[str, str] | None = None, create: bool
-) -> None:
-    """Make sure that the topics and the offsets topic exist and are compacted.
+) -> list[str]:
+    """Make sure that the topics and the offsets topic exist and are compacted; return warnings for people.
 
     ``topics`` maps a name to (partitions, replication factor), -1 for the broker's default; ``configs`` are more
     settings for those that are created. Raises ConfigError with every problem at once.
@@ -42,7 +42,7 @@ def ensure(
             log.info("topic created", topic=name)
     if problems:
         raise ConfigError(problems)
-    _check(kafka, list(wanted))
+    return _check(kafka, list(wanted))
 
 
 def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
@@ -98,8 +98,8 @@ def living_keys(kafka: Kafka, topic: str) -> set[bytes]:
 _COMPACTED = {"cleanup.policy": "compact"}
 
 
-def _check(kafka: Kafka, names: list[str]) -> None:
-    problems = []
+def _check(kafka: Kafka, names: list[str]) -> list[str]:
+    problems, warnings = [], []
     for name, config in kafka.topic_configs(names).items():
         policy = config.get("cleanup.policy", "")
         if policy != "compact":
@@ -109,12 +109,13 @@ def _check(kafka: Kafka, names: list[str]) -> None:
                 f" --entity-name {name} --add-config cleanup.policy=compact"
             )
         if int(config.get("min.insync.replicas") or 1) < 2:
-            log.warning(
-                "min.insync.replicas is below 2: a broker lost at the wrong moment takes acknowledged records along",
-                topic=name,
+            warnings.append(
+                f"topic {name!r} has min.insync.replicas below 2: a broker lost at the wrong moment takes"
+                " acknowledged records along"
             )
     if problems:
         raise ConfigError(problems)
+    return warnings
 
 
 def _drop_finished(left: dict[Partition, int], messages: list[Message]) -> None:

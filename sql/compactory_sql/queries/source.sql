@@ -34,7 +34,7 @@ SELECT {columns}, {phase} AS phase, ({timestamp})::text AS ts, ({incrementing}):
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
 SELECT {columns}, 2 AS phase, NULL AS ts, d.id::text AS id, '0' AS xid
   FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
- WHERE d."table" = %(oid)s AND {unseen}
+ WHERE d."table" = %(oid)s::oid AND {unseen}
  ORDER BY d.id;
 
 -- name: source/row_xids

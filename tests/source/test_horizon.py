@@ -1,0 +1,101 @@
+"""The horizon of a poll and the offset that keeps it, as pure data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compactory_connectors.source.horizon import Horizon, Snapshot, widen
+from compactory_connectors.source.offset import SEEN_LIMIT, Identity, Page, SourceOffset, offset_key
+
+HERE = Identity(system_identifier="77", timeline=1, postmaster_start="2026-01-01 00:00:00+00", table_oid=16385)
+
+
+@given(st.integers(3, 1 << 40), st.integers(1, (1 << 31) - 1))
+def test_widen_survives_wrap_around(xmax: int, distance: int) -> None:
+    """Guarantee 8: 32-bit ids keep their place when the counter passes 2³²."""
+    wide = xmax - distance
+    if wide >= 0:
+        assert widen(wide % (1 << 32), xmax) == wide
+
+
+@given(st.integers(3, 1 << 40), st.lists(st.integers(0, 1000), unique=True, max_size=8))
+def test_snapshot_text_round_trip(xmin: int, gaps: list[int]) -> None:
+    xip = tuple(sorted(xmin + gap for gap in gaps))
+    snapshot = Snapshot(xmin, xmin + 1001, xip)
+    assert Snapshot.parse(str(snapshot)) == snapshot
+
+
+def test_horizon_keeps_only_ids_that_the_floor_does_not_cover() -> None:
+    before = Horizon.above(Snapshot(100, 120), [99, 100, 110])
+    assert before.seen == {100, 110}
+    assert before.advance(Snapshot(105, 130, (105,)), [112]).seen == {110, 112}
+
+
+def offset(**changes: object) -> SourceOffset:
+    base = SourceOffset(
+        identity=HERE,
+        horizon=Horizon(Snapshot(100, 120, (100,)), frozenset({101})),
+        durable=Horizon(Snapshot(90, 90)),
+        pages=(Page(Horizon(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
+        timestamp=1,
+        timestamp_nanos=2,
+        incrementing=3,
+    )
+    return replace(base, **changes)
+
+
+def test_offset_round_trip() -> None:
+    assert SourceOffset.loads(offset().dumps()) == offset()
+    assert SourceOffset.loads(offset(horizon=None, durable=None, pages=()).dumps()).horizon is None
+
+
+def test_offset_has_the_fixed_fields() -> None:
+    assert offset_key("terminals", "db", "public", "t") == b'["terminals",{"protocol":"1","table":"db.public.t"}]'
+    text = offset().dumps().decode()
+    for field in ("timestamp", "timestamp_nanos", "incrementing", "snapshot", "system_identifier", "timeline",
+                  "postmaster_start", "table_oid"):  # fmt: skip
+        assert f'"{field}":' in text
+
+
+def test_a_long_list_of_seen_ids_is_not_written_and_its_rows_go_out_again() -> None:
+    seen = frozenset(range(200, 201 + SEEN_LIMIT))
+    kept = SourceOffset.loads(offset(horizon=Horizon(Snapshot(100, 1 << 20), seen)).dumps())
+    assert kept.horizon == Horizon(Snapshot(100, 1 << 20), frozenset())
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        replace(HERE, timeline=2),
+        replace(HERE, system_identifier="78"),
+        replace(HERE, table_oid=16400),
+    ],
+)
+def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
+    """Guarantee 8: after promotion, restore or a new table every row is sent and missing keys are swept."""
+    moved = offset().on(elsewhere, Snapshot(500, 500))
+    assert (moved.horizon, moved.durable, moved.pages, moved.sweep) == (None, None, (), True)
+    assert moved.identity == elsewhere
+
+
+def test_a_restarted_server_goes_back_to_what_was_flushed() -> None:
+    """Guarantee 8: a crash can take the xid counter back; only a durable horizon is safe."""
+    restarted = replace(HERE, postmaster_start="2026-01-02 00:00:00+00")
+    moved = offset().on(restarted, Snapshot(95, 95))
+    assert moved.horizon == offset().durable
+    assert not moved.pages
+    assert not moved.sweep
+
+
+def test_a_counter_that_runs_behind_trusts_nothing() -> None:
+    moved = offset(durable=offset().horizon).on(HERE, Snapshot(50, 50))
+    assert moved.horizon is None
+    assert moved.sweep
+
+
+def test_the_same_server_goes_on() -> None:
+    assert offset().on(HERE, Snapshot(130, 140)) == offset()
