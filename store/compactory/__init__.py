@@ -1,0 +1,55 @@
+"""Reference directories at memory speed, fed by compacted Kafka topics.
+
+from compactory import GlobalStore
+
+with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
+    store["terminal_acquirer"]["T1"]
+"""
+
+from compactory.backend import Backend
+from compactory.directory import Directory, Index
+from compactory.errors import (
+    BadRecord,
+    CompactoryError,
+    ConfigError,
+    DecodeError,
+    LeaseLost,
+    NotReady,
+    StartTimeout,
+    StoreClosed,
+    StoreFailed,
+    UnknownDirectory,
+    UnknownIndex,
+    Unreachable,
+    WaitTimeout,
+)
+from compactory.records import Entry, Partition, RecordError, StoreState
+from compactory.store import GlobalStore
+from compactory.token import Token
+from compactory.view import View
+
+__all__ = [
+    "Backend",
+    "BadRecord",
+    "CompactoryError",
+    "ConfigError",
+    "DecodeError",
+    "Directory",
+    "Entry",
+    "GlobalStore",
+    "Index",
+    "LeaseLost",
+    "NotReady",
+    "Partition",
+    "RecordError",
+    "StartTimeout",
+    "StoreClosed",
+    "StoreFailed",
+    "StoreState",
+    "Token",
+    "UnknownDirectory",
+    "UnknownIndex",
+    "Unreachable",
+    "View",
+    "WaitTimeout",
+]

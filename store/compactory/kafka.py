@@ -1,4 +1,5 @@
 # ruff: noqa: SLF001  (the names of the client's own error codes start with an underscore)
+# pyright: reportPrivateImportUsage=false
 """The one module that imports the Kafka client: configuration, admin look-ups, consumers, error mapping.
 
 Everything above it deals in `Partition`, offsets and `Message`. Facts were checked on confluent-kafka 2.16
@@ -36,7 +37,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.properties import OWNED, nearest_property, normalise, printable, without_secrets
 from compactory.records import Partition, Topic
 
-__all__ = ["Kafka", "Message", "kafka_errors"]
+__all__ = ["Consumer", "Kafka", "KafkaError", "Message", "TopicPartition", "event_kind", "kafka_errors"]
 
 log = logging.getLogger("compactory.kafka")
 
@@ -291,6 +292,20 @@ def kafka_errors(doing: str, bootstrap: str, why: Callable[[], KafkaError | None
             )
             raise Unreachable("Kafka", message) from error
         raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
+
+
+def event_kind(error: KafkaError) -> Literal["end", "lost", "refused", "passing"]:
+    """Sort an error event of a consumer.
+
+    ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
+    yet), which a reader must never paper over. ``refused``: no right to read. ``passing``: the client recovers itself.
+    """
+    code = error.code()
+    if code == KafkaError._PARTITION_EOF:
+        return "end"
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        return "lost"
+    return "refused" if code in _REFUSED else "passing"
 
 
 def _check(properties: Mapping[str, Any]) -> None:

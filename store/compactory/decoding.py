@@ -1,0 +1,158 @@
+"""Bytes to values: JSON, envelopes, the user's types, and the fields that keys and indexes are made of. Pure.
+
+Every function raises DecodeError (or whatever the user's own callable raises) for a value that is not what the
+directory says; the table turns that into a bad record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import orjson
+
+from compactory.directory import Directory, Envelope
+from compactory.errors import DecodeError
+
+__all__ = ["Document", "Term", "decoder", "document", "key_text", "path", "term", "term_values"]
+
+T = TypeVar("T")
+Document = dict[str, Any]
+Term = Any  # a hashable stand-in for the indexed value or values
+
+
+def decoder(directory: Directory[T]) -> Callable[[bytes], T]:
+    """Return the function that turns a record's value into what a lookup answers."""
+    inner = _plain_decoder(directory.decode)
+    if directory.envelope == "none":
+        return cast("Callable[[bytes], T]", inner)
+    unwrap = document(directory.envelope)
+
+    def decode(value: bytes) -> Any:
+        payload = unwrap(value)
+        if payload is None:
+            raise DecodeError(f"the {directory.envelope} envelope holds a deletion, not a value")
+        return payload if directory.decode is dict else inner(orjson.dumps(payload))
+
+    return decode
+
+
+def document(envelope: Envelope) -> Callable[[bytes], Document | None]:
+    """Return the function that reads the JSON object in a value; its answer is None where the envelope says deleted."""
+    if envelope == "connect":
+        return _connect
+    if envelope == "debezium":
+        return _debezium
+    return _object
+
+
+def path(field: str) -> Callable[[Document], Any]:
+    """Return the function that reads ``"a.b"`` out of a document; None where it is missing.
+
+    A field whose own name holds the dots is found first.
+    """
+    parts = field.split(".")
+
+    def read(doc: Document) -> Any:
+        value: Any = doc.get(field)
+        if value is not None or len(parts) == 1:
+            return value
+        value = doc
+        for part in parts:
+            if not isinstance(value, dict):
+                return None
+            value = value.get(part)
+        return value
+
+    return read
+
+
+def key_text(field: str, value: Any) -> bytes:
+    """Return the lookup key that a field's value makes: text as it is, a whole number in decimal."""
+    if type(value) is str:
+        return value.encode()
+    if type(value) is int:
+        return b"%d" % value
+    kind = "missing or null" if value is None else type(value).__name__
+    raise DecodeError(f"key field {field!r} is {kind}; text or a whole number is needed")
+
+
+def term(fields: Sequence[str], values: Sequence[Any]) -> Term | None:
+    """Return what an index files an entry under; None where a value is null or missing.
+
+    Booleans are kept apart from 0 and 1, which Python takes for equal.
+    """
+    parts = [_scalar(field, value) for field, value in zip(fields, values, strict=True)]
+    if None in parts:
+        return None
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def term_values(fields: Sequence[str], filed: Term) -> tuple[Any, ...]:
+    """Return the values that a term stands for: the inverse of `term`."""
+    parts = (filed,) if len(fields) == 1 else filed
+    return tuple(part[1] if isinstance(part, tuple) else part for part in parts)
+
+
+def _scalar(field: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return ("bool", value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise DecodeError(f"index field {field!r} holds {type(value).__name__}; text, numbers and booleans can be indexed")
+
+
+def _plain_decoder(decode: Any) -> Callable[[bytes], Any]:
+    if decode is dict:
+        return _object
+    if decode is bytes:
+        return bytes
+    if decode is str:
+        return bytes.decode
+    if isinstance(decode, type) and dataclasses.is_dataclass(decode):
+        return _dataclass_decoder(decode)
+    if hasattr(decode, "model_validate_json"):
+        return cast("Callable[[bytes], Any]", decode.model_validate_json)
+    return cast("Callable[[bytes], Any]", decode)
+
+
+def _dataclass_decoder(kind: type) -> Callable[[bytes], Any]:
+    """Fields that the class does not know are left out, so that a new column does not make every record bad."""
+    known = frozenset(field.name for field in dataclasses.fields(kind) if field.init)
+
+    def decode(value: bytes) -> Any:
+        return kind(**{name: item for name, item in _object(value).items() if name in known})
+
+    return decode
+
+
+def _object(value: bytes) -> Document:
+    found = orjson.loads(value)
+    if type(found) is not dict:
+        raise DecodeError(f"the value is JSON of type {type(found).__name__}; an object is needed")
+    return found
+
+
+def _connect(value: bytes) -> Document | None:
+    found = _object(value)
+    if "payload" not in found:
+        raise DecodeError("the value has no 'payload', so it is not in a Connect envelope (schemas.enable=true)")
+    return _payload("payload", found["payload"])
+
+
+def _debezium(value: bytes) -> Document | None:
+    found = _object(value)
+    if "payload" in found and "schema" in found:
+        found = _payload("payload", found["payload"]) or {"op": "d"}
+    if found.get("op") == "d":
+        return None
+    if "after" not in found:
+        raise DecodeError("the value has no 'after', so it is not a Debezium change event")
+    return _payload("after", found["after"])
+
+
+def _payload(name: str, payload: Any) -> Document | None:
+    if payload is not None and type(payload) is not dict:
+        raise DecodeError(f"{name!r} is {type(payload).__name__}; an object or null is needed")
+    return payload

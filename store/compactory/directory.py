@@ -1,0 +1,164 @@
+"""What a directory is: where its records come from, how they are looked up and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, get_args, overload
+
+from compactory.errors import ConfigError
+
+__all__ = ["Directory", "Envelope", "Index"]
+
+T = TypeVar("T")
+Envelope = Literal["none", "connect", "debezium"]
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class Index:
+    """A second way to look entries up: by one field of the value, or by several together.
+
+    ``"address.city"`` reaches into nested objects. Text, numbers and booleans can be indexed; an entry where a field
+    is null or missing is left out. ``unique`` says that one entry answers for a value: with several, the newest.
+    ``name`` defaults to the fields joined by ``_``.
+    """
+
+    fields: tuple[str, ...]
+    unique: bool
+    name: str
+
+    def __init__(self, *fields: str, unique: bool = False, name: str | None = None) -> None:
+        given: tuple[Any, ...] = fields
+        if not given or not all(isinstance(field, str) and field.strip() for field in given):
+            raise ConfigError(f"Index{fields!r}: give the names of one or more fields")
+        if len(set(fields)) != len(fields):
+            raise ConfigError(f"Index{fields!r} names a field twice")
+        object.__setattr__(self, "fields", tuple(fields))
+        object.__setattr__(self, "unique", unique)
+        object.__setattr__(self, "name", name or "_".join(fields))
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class Directory(Generic[T]):
+    """One reference table, fed by one topic.
+
+    ``name``      what it is called in the store, on the command line and in URLs
+    ``topic``     the topic; default: the name
+    ``key``       look up by this field of the value (text, or a whole number in decimal); default: the record's key
+    ``active``    a field of the value; JSON ``false`` there means that the entry is deleted, anything else does not
+    ``indexes``   further ways to look up
+    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a class with
+                  ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
+    ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
+    ``writable``  whether writers and the HTTP API may change it
+
+    Raises ConfigError with every problem at once.
+    """
+
+    name: str
+    topic: str
+    key: str | None
+    active: str | None
+    indexes: tuple[Index, ...]
+    decode: Callable[[bytes], T] | type[T]
+    envelope: Envelope
+    writable: bool
+
+    @overload
+    def __init__(
+        self: Directory[dict[str, Any]],
+        name: str,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        active: str | None = None,
+        indexes: Iterable[Index] = (),
+        envelope: Envelope = "none",
+        writable: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Directory[dict[str, Any]],
+        name: str,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        active: str | None = None,
+        indexes: Iterable[Index] = (),
+        decode: type[dict[Any, Any]],
+        envelope: Envelope = "none",
+        writable: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        active: str | None = None,
+        indexes: Iterable[Index] = (),
+        decode: type[T] | Callable[[bytes], T],
+        envelope: Envelope = "none",
+        writable: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        active: str | None = None,
+        indexes: Iterable[Index] = (),
+        decode: Any = dict,
+        envelope: Envelope = "none",
+        writable: bool = False,
+    ) -> None:
+        values = {
+            "name": name,
+            "topic": topic if topic is not None else name,
+            "key": key,
+            "active": active,
+            "indexes": tuple(indexes),
+            "decode": decode,
+            "envelope": envelope,
+            "writable": writable,
+        }
+        for attribute, value in values.items():
+            object.__setattr__(self, attribute, value)
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigError(problems)
+
+    def index_over(self, fields: Iterable[str]) -> Index | None:
+        """Return the index over exactly these fields, in whatever order they are given."""
+        wanted = frozenset(fields)
+        return next((index for index in self.indexes if frozenset(index.fields) == wanted), None)
+
+    def index_named(self, name: str) -> Index | None:
+        """Return the index of this name."""
+        return next((index for index in self.indexes if index.name == name), None)
+
+
+def _problems(directory: Any) -> Iterator[str]:
+    where = f"directory {directory.name!r}"
+    if not isinstance(directory.name, str) or not directory.name.strip() or "/" in directory.name:
+        yield f"{where}: the name must be text without '/'"
+    if not isinstance(directory.topic, str) or not directory.topic.strip():
+        yield f"{where}: topic must be the name of a topic"
+    for option in ("key", "active"):
+        value = getattr(directory, option)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            yield f"{where}: {option} must name a field of the value, not {value!r}"
+    if directory.envelope not in get_args(Envelope):
+        yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
+    if not callable(directory.decode):
+        yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    for number, index in enumerate(directory.indexes):
+        if not isinstance(index, Index):
+            yield f"{where}: indexes must hold Index(…), not {index!r}"
+        elif any(other.name == index.name for other in directory.indexes[:number] if isinstance(other, Index)):
+            yield f"{where}: two indexes are called {index.name!r}; give one a name="

@@ -1,0 +1,92 @@
+"""A secondary index of one directory: which entries have a value in a field. Pure.
+
+It files lookup keys, not cells: an update that leaves the field alone then leaves the index alone. A reader fetches
+the entry and checks that it still has the value, so it never gets an entry that does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+from compactory.backend import Backend
+from compactory.cell import newer
+from compactory.decoding import Document, Term, path, term
+from compactory.directory import Index
+
+__all__ = ["Secondary"]
+
+
+class Secondary:
+    """The lookup keys of a directory by an `Index`.
+
+    Written by the table's thread after the entries, read by any. A key is filed under its new value before it is taken
+    out from under the old one. A unique index keeps every key that has the value; the one whose record has the newer
+    timestamp answers (tie: higher partition, then offset), and when it goes, the next appears.
+    """
+
+    def __init__(self, index: Index, directory: str, entries: Mapping[bytes, bytes], backend: Backend) -> None:
+        part = f"index {index.name}"
+        self.index = index
+        self.filed: MutableMapping[Term, Any] = backend.mapping(directory, part)  # unique: the key, else a set of keys
+        self.rivals: MutableMapping[Term, tuple[bytes, ...]] = backend.mapping(directory, f"{part} rivals")
+        self._entries = entries
+        self._readers: tuple[Callable[[Document], Any], ...] = tuple(path(field) for field in index.fields)
+
+    def term_of(self, doc: Document) -> Term | None:
+        """Return what the document is filed under; None for nothing. Raises DecodeError for what can't be indexed."""
+        return term(self.index.fields, [read(doc) for read in self._readers])
+
+    def term_for(self, values: Mapping[str, Any]) -> Term | None:
+        """Return the term of looked-up values, by field."""
+        return term(self.index.fields, [values[field] for field in self.index.fields])
+
+    def names(self, wanted: Term | None) -> list[bytes]:
+        """Return the lookup keys filed under a term, the answering one first where the index is unique. A snapshot."""
+        found = self.filed.get(wanted) if wanted is not None else None
+        if found is None:
+            return []
+        if not self.index.unique:
+            return list(found)
+        return [found, *(name for name in self.rivals.get(wanted, ()) if name != found)]
+
+    def move(self, name: bytes, old: Term | None, new: Term | None) -> None:
+        """File ``name`` under ``new``, then take it out from under ``old``; its entry has been changed already."""
+        if old == new:
+            if new in self.rivals:
+                self._settle(new, self.rivals[new])  # its timestamp has changed
+            return
+        if new is not None:
+            self._file(name, new)
+        if old is not None:
+            self._unfile(name, old)
+
+    def _file(self, name: bytes, under: Term) -> None:
+        found = self.filed.get(under)
+        if found is None:
+            self.filed[under] = name if self.index.unique else {name}
+        elif self.index.unique:
+            self._settle(under, (*self.rivals.get(under, (found,)), name))
+        else:
+            found.add(name)
+
+    def _unfile(self, name: bytes, under: Term) -> None:
+        found = self.filed.get(under)
+        if found is None:
+            return
+        if self.index.unique:
+            self._settle(under, tuple(other for other in self.rivals.get(under, (found,)) if other != name))
+            return
+        found.discard(name)
+        if not found:
+            del self.filed[under]
+
+    def _settle(self, under: Term, names: tuple[bytes, ...]) -> None:
+        if not names:
+            del self.filed[under]
+        else:
+            self.filed[under] = max(names, key=lambda name: newer(self._entries[name]))
+        if len(names) > 1:
+            self.rivals[under] = names
+        else:
+            self.rivals.pop(under, None)

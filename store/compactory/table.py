@@ -1,0 +1,203 @@
+"""One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
+
+One thread applies runs; any thread reads the mappings meanwhile. Every mapping holds cells (see `compactory.cell`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import MutableMapping
+from itertools import repeat
+from operator import add
+from typing import Any, cast
+
+from compactory.backend import Backend
+from compactory.batch import Run
+from compactory.cell import TRAILER, newer, origin, pack, partition_base
+from compactory.decoding import Document, Term, decoder, document, key_text, path
+from compactory.directory import Directory
+from compactory.errors import DecodeError
+from compactory.ownership import Claims, Swap
+from compactory.quarantine import Quarantine
+from compactory.secondary import Secondary
+
+__all__ = ["Table"]
+
+Terms = tuple[Term | None, ...]
+_UNREAD: Document = {}
+
+
+class Table:
+    """The entries of a directory.
+
+    ``entries``   lookup key → the cell that answers. Without ``key=`` the topic's key is the lookup key
+    ``owners``    topic key → its newest cell; the same mapping as ``entries`` where there is no ``key=``
+    ``indexes``   what `View.find` and `View.one` look into
+    ``spread``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
+                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
+
+    An entry is owned by its topic key: a tombstone removes only what its own key put there.
+    """
+
+    def __init__(
+        self, directory: Directory[Any], backend: Backend, *, validate: bool = True, strict: bool = False
+    ) -> None:
+        self.directory = directory
+        self.entries: MutableMapping[bytes, bytes] = backend.mapping(directory.name, "entries")
+        self.owners = backend.mapping(directory.name, "owners") if directory.key else self.entries
+        self.claims = Claims(self.entries, backend.mapping(directory.name, "rivals"))
+        self.indexes = {
+            index.name: Secondary(index, directory.name, self.entries, backend) for index in directory.indexes
+        }
+        self.quarantine = Quarantine(directory.name, strict=strict)
+        self.spread = False
+        self.contested = 0
+        self._graves: dict[bytes, bytes] = {}  # topic key -> trailer of its tombstone, while ``spread``
+        self._document = document(directory.envelope)
+        self._key_of = path(directory.key) if directory.key else None
+        self._active_of = path(directory.active) if directory.active else None
+        self._decode = decoder(directory)
+        self._validate = validate
+        self._parses = bool(directory.key or directory.active or directory.indexes)
+        self._enveloped = directory.envelope != "none"
+        self._decodes = validate and directory.decode is not bytes and not (
+            directory.decode is dict and (self._parses or self._enveloped)
+        )  # fmt: skip
+
+    def apply(self, run: Run) -> None:
+        """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised."""
+        if not self._apply_plain(run):
+            place = partition_base(run.partition.partition)
+            for key, value, offset, stamp in zip(run.keys, run.values, run.offsets, run.stamps, strict=True):
+                self._apply_one(run, key, value, pack(place + offset, stamp))
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        for mapping in (self.entries, self.owners, self.claims.rivals, self._graves):
+            mapping.clear()
+        self.indexes.clear()
+
+    def forget_graves(self, before_ms: int) -> None:
+        """Forget tombstones older than a record time: no record older than them is still expected."""
+        for key in [key for key, trailer in self._graves.items() if origin(trailer).timestamp_ms < before_ms]:
+            del self._graves[key]
+
+    def _apply_plain(self, run: Run) -> bool:
+        """Apply a run of good values of the plain shape column by column; False: it has to go record by record."""
+        if self._parses or self._enveloped or self.quarantine or not all(run.keys) or not all(run.values):
+            return False
+        keys, values = cast("list[bytes]", run.keys), cast("list[bytes]", run.values)
+        if self.spread and (any(map(self._graves.get, keys)) or any(map(self.entries.get, keys))):
+            return False
+        try:
+            b"\0".join(keys).decode()  # all of them at once: a NUL ends any UTF-8 sequence
+            if self._decodes:
+                deque(map(self._decode, values), maxlen=0)
+        except Exception:  # noqa: BLE001 (the slow way finds which record it is)
+            return False
+        base = partition_base(run.partition.partition)
+        places = map(add, run.offsets, repeat(base)) if base else run.offsets
+        self.entries.update(zip(keys, map(add, values, map(pack, places, run.stamps)), strict=True))
+        return True
+
+    def _apply_one(self, run: Run, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
+        if self.spread and key is not None and self._is_superseded(key, trailer):
+            return
+        name: bytes | None = None
+        terms: Terms = ()
+        try:
+            topic_key = _checked(key)
+            doc = self._read(value)
+            if doc is not None and value is not None:
+                name = self._name(topic_key, doc)
+                terms = tuple(index.term_of(doc) for index in self.indexes.values())
+                if self._decodes:
+                    self._decode(value)
+        except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
+            where = origin(trailer)
+            self.quarantine.add(run.partition, where.offset, key, value, where.timestamp_ms, error, name)
+            return
+        if name is None or value is None:
+            self._remove(topic_key, trailer)
+        else:
+            self._put(topic_key, name, value + trailer, terms)
+        if self.quarantine:  # only now, so that a reader never finds the key neither bad nor present
+            self.quarantine.clear(topic_key)
+
+    def _read(self, value: bytes | None) -> Document | None:
+        """Return the document in a value as far as keys and indexes need it; None means deleted."""
+        if value is None:
+            return None
+        if not self._parses and not self._enveloped:
+            return _UNREAD
+        doc = self._document(value)
+        if doc is not None and self._active_of is not None and self._active_of(doc) is False:
+            return None
+        return doc
+
+    def _name(self, topic_key: bytes, doc: Document) -> bytes:
+        field = self.directory.key
+        return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
+
+    def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
+        old = self.owners.get(topic_key)
+        self._graves.pop(topic_key, None)
+        self.owners[topic_key] = cell
+        if self._key_of is None:
+            self._reindex(Swap(name, old, cell), terms)
+            return
+        old_name = None if old is None else self._name(topic_key, self.document_of(old))
+        former = self.claims.put(name, cell, old if old_name == name else None)
+        self._reindex(Swap(name, former, self.entries.get(name)), terms if self.entries.get(name) == cell else None)
+        if old is not None and old_name is not None and old_name != name:
+            self._release(old_name, old)
+
+    def _remove(self, topic_key: bytes, trailer: bytes) -> None:
+        if self.spread:
+            self._graves[topic_key] = trailer
+        old = self.owners.pop(topic_key, None)
+        if old is None:
+            return
+        if self._key_of is None:
+            self._reindex(Swap(topic_key, old, None), None)
+        else:
+            self._release(self._name(topic_key, self.document_of(old)), old)
+
+    def _release(self, name: bytes, cell: bytes) -> None:
+        former = self.claims.drop(name, cell)
+        self._reindex(Swap(name, former, self.entries.get(name)), None)
+
+    def _reindex(self, swap: Swap, terms: Terms | None) -> None:
+        """Bring the indexes after a swap; ``terms`` are those of the new cell where they are known already."""
+        if not self.indexes or swap.old == swap.new:
+            return
+        old_terms = self._terms_of(swap.old)
+        new_terms = self._terms_of(swap.new) if terms is None else terms
+        for index, old, new in zip(self.indexes.values(), old_terms, new_terms, strict=True):
+            index.move(swap.name, old, new)
+
+    def _terms_of(self, cell: bytes | None) -> Terms:
+        if cell is None:
+            return (None,) * len(self.indexes)
+        doc = self.document_of(cell)
+        return tuple(index.term_of(doc) for index in self.indexes.values())
+
+    def document_of(self, cell: bytes) -> Document:
+        """Return the document of a cell that was read well once."""
+        doc = self._document(cell[:-TRAILER])
+        assert doc is not None
+        return doc
+
+    def _is_superseded(self, topic_key: bytes, trailer: bytes) -> bool:
+        known = self.owners.get(topic_key) or self._graves.get(topic_key)
+        if known is None or origin(known).partition == origin(trailer).partition:
+            return False
+        self.contested += 1
+        return newer(known) > newer(trailer)
+
+
+def _checked(key: bytes | None) -> bytes:
+    if key is None:
+        raise DecodeError("the record has no key; entries of a compacted topic need one")
+    key.decode()
+    return key
