@@ -130,7 +130,9 @@ def _unfit(table: Table, config: ConnectorConfig) -> Iterator[str]:
         return
     if not table.primary_key:
         yield "has no primary key; add one, or rows can't be told apart"
-    required = [("incrementing.column.name", config.incrementing_column, _INTEGERS)]
+    required: list[tuple[str, str, tuple[str, ...]]] = [
+        ("incrementing.column.name", config.incrementing_column, _INTEGERS)
+    ]
     required += [("timestamp.column.name", column, _TIMESTAMPS) for column in config.timestamp_columns]
     for key, name, types in required:
         column = table.column(name)
@@ -139,7 +141,7 @@ def _unfit(table: Table, config: ConnectorConfig) -> Iterator[str]:
         elif column.type not in types:
             yield f"{key}: column {name} is of type {column.declared}, expected {' or '.join(types)}"
         elif config.validate_non_null and not column.not_null:
-            yield f"{key}: column {name} may be NULL; ALTER TABLE … ALTER COLUMN {name} SET NOT NULL, or set validate.non.null=false"
+            yield f"{key}: column {name} may be NULL; make it NOT NULL, or set validate.non.null=false"
     if config.soft_delete is not None:
         column = table.column(config.soft_delete.column)
         if column is None:

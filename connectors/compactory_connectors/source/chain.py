@@ -1,7 +1,7 @@
 """The whole way of a row, compiled once per table: columns → transforms → converters → key and value bytes.
 
-``RowPlan`` works on raw columns as psycopg's ``cursor.pgresult.get_value`` returns them (text format, None for NULL) in a
-session whose formats are those that ``server.connect`` sets.
+``RowPlan`` works on raw columns as psycopg's ``cursor.pgresult.get_value`` returns them (text format, None for NULL) in
+a session whose formats are those that ``server.connect`` sets.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     columns = tuple(column.name for column in table.columns if column.name in used)
     positions = {name: index for index, name in enumerate(columns)}
     renders: list[Render] = []
-    for half, spec, node in (
+    for half, chosen, node in (
         ("key", config.key_converter, record.key),
         ("value", config.value_converter, record.value),
     ):
         try:
-            renders.append(spec.converter.compile(node, positions))
+            renders.append(chosen.converter.compile(node, positions))
         except ValueError as error:
             problems.append(f"table {table}: {half}.converter: {error}")
     if problems:

@@ -1,6 +1,6 @@
 """Column types of Postgres → Connect schemas, as the JDBC source connector 10.9 with pgjdbc 42.7 maps them.
 
-Sources: ``PostgreSqlDatabaseDialect.addFieldToSchema`` and ``GenericDatabaseDialect.addFieldToSchema`` of the connector;
+Sources: ``addFieldToSchema`` of the connector's ``PostgreSqlDatabaseDialect`` and ``GenericDatabaseDialect``;
 ``TypeInfoCache`` of pgjdbc, which says which JDBC type a type of Postgres is. A domain counts as its base type.
 """
 
@@ -40,7 +40,7 @@ def _text(raw: bytes) -> str:
     return raw.decode()
 
 
-_SIMPLE: Mapping[str, _Mapped] = {
+_TYPES: Mapping[str, _Mapped] = {
     "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), decode_boolean),
     "int2": (Kind.INTEGER, Java.SHORT, Schema(type=Type.INT16), int),
     "int4": (Kind.INTEGER, Java.INTEGER, Schema(type=Type.INT32), int),
@@ -55,10 +55,10 @@ _SIMPLE: Mapping[str, _Mapped] = {
     "timetz": (Kind.TIMETZ, Java.SQL_TIME, Schema.time(), decode_timetz),
     "timestamp": (Kind.TIMESTAMP, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
     "timestamptz": (Kind.TIMESTAMPTZ, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
-} | {
-    name: (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
-    for name in ("text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml")
 }
+
+_STRING: _Mapped = (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
+_STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"}
 
 
 def column_cell(column: Column) -> Cell | None:
@@ -73,15 +73,17 @@ def column_cell(column: Column) -> Cell | None:
 
 def _mapped(column: Column) -> _Mapped | None:
     if column.type_kind == "e":
-        return _SIMPLE["text"]
+        return _STRING
     if column.type_schema != "pg_catalog":
         return None
+    if column.type in _STRINGS:
+        return _STRING
     if column.type == "numeric":
         scale, precision = numeric_scale(column.typmod)
         return Kind.NUMERIC, Java.DECIMAL, Schema.decimal(scale, precision), numeric_decoder(scale)
     if column.type == "bit":
         return _bits(column.typmod)
-    return _SIMPLE.get(column.type)
+    return _TYPES.get(column.type)
 
 
 def numeric_scale(typmod: int) -> tuple[int, int]:

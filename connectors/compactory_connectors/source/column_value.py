@@ -15,8 +15,6 @@ from .java_calendar import MILLIS_PER_DAY, day_number
 from .record import RowError
 
 __all__ = [
-    "MINUS_INFINITY_MS",
-    "PLUS_INFINITY_MS",
     "decode_bit",
     "decode_bits",
     "decode_boolean",
@@ -32,9 +30,8 @@ __all__ = [
     "numeric_decoder",
 ]
 
-PLUS_INFINITY_MS = 9_223_372_036_825_200_000
-MINUS_INFINITY_MS = -9_223_372_036_832_400_000
-"""``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``: what pgjdbc makes of 'infinity'."""
+_INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
+"""Milliseconds of ``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # both sides are naive UTC
 _DATE = re.compile(rb"(\d{4,})-(\d\d)-(\d\d)")
@@ -44,6 +41,7 @@ _TIMESTAMP = re.compile(_DATE.pattern + rb" " + _TIME.pattern + rb"(?:\+00)?( BC
 _PLAIN_DATE = re.compile(_DATE.pattern + rb"( BC)?")
 _TIMETZ = re.compile(_TIME.pattern + _OFFSET.pattern)
 _GREGORIAN = b"1583"
+_DIGITS = b"0123456789"
 _EXACT = Context(prec=200_000)
 """More digits than NUMERIC can have: 131,072 before the point and 16,383 after it."""
 
@@ -71,7 +69,7 @@ def decode_bits(raw: bytes) -> bytes:
 
 
 def decode_bytea(raw: bytes) -> bytes:
-    """Hexadecimal format, ``\\x…``."""
+    """Hexadecimal format: a backslash, ``x``, then two digits a byte."""
     return bytes.fromhex(raw[2:].decode())
 
 
@@ -92,22 +90,22 @@ def decode_money(raw: bytes) -> float:
 
 def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
     """A decimal of exactly ``scale`` digits after the point, rounded half up, as ``ResultSet.getBigDecimal``."""
-    exponent = Decimal((0, (1,), -scale))
+    exponent, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))  # BigDecimal has no negative zero
 
     def decode(raw: bytes) -> Decimal:
         number = Decimal(raw.decode())
         if not number.is_finite():
             raise RowError("NaN and Infinity are no values of BigDecimal")
-        return number.quantize(exponent, ROUND_HALF_UP, _EXACT)
+        return number.quantize(exponent, ROUND_HALF_UP, _EXACT) or zero
 
     return decode
 
 
 def decode_timestamp(raw: bytes) -> int:
     """Microseconds since the epoch; timestamptz comes in UTC, with ``+00``."""
-    if raw > _GREGORIAN and len(raw) < 30:
+    if raw > _GREGORIAN and raw[-1] in _DIGITS:  # no BC, no infinity
         try:
-            passed = datetime.fromisoformat(raw[:26].removesuffix(b"+00").decode()) - _EPOCH
+            passed = datetime.fromisoformat(raw.decode().removesuffix("+00")) - _EPOCH
         except ValueError:
             return _any_timestamp(raw)
         return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
@@ -116,10 +114,8 @@ def decode_timestamp(raw: bytes) -> int:
 
 def _any_timestamp(raw: bytes) -> int:
     """Years before 1583 and after 9999, BC, infinities; ``TimestampUtils.toTimestamp`` with a UTC calendar."""
-    if raw == b"infinity":
-        return PLUS_INFINITY_MS * 1000
-    if raw == b"-infinity":
-        return MINUS_INFINITY_MS * 1000
+    if raw in _INFINITIES:
+        return _INFINITIES[raw] * 1000
     match = _TIMESTAMP.fullmatch(raw)
     if match is None:
         raise RowError("not a timestamp in ISO format")
@@ -136,8 +132,9 @@ def decode_date(raw: bytes) -> int:
     """Milliseconds since the epoch, a whole number of days but for infinities."""
     match = _PLAIN_DATE.fullmatch(raw)
     if match is None:
-        # Connect's Date.fromLogical refuses what pgjdbc makes of the infinities: it is no whole day
-        raise RowError("an infinite date is no value of Connect's Date")
+        if raw in _INFINITIES:
+            return _INFINITIES[raw]
+        raise RowError("not a date in ISO format")
     year, month, day = map(int, match.group(1, 2, 3))
     return day_number(1 - year if match[4] else year, month, day) * MILLIS_PER_DAY
 
@@ -151,16 +148,13 @@ def decode_time(raw: bytes) -> int:
 
 
 def decode_timetz(raw: bytes) -> int:
-    """Milliseconds since midnight in UTC. A time that is before midnight there is refused by Connect's Time."""
+    """Milliseconds since midnight in UTC, which may fall on another day: below 0, or above 86,400,000."""
     match = _TIMETZ.fullmatch(raw)
     if match is None:
         raise RowError("not a time with a time zone in ISO format")
     hours, minutes, seconds = (int(part or 0) for part in match.group(6, 7, 8))
     offset = (hours * 3600 + minutes * 60 + seconds) * (-1000 if match[5] == b"-" else 1000)
-    millis = _time(match) - offset
-    if not 0 <= millis <= MILLIS_PER_DAY:
-        raise RowError("in UTC this time falls on another day, which is no value of Connect's Time")
-    return millis
+    return _time(match) - offset
 
 
 def _time(match: re.Match[bytes]) -> int:

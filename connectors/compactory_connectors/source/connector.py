@@ -96,8 +96,9 @@ class ConnectorConfig:
 def load_connector(
     path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
 ) -> ConnectorConfig:
-    """The connector of a JSON file. ``providers`` are ``--provider NAME=FILE``; ``environment`` defaults to the process's.
+    """The connector of a JSON file.
 
+    ``providers`` are those of ``--provider NAME=FILE``; ``environment`` defaults to the process's.
     Raises ConfigError with every problem found, each beginning with the file's name.
     """
     try:
@@ -119,7 +120,7 @@ def parse_connector(
     providers: Mapping[str, Path] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> ConnectorConfig:
-    """The connector of JSON text: the bare configuration, or ``{"name": …, "config": {…}}`` as Connect's REST API has it.
+    """The connector of JSON text, bare or as Connect's REST API has it: ``{"name": …, "config": {…}}``.
 
     Raises ConfigError with every problem found.
     """
@@ -193,7 +194,9 @@ class _Reader:
             self._missing("topic.prefix", "the topic of a table is this and the table's name")
         if self._problems:
             raise ConfigError(self._problems)
-        assert connection is not None and key is not None and value is not None
+        assert connection is not None
+        assert key is not None
+        assert value is not None
         return ConnectorConfig(
             name=self._values["name"] if "name" in self._written else default_name,
             connection=connection,

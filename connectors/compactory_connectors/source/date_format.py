@@ -1,6 +1,6 @@
-"""``java.text.SimpleDateFormat`` in UTC with English names: patterns compiled once, for writing and for lenient reading.
+"""``java.text.SimpleDateFormat`` in UTC with English names: patterns compiled once, for writing and lenient reading.
 
-Times are milliseconds since the epoch. Letters whose meaning hangs on the locale's weeks (``Y``, ``w``, ``W``) are refused.
+Times are milliseconds since the epoch. Letters that hang on the locale's weeks (``Y``, ``w``, ``W``) are refused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .java_calendar import MILLIS_PER_DAY, civil_date, day_number
 
 __all__ = ["DateFormat", "Moment", "java_util_date_text"]
 
-_MONTHS = "January February March April May June July August September October November December".split()
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _WEEK_LETTERS = "YwW"
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", re.DOTALL)
 
@@ -61,13 +61,8 @@ def _month(moment: Moment, count: int) -> str:
     return _MONTHS[moment.month - 1][: 3 if count == 3 else None]
 
 
-def _iso_zone(moment: Moment, count: int) -> str:
-    del moment, count
-    return "Z"
-
-
 _WRITERS: dict[str, Callable[[Moment, int], str]] = {
-    "G": lambda moment, count: "AD" if moment.year > 0 else "BC",
+    "G": lambda moment, _: "AD" if moment.year > 0 else "BC",
     "y": _year,
     "M": _month,
     "L": _month,
@@ -76,7 +71,7 @@ _WRITERS: dict[str, Callable[[Moment, int], str]] = {
     "F": _padded(lambda moment: (moment.day - 1) // 7 + 1),
     "E": lambda moment, count: _DAYS[moment.weekday][: 3 if count < 4 else None],
     "u": _padded(lambda moment: moment.weekday + 1),
-    "a": lambda moment, count: "AM" if moment.hour < 12 else "PM",
+    "a": lambda moment, _: "AM" if moment.hour < 12 else "PM",
     "H": _padded(lambda moment: moment.hour),
     "k": _padded(lambda moment: moment.hour or 24),
     "K": _padded(lambda moment: moment.hour % 12),
@@ -84,9 +79,9 @@ _WRITERS: dict[str, Callable[[Moment, int], str]] = {
     "m": _padded(lambda moment: moment.millis // 60_000 % 60),
     "s": _padded(lambda moment: moment.millis // 1000 % 60),
     "S": _padded(lambda moment: moment.millis % 1000),
-    "z": lambda moment, count: "UTC" if count < 4 else "Coordinated Universal Time",
-    "Z": lambda moment, count: "+0000",
-    "X": _iso_zone,
+    "z": lambda _, count: "UTC" if count < 4 else "Coordinated Universal Time",
+    "Z": lambda *_: "+0000",
+    "X": lambda *_: "Z",
 }
 
 
@@ -149,6 +144,7 @@ def _checked(letter: str, count: int) -> int:
 
 
 _NUMBERS = {"y", "d", "H", "k", "K", "h", "m", "s", "S"}
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
 _SIGNS = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
 
@@ -178,15 +174,17 @@ class _Reader:
                     raise ValueError("the text does not match the pattern")
                 position += len(pattern)
                 continue
-            while text[position : position + 1] in (" ", "\t") and position < len(text):
+            end = position + count if adjacent else len(text)
+            while text[position : position + 1] in {" ", "\t"}:
                 position += 1
-            values[pattern], position = _read(pattern, count, adjacent, text, position)
+            values[pattern], position = _read(pattern, count, text, position, end)
         return _time(values)
 
 
-def _read(letter: str, count: int, adjacent: bool, text: str, position: int) -> tuple[int, int]:
+def _read(letter: str, count: int, text: str, position: int, end: int) -> tuple[int, int]:
+    """The field's value, and where it ends: for a number that another follows, before ``end``."""
     if letter in _NUMBERS or (letter in "ML" and count < 3):
-        match = re.compile(r"-?\d{%d}" % count if adjacent else r"-?\d+", re.ASCII).match(text, position)
+        match = _INTEGER.match(text, position, end) if end <= len(text) else None
         if match is None:
             raise ValueError("the text does not match the pattern")
         return _century(int(match[0])) if letter == "y" and _two_digits(count, match[0]) else int(match[0]), match.end()
@@ -243,4 +241,4 @@ def _hour(values: dict[str, int]) -> int:
     return (0 if hour == 12 and "h" in values else hour) + 12 * values.get("a", 0)
 
 
-_JAVA_UTIL_DATE = DateFormat("EEE MMM dd HH:mm:ss zzz yyyy")
+_JAVA_UTIL_DATE = DateFormat("EEE MMM dd HH:mm:ss zzz y")

@@ -46,10 +46,10 @@ _DRIVER_ONLY = frozenset(
     databaseMetadataCacheFields databaseMetadataCacheFieldsMiB defaultRowFetchSize disableColumnSanitiser
     escapeSyntaxCallMode groupStartupParameters hideUnprivilegedObjects hostRecheckSeconds logServerErrorDetail
     loggerFile loggerLevel logUnclosedConnections maxResultBuffer maxSendBufferSize preferQueryMode
-    preparedStatementCacheQueries preparedStatementCacheSizeMiB prepareThreshold protocolVersion quoteReturningIdentifiers
-    raiseExceptionOnSilentRollback readOnlyMode receiveBufferSize reWriteBatchedInserts sendBufferSize socketTimeout
-    ssPIResponseTimeout sslResponseTimeout stringtype unknownLength xmlFactoryFactory
-    """.split()
+    preparedStatementCacheQueries preparedStatementCacheSizeMiB prepareThreshold protocolVersion
+    quoteReturningIdentifiers raiseExceptionOnSilentRollback readOnlyMode receiveBufferSize reWriteBatchedInserts
+    sendBufferSize socketTimeout sslResponseTimeout stringtype unknownLength xmlFactoryFactory
+    """.split()  # noqa: SIM905  # a table
 )
 
 _REFUSED = {
@@ -131,7 +131,7 @@ def _from_libpq(text: str) -> dict[str, str]:
 
 def _from_jdbc(text: str) -> dict[str, str]:
     if not text.startswith(_JDBC):
-        kind = text.split(":", 2)[1].split("/")[0]
+        kind = text.split(":", 2)[1].split("/", maxsplit=1)[0]
         raise ValueError(f"jdbc:{kind} is not a Postgres URL; only Postgres is supported; {_SHAPE}")
     place, _, query = text[len(_JDBC) :].partition("?")
     conninfo = _place(place)
@@ -218,7 +218,7 @@ def _server_type(value: str, conninfo: dict[str, str]) -> str | None:
         conninfo["target_session_attrs"] = _SERVER_TYPES[value]
         return None
     if value in _STANDBYS:
-        return f"{value} asks for a standby, which can't be polled: its snapshots list no running transactions; use primary"
+        return f"{value} asks for a standby, whose snapshots list no running transactions; use primary"
     return f"must be one of {', '.join(_SERVER_TYPES)}"
 
 

@@ -122,7 +122,7 @@ class Placeholders:
 
     def _environment_provider(self, source: str) -> _Lookup:
         del source
-        return lambda path, key: self._environment.get(key)
+        return lambda _, key: self._environment.get(key)
 
     def _directory_provider(self, source: str) -> _Lookup:
         def lookup(path: str | None, key: str) -> str | None:

@@ -14,10 +14,10 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9A-Fa-f]{4})")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of ``text``; the last of two equal keys wins.
+    r"""The keys and values of ``text``; the last of two equal keys wins.
 
     Comments (``#``, ``!``), continuation lines, ``=``, ``:`` or white space between key and value, and the escapes
-    ``\\t \\n \\r \\f \\uXXXX`` are read as Java reads them. Raises ValueError for a malformed ``\\u``, with the line's
+    ``\t \n \r \f \uXXXX`` are read as Java reads them. Raises ValueError for a malformed ``\u``, with the line's
     number and never its text, which may be a password.
     """
     result: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """A record as the compiler of the transform chain sees it: not values but where values come from.
 
-A chain is applied once per table to such a record, not once per row. What comes out is a tree of ``Cell`` (one column and
-the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row. Renaming
-fields therefore costs a row nothing. Imports only the schema model.
+A chain is applied once per table to such a record, not once per row. What comes out is a tree of ``Cell`` (a column and
+the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row, so that
+renaming fields costs a row nothing. Imports only the schema model.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Java(Enum):
 
 
 class RowError(ValueError):
-    """A value of a row that can't be converted, as the real connector's task would fail on it. Never shows the value."""
+    """A value that can't be converted: the real connector's task would fail on it. Never shows the value."""
 
 
 @dataclass(frozen=True, slots=True)

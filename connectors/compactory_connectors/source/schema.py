@@ -49,7 +49,7 @@ class Schema:
     fields: tuple[Field, ...] = ()
 
     def as_optional(self, optional: bool) -> Schema:
-        """This schema, optional or not."""
+        """The same schema, optional or not."""
         return replace(self, optional=optional)
 
     @classmethod

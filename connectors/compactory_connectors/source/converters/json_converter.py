@@ -12,19 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import call, itemgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ..column_value import decode_bytea, decode_time, decode_timestamp
 from ..java_calendar import MILLIS_PER_DAY
 from ..java_number import double_text, double_text_of, float_text, float_text_of
 from ..record import Cell, Constant, Java, Kind, Node, RowError, Step, StructNode
-from ..schema import DATE, Schema, Type
+from ..schema import DATE, TIME, Schema, Type
 from ..setting import Setting, at_least, boolean, one_of
 from .converter import Render
 
 __all__ = ["JsonConverter", "json_string"]
 
-_Write = Callable[[bytes | None], bytes]
+_Write: TypeAlias = Callable[[bytes | None], bytes]
+
+_call = cast("Callable[[_Write, bytes | None], bytes]", call)
 
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
@@ -67,7 +69,7 @@ class JsonConverter:
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``."""
         if node is None:
-            return lambda raw: None
+            return lambda _: None
         parts = _Parts()
         if self.schemas_enable:
             parts.literal(b'{"schema":' + schema_json(node.schema) + b',"payload":')
@@ -108,15 +110,15 @@ class _Parts:
         template, writers, positions = self._template, tuple(self._writers), tuple(self._positions)
         if not writers:
             constant = template % ()
-            return lambda raw: constant
+            return lambda _: constant
         if len(writers) == 1:
             writer, position = writers[0], positions[0]
             return lambda raw: template % writer(raw[position])
         if positions == tuple(range(len(positions))):
             # map() stops at the last writer, so raw may go on
-            return lambda raw: template % tuple(map(call, writers, raw))
+            return lambda raw: template % tuple(map(_call, writers, raw))
         pick: Callable[[Sequence[bytes | None]], tuple[bytes | None, ...]] = itemgetter(*positions)
-        return lambda raw: template % tuple(map(call, writers, pick(raw)))
+        return lambda raw: template % tuple(map(_call, writers, pick(raw)))
 
 
 def json_string(text: str) -> bytes:
@@ -167,6 +169,9 @@ def _time(raw: bytes | None) -> bytes:
 def _timestamp(raw: bytes | None) -> bytes:
     return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
 
+
+_INT32 = 1 << 31
+"""Date.fromLogical casts to int: what 'infinity' becomes wraps around."""
 
 _BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
 
@@ -221,6 +226,8 @@ def _to_json(schema: Schema, java: Java) -> Callable[[Any], bytes]:
     """Value → JSON, by its logical type first, as ``convertToJson`` decides."""
     if schema.name == DATE:
         return _date
+    if schema.name == TIME:
+        return _time_of_day
     if java is Java.SQL_TIMESTAMP:
         return lambda micros: b"%d" % (micros // 1000)
     return _TO_JSON[java]
@@ -230,7 +237,13 @@ def _date(millis: int) -> bytes:
     days, rest = divmod(millis, MILLIS_PER_DAY)
     if rest:
         raise RowError("Connect's Date takes whole days only")
-    return b"%d" % days
+    return b"%d" % ((days + _INT32) % (2 * _INT32) - _INT32)
+
+
+def _time_of_day(millis: int) -> bytes:
+    if not 0 <= millis <= MILLIS_PER_DAY:
+        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
+    return b"%d" % millis
 
 
 def _decimal(value: Decimal) -> bytes:

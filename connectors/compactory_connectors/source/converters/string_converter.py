@@ -34,9 +34,9 @@ class StringConverter:
         return cls()
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``. Raises ValueError for a struct with bytes in it: their text is an address."""
+        """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
         if node is None:
-            return lambda raw: None
+            return lambda _: None
         return _text(node, positions)
 
 
@@ -54,7 +54,7 @@ def _text(node: Node, positions: Mapping[str, int]) -> _Text:
 
         return cell
     constant = None if node.value is None else _TO_STRING[node.java](node.value)
-    return lambda raw: constant
+    return lambda _: constant
 
 
 def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
@@ -102,9 +102,13 @@ _DIRECT: Mapping[Kind, Callable[[bytes], bytes]] = {
 
 
 def _sql_date(millis: int) -> bytes:
-    """``java.sql.Date.toString``."""
+    """``java.sql.Date.toString``, which prints four digits of a year."""
+    return _date(millis, 10_000)
+
+
+def _date(millis: int, years: int) -> bytes:
     year, month, day = civil_date(millis // MILLIS_PER_DAY)
-    return f"{_year_of_era(year):04d}-{month:02d}-{day:02d}".encode()
+    return f"{(year if year > 0 else 1 - year) % years:04d}-{month:02d}-{day:02d}".encode()
 
 
 def _sql_time(millis: int) -> bytes:
@@ -116,11 +120,7 @@ def _sql_time(millis: int) -> bytes:
 def _sql_timestamp(micros: int) -> bytes:
     """``java.sql.Timestamp.toString``: a fraction without trailing zeros, one digit at least."""
     millis, fraction = micros // 1000, f"{micros % 1_000_000:06d}".rstrip("0") or "0"
-    return _sql_date(millis) + b" " + _sql_time(millis) + b"." + fraction.encode()
-
-
-def _year_of_era(year: int) -> int:
-    return year if year > 0 else 1 - year
+    return _date(millis, 1 << 63) + b" " + _sql_time(millis) + b"." + fraction.encode()
 
 
 _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {

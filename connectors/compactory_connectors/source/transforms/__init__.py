@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..setting import Setting, nearest
@@ -32,8 +33,9 @@ class _Entry:
 
 
 def _sided(prefix: str, kind: Any) -> dict[str, _Entry]:
+    """The ``$Key`` and ``$Value`` forms of a transform."""
     return {
-        f"{prefix}{kind.__name__}${side}": _Entry(kind.options, lambda options, s=side: kind.read(Side(s), options))
+        f"{prefix}{kind.__name__}${side}": _Entry(kind.options, partial(kind.read, Side(side)))
         for side in ("Key", "Value")
     }
 
@@ -45,10 +47,7 @@ REGISTRY: Mapping[str, _Entry] = {
     f"{_KAFKA}ValueToKey": _Entry(ValueToKey.options, ValueToKey.read),
 }
 
-_LATER = (
-    "Cast Filter Flatten HeaderFrom HoistField InsertField InsertHeader MaskField DropHeaders ReplaceField SetSchemaMetadata"
-    " TimestampRouter"
-).split()
+_LATER = "Cast Filter Flatten HeaderFrom HoistField InsertField InsertHeader MaskField DropHeaders ReplaceField".split()  # noqa: SIM905
 _NOT_YET = frozenset(
     [f"{_KAFKA}{name}{side}" for name in _LATER for side in ("", "$Key", "$Value")] + [f"{_KAFKA}RegexRouter"]
 )
@@ -95,8 +94,10 @@ def _read_one(alias: str, below: dict[str, str]) -> tuple[TransformSpec | None, 
         return None, [*problems, f".type: {_unknown_class(class_name)}"]
     values: dict[str, Any] = {}
     known = {option.name: option for option in entry.options}
-    for key in sorted(below.keys() - known.keys() - {"predicate", "negate"}):
-        problems.append(f".{key}: unknown option of {class_name.rsplit('.', 1)[1]}{nearest(key, known)}")
+    problems += [
+        f".{key}: unknown option of {class_name.rsplit('.', 1)[1]}{nearest(key, known)}"
+        for key in sorted(below.keys() - known.keys() - {"predicate", "negate"})
+    ]
     for option in entry.options:
         written = below.get(option.name, option.default)
         if written is None:

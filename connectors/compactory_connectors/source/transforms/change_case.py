@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from ..record import Node, Record, StructNode
@@ -53,7 +54,7 @@ class CaseFormat(Enum):
         if self.separator:
             return name.split(self.separator)
         cuts = [0, *(i for i, c in enumerate(name) if i and "A" <= c <= "Z"), len(name)]
-        return [name[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+        return [name[start:end] for start, end in pairwise(cuts)]
 
     def join(self, words: list[str]) -> str:
         """``words`` written in this format."""

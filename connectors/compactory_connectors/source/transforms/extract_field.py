@@ -1,4 +1,4 @@
-"""``ExtractField$Key/$Value``: a struct becomes one of its fields (org.apache.kafka.connect.transforms.ExtractField)."""
+"""``ExtractField$Key/$Value``: a struct becomes one of its fields (org.apache.kafka.connect.transforms)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class ExtractField:
         node = half.member(self.field)
         if node is None:
             names = [item.name for item in half.schema.fields]
-            raise TransformError(
-                f"the {self.side.name.lower()} has no field {self.field}{nearest(self.field, names)} (it has {', '.join(names)})"
-            )
+            hint = f"{nearest(self.field, names)} (it has {', '.join(names)})"
+            raise TransformError(f"the {self.side.name.lower()} has no field {self.field}{hint}")
         return self.side.put(record, node)

@@ -141,13 +141,20 @@ class TimestampConverter:
         if self.target == "unix":
             return self._millis_to_unix
         if self.target == "Date":
-            return lambda millis: millis - millis % MILLIS_PER_DAY
+            return _midnight
         return (lambda millis: millis % MILLIS_PER_DAY) if self.target == "Time" else int
 
     def _millis_to_unix(self, millis: int) -> int:
         if self.unit > 0:
             return _toward_zero(millis, self.unit)
         return max(_INT64[0], min(_INT64[1], millis * -self.unit))
+
+
+def _midnight(millis: int) -> int:
+    day = millis - millis % MILLIS_PER_DAY
+    if day < _INT64[0]:
+        raise RowError("TimestampConverter: -infinity has no day")
+    return day
 
 
 def _micros_to_millis(micros: int) -> int:
@@ -162,6 +169,9 @@ def _toward_zero(value: int, unit: int) -> int:
 _PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
 _PLACES |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
 """Where Postgres' text ``2024-01-01 11:11:11.123`` has the fields of a pattern."""
+
+_HYPHEN = ord("-")  # after a year of four digits
+_C = ord("C")  # of BC
 
 _PLAIN_LITERAL = set(" -_:.,;/+TZ()[]")
 
@@ -184,7 +194,7 @@ def _text_cuts(pattern: DateFormat | None) -> Mapping[Kind, Callable[[bytes], by
 
     def timestamp(raw: bytes) -> bytes | None:
         length = len(raw)
-        if raw < b"1583" or raw[4] != 45 or not 19 <= length <= 26:  # 45: the hyphen after a year of four digits
+        if raw < b"1583" or not 19 <= length <= 26 or raw[4] != _HYPHEN or raw[-1] == _C:
             return None
         if length < 23:
             raw = (raw + b"." if length == 19 else raw).ljust(23, b"0")

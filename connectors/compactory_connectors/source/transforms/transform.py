@@ -23,7 +23,7 @@ class Side:
     name: str
 
     def of(self, record: Record) -> Node | None:
-        """This half of ``record``."""
+        """The half of ``record`` that it names."""
         return record.key if self.name == "Key" else record.value
 
     def put(self, record: Record, node: Node) -> Record:
