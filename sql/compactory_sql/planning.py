@@ -29,9 +29,9 @@ _REMEDIES = {
 
 def refusals(table: Table, adoption: Adoption) -> list[str]:
     """Why the table can't be adopted like this, each with its remedy; empty when it can."""
-    problems = list(table.obstacles)
-    if not adoption.key:
-        problems.append("no key column is given: name those of the record key with --key")
+    if table.obstacles:
+        return list(table.obstacles)
+    problems = [] if adoption.key else ["no key column is given: name those of the record key with --key"]
     roles = [("id", adoption.id), ("timestamp", adoption.timestamp), ("active", adoption.active)]
     for role, name in [*(("key", name) for name in adoption.key), *roles]:
         if name is not None:
@@ -91,8 +91,8 @@ def _column_problems(table: Table, role: str, name: str) -> Iterator[str]:
     if column is None:
         near = difflib.get_close_matches(name, table.columns, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        remedy = f"; to add it: ALTER TABLE {table.root.sql} ADD COLUMN {_spelled(name)} {_REMEDIES[role]};"
-        yield f"{table.root.sql} has no column {name!r}{hint}" + (remedy if role in _REMEDIES else "")
+        add = f"ALTER TABLE {table.root.sql} ADD COLUMN {_spelled(name)} {_REMEDIES.get(role)};"
+        yield f"{table.root.sql} has no column {name!r}{hint}" + (f"; to add it: {add}" if role in _REMEDIES else "")
     elif column.type not in _TYPES.get(role, (column.type,)):
         yield f"column {name!r} of {table.root.sql} is {column.type}; as {role} column it must be {_TYPES[role][0]}"
     elif column.generated:

@@ -19,8 +19,8 @@ def test_a_name_given_twice_is_refused():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(KeyError, match="did you mean 'wakeup_lock'"):
-        compactory_sql.query("wakeup_lok")
+    with pytest.raises(KeyError, match="did you mean 'adoption/unlock'"):
+        compactory_sql.query("adoption/unlok")
 
 
 @pytest.mark.parametrize("name", compactory_sql.query_names())

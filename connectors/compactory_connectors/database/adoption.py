@@ -66,11 +66,11 @@ def adopt(
 
 
 def _plan(connection: Connection, adoption: Adoption, oid: int) -> Plan:
-    migrations = tuple(pending(connection))
     table = read_table(connection, oid)
     problems = [*refusals(table, adoption), *_lacking_rights(connection, table)]
     if problems:
         raise ConfigError(problems)
+    migrations = tuple(pending(connection))
     todo = steps(table, adoption)
     problems = [*_nulls(connection, table, adoption)]
     if any(step.unique for step in todo):

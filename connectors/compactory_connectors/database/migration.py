@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg.rows import dict_row, scalar_row
 
 from compactory.errors import ConfigError
@@ -64,4 +65,7 @@ def _rows(connection: Connection) -> list[dict[str, Any]]:
         if cursor.execute(query("database/installed")).fetchone() is None:
             return []
     with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query("database/migrations")).fetchall()
+        try:
+            return cursor.execute(query("database/migrations")).fetchall()
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ConfigError(f"{error.diag.message_primary}: connect as the role that installed it") from error

@@ -14,7 +14,8 @@ SELECT pg_advisory_xact_lock(%(lock_class)s, 0);
 
 -- name: database/installed
 -- NULL until the first migration was applied.
-SELECT to_regclass('compactory.migrations')::oid::int8 AS oid;
+SELECT c.oid::int8 AS oid FROM pg_class AS c
+ WHERE c.relname = 'migrations' AND c.relnamespace = to_regnamespace('compactory');
 
 -- name: database/migrations
 -- What was applied, and when.
