@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from difflib import get_close_matches
 from threading import Event, Lock, Thread
@@ -52,11 +53,12 @@ class Discovery:
                 self._check_identity(topic)
                 self.topics[name] = topic
             partitions = [partition for topic in self.topics.values() for partition in topic.all()]
+            asked_at = time.monotonic()
             ends = self._kafka.high_watermarks(partitions, timeout)
             new = ends.keys() - self._progress.positions().keys()
             if new:
                 self._progress.add(self._kafka.log_starts(new, timeout), ends)
-            self._progress.ends = ends
+            self._progress.note_ends(ends, asked_at)
             return ends
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ by close. One condition guards everything; reads of single attributes need no lo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Condition
 from typing import Any
 
@@ -27,13 +27,29 @@ class Progress:
         self._positions: dict[Partition, int] = {}  # next offset to read
         self._targets: dict[Partition, int] = {}  # high watermark captured when the partition was first seen
         self._new: list[Partition] = []  # seen, and not yet taken by the reader
+        self._caught_up: dict[Partition, float] = {}  # when everything that was in it then is known to be applied
+        self._asked_at = 0.0  # when ``ends`` were asked for
         self._moved_at = time.monotonic()
         self._changed = Condition()  # guards all of the above
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition."""
         with self._changed:
             return dict(self._positions)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Have ``listener`` called after each change of positions or state, by the thread that made it.
+
+        It must be quick and must not raise: the reader waits for it.
+        """
+        with self._changed:
+            self._listeners += (listener,)
+
+    def unsubscribe(self, listener: Callable[[], None]) -> None:
+        """Stop calling ``listener``; a call under way may still end later."""
+        with self._changed:
+            self._listeners = tuple(other for other in self._listeners if other != listener)
 
     def move(self, state: StoreState, cause: BaseException | None = None) -> bool:
         """Change the state and wake everybody; False where the move is not legal (closed is for good)."""
@@ -44,7 +60,8 @@ class Progress:
             self.cause = cause or self.cause
             self._moved_at = time.monotonic()
             self._changed.notify_all()
-            return True
+        self._tell()
+        return True
 
     def orphan(self, cause: BaseException) -> None:
         """Fail without taking the lock: in a forked child its holder may not exist any more."""
@@ -78,6 +95,20 @@ class Progress:
                     self._positions[partition] = position
                     self._moved_at = time.monotonic()
             self._changed.notify_all()
+        self._tell()
+
+    def note_ends(self, ends: dict[Partition, int], asked_at: float) -> None:
+        """Keep the high watermarks that the broker gave when asked at ``asked_at`` (of the monotonic clock)."""
+        with self._changed:
+            self._note_caught_up()
+            self.ends = ends
+            self._asked_at = asked_at
+
+    def caught_up(self) -> dict[Partition, float]:
+        """Return when (monotonic clock) each partition was last known to be applied as far as it went at that time."""
+        with self._changed:
+            self._note_caught_up()
+            return dict(self._caught_up)
 
     def is_complete(self) -> bool:
         """Say whether every known partition is applied up to its target."""
@@ -138,6 +169,15 @@ class Progress:
         if self.state is StoreState.NEW:
             return NotReady("the store was not started: call start(), or use it in a with block")
         return NotReady("the store is loading: it answers once it has read to the high watermark")
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _note_caught_up(self) -> None:
+        for partition, end in self.ends.items():
+            if self._positions.get(partition, -1) >= end:
+                self._caught_up[partition] = self._asked_at
 
     def _gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         return {

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from threading import Lock
@@ -21,7 +21,7 @@ from compactory.errors import CompactoryError, ConfigError, StartTimeout, Unknow
 from compactory.kafka import Kafka
 from compactory.progress import Progress
 from compactory.reader import Reader
-from compactory.records import Partition, RecordError, StoreState
+from compactory.records import Partition, RecordError, StoreState, Topic
 from compactory.table import Table
 from compactory.token import Token
 from compactory.view import Served, View
@@ -84,6 +84,7 @@ class GlobalStore:
         self._pid = os.getpid()
         self._closing = Lock()  # guards close against itself
         self._progress = Progress()
+        self._load_seconds: float | None = None
         self._served: dict[str, Served] = {}
         by_topic: dict[str, list[Table]] = {}
         for directory in given:
@@ -164,7 +165,8 @@ class GlobalStore:
             self._progress.move(StoreState.FAILED, error)
             _stop(self._reader, self._discovery)
             raise
-        log.info("ready in %.3f s: %d partitions", time.monotonic() - began, len(self._progress.positions()))
+        self._load_seconds = time.monotonic() - began
+        log.info("ready in %.3f s: %d partitions", self._load_seconds, len(self._progress.positions()))
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
@@ -194,6 +196,40 @@ class GlobalStore:
         """
         positions = self.positions()
         return {part: max(0, end - positions.get(part, 0)) for part, end in self._progress.ends.items()}
+
+    def ages(self) -> dict[Partition, float]:
+        """Return the seconds since each partition was last known to be applied to its end. Never blocks.
+
+        At most some seconds while Kafka is reachable and nothing is behind. Partitions that never got there are absent.
+        """
+        now = time.monotonic()
+        return {part: max(0.0, now - at) for part, at in self._progress.caught_up().items()}
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return the partitions short of the high watermark that readiness waits for, as StartTimeout lists them."""
+        return self._progress.blocking()
+
+    def topics(self) -> dict[str, Topic]:
+        """Return the topics that are read, as the cluster last described them; empty before ``start``."""
+        return dict(self._discovery.topics)
+
+    @property
+    def load_seconds(self) -> float | None:
+        """How long ``start`` took; None before it is done."""
+        return self._load_seconds
+
+    @property
+    def bad_records(self) -> int:
+        """How many bad records were met since ``start``, those superseded since included."""
+        return sum(served.table.quarantine.total for served in self._served.values())
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have ``listener`` called after each change of positions or state; return what ends that.
+
+        It is called by the thread that made the change: it must be quick and must not raise.
+        """
+        self._progress.subscribe(listener)
+        return partial(self._progress.unsubscribe, listener)
 
     def errors(self) -> list[RecordError]:
         """Return the outstanding bad records: those that no newer record of the same key has superseded.
@@ -287,8 +323,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _forked(pid: int) -> str:
     return (
-        f"the store was made in process {pid} and this is process {os.getpid()}: threads and connections do not survive "
-        "a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; multiprocessing: "
+        f"the store was made in process {pid} and this is process {os.getpid()}: threads and connections do not "
+        "survive a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; multiprocessing: "
         "in the target, or the start method 'spawn')"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from compactory.cell import TRAILER, newer, origin
+from compactory.cell import TRAILER, count_partitions, newer, origin
 from compactory.decoding import decoder
 from compactory.directory import Directory
 from compactory.errors import BadRecord, CompactoryError, DecodeError, UnknownIndex
@@ -125,6 +125,13 @@ class View(Mapping[str, T], Generic[T]):
         """
         found = self._matching(self._index_over(fields), fields)
         return [self._entry(name.decode(), cell) for name, cell in sorted(found)]
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition; counts them where the topic has several."""
+        table = self._table
+        if not table.spread:
+            return {0: len(table.entries)}
+        return count_partitions(list(table.entries.values()))
 
     def one(self, **fields: Any) -> T | None:
         """Return the value that a unique index answers with, None where there is none.

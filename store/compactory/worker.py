@@ -1,0 +1,56 @@
+"""What every long-running part shows of itself: probes, status and metrics as pure data.
+
+Whoever serves them (HTTP, a console) knows workers only by this protocol, and workers know nothing of who serves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+__all__ = ["Metric", "Worker"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric at one moment.
+
+    ``name`` is the full Prometheus name (a counter's ends in ``_total``); ``samples`` maps the values of ``labels``, in
+    their order, to the figure. Seconds are seconds, sizes are bytes.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: tuple[str, ...] = ()
+    samples: Mapping[tuple[str, ...], float]
+
+
+class Worker(Protocol):
+    """A long-running part. All methods may be called by any thread, answer from memory and never wait."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in status, such as ``source terminals``."""
+        ...
+
+    def live(self) -> bool:
+        """Whether it still can do its work; False asks to be restarted. An outage of another system is no reason."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether it does its work. Once True it stays so through outages of other systems."""
+        ...
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """What readiness waits for; empty where there is nothing to name."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """A picture of the moment that JSON can hold. No values of entries."""
+        ...
+
+    def metrics(self) -> Iterable[Metric]:
+        """Its figures; labels tell apart workers of one kind."""
+        ...
