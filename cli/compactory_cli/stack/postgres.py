@@ -106,8 +106,8 @@ class PostgresServer:
         if self._user is not None:
             os.chown(self.home, self._user, self._user)
             self._binaries = self._reachable(self._binaries)
-        initdb = [self._binaries / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-        done = self._run([*initdb, "--no-sync", "--no-locale"])
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
+        done = self._run([self._binaries / "initdb", "-D", self._data, *options])
         if done.returncode:
             raise Unreachable("postgres", f"initdb failed:\n{done.stderr}")
 

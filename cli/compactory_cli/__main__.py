@@ -1,0 +1,5 @@
+"""``python -m compactory_cli`` is ``compactory``."""
+
+from .main import run
+
+run()

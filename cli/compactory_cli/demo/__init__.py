@@ -1,0 +1,1 @@
+"""``compactory demo``: the whole path on an embedded Postgres and broker, with nothing set up before."""

@@ -1,0 +1,57 @@
+"""Tells what the demo does, step by step with its time: lines for people, an object a line for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from ..terminal import output, print_json, seconds
+
+__all__ = ["Narrator", "Step"]
+
+
+@dataclass
+class Step:
+    """One step under way; whoever does it says in ``told`` what came of it."""
+
+    name: str
+    told: str = ""
+    took: float | None = None
+
+
+class Narrator:
+    """Prints to stdout. Owned by one thread."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def say(self, text: str = "") -> None:
+        """A line for people, with markup."""
+        if not self._as_json:
+            output().print(text, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def step(self, name: str, doing: str) -> Iterator[Step]:
+        """Do a step: ``doing`` is shown meanwhile, what it told and its time afterwards, also when it fails."""
+        step = Step(name)
+        began = time.perf_counter()
+        failure: BaseException | None = None
+        try:
+            with nullcontext() if self._as_json else output().status(f"{doing} …"):
+                yield step
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            took = step.took if step.took is not None else time.perf_counter() - began
+            if not isinstance(failure, KeyboardInterrupt):
+                self._print(step, took, ok=failure is None)
+
+    def _print(self, step: Step, took: float, *, ok: bool) -> None:
+        if self._as_json:
+            print_json({"step": step.name, "ok": ok, "seconds": round(took, 4), "told": step.told})
+            return
+        mark = "[green]✓[/]" if ok else "[red]✗[/]"
+        self.say(f" {mark} [bold]{step.name:<9}[/] {seconds(took):>8}   {step.told}")

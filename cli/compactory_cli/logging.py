@@ -1,0 +1,68 @@
+"""Log lines on stderr: aligned and coloured for people, an object a line for programs. Secrets never get out."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from .configuration import Configuration
+from .flags import LogFormat, LogLevel
+
+__all__ = ["configure_logging", "hide_secrets"]
+
+_SECRET_NAME = re.compile(r"password|secret|passphrase|jaas|token|authorization|\.pem$", re.IGNORECASE)
+_SECRET_TEXT = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|((?:password|secret)\s*=\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
+_HIDDEN = "[hidden]"
+
+
+def configure_logging(configuration: Configuration, default: LogLevel) -> None:
+    """Send the lines of structlog and of the standard library through one handler; replaces an earlier set-up."""
+    level = configuration.log_level or default
+    form = configuration.log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+    ]
+    if form is LogFormat.JSON:
+        shared += [structlog.processors.TimeStamper(fmt="iso", utc=True), structlog.processors.format_exc_info]
+    else:
+        shared += [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, hide_secrets, _renderer(form)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.value.upper())
+
+
+def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace values with a secret name, and passwords within URLs and DSNs, by ``[hidden]``."""
+    for name, value in event.items():
+        if _SECRET_NAME.search(name):
+            event[name] = _HIDDEN
+        elif isinstance(value, str):
+            event[name] = _SECRET_TEXT.sub(rf"\1\2{_HIDDEN}", value)
+    return event
+
+
+def _renderer(form: LogFormat) -> Any:
+    if form is LogFormat.JSON:
+        return structlog.processors.JSONRenderer(ensure_ascii=False)
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0, sort_keys=False)

@@ -1,0 +1,67 @@
+"""``compactory``: the commands put together, and what their outcome means to a shell."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from . import directories, get, source, sql
+from .demo.command import demo
+from .flags import Flags, command
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="compactory",
+    help="Reference directories at memory speed: Postgres tables → compacted Kafka topics → lookups.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"compactory {version('compactory')}")
+        raise typer.Exit
+
+
+@app.callback()
+@command
+def root(
+    _flags: Flags,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the common flags before the command's name as well."""
+
+
+app.command("get")(get.get)
+app.command("directories")(directories.directories)
+app.add_typer(source.app)
+app.add_typer(sql.app)
+app.command("demo")(demo)
+
+
+def run() -> None:
+    """Run the command line and exit: the entry point of the ``compactory`` script."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        return app(prog_name="compactory", standalone_mode=False) or 0
+    except Exception as error:
+        from .failure import code_of, report  # with all that it imports, only when something went wrong
+
+        if (code := code_of(error)) is None:
+            raise
+        return report(error, code, as_json="--json" in sys.argv[1:])
+    except (KeyboardInterrupt, typer.Abort):
+        return 130  # what a shell reports for Ctrl-C

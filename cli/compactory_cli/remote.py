@@ -1,0 +1,75 @@
+"""A running Compactory server asked over HTTP, in place of reading topics."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+
+from .failure import StepFailed
+
+__all__ = ["RemoteEntry", "Server"]
+
+
+class RemoteEntry:
+    """An entry as a server answers it: the bytes of the topic and the record they came from."""
+
+    def __init__(self, value: bytes, place: str | None) -> None:
+        self.value = value
+        topic, partition, offset = place.rsplit(":", 2) if place and place.count(":") >= 2 else (None, None, None)
+        self.topic = topic
+        self.partition = int(partition) if partition else None
+        self.offset = int(offset) if offset else None
+
+
+class Server:
+    """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
+
+    def __init__(self, url: str, timeout: float = 10.0) -> None:
+        self._url = url
+        self._timeout = timeout
+
+    @property
+    def place(self) -> str:
+        """The URL without a password, for people."""
+        parts = urlsplit(self._url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    def entry(self, directory: str, key: str) -> RemoteEntry:
+        """The entry of a key."""
+        body, headers = self._get(f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}")
+        return RemoteEntry(body, headers.get("Compactory-Offset"))
+
+    def directories(self) -> list[dict[str, Any]]:
+        """Every directory with its state."""
+        body, _ = self._get("/v1/directories")
+        found: list[dict[str, Any]] = json.loads(body)["directories"]
+        return found
+
+    def _get(self, path: str) -> tuple[bytes, Any]:
+        request = Request(self._url + path, headers={"Accept": "application/json"})  # noqa: S310 - http(s), checked
+        try:
+            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
+                return answer.read(), answer.headers
+        except HTTPError as error:
+            raise self._failure(error) from None
+        except (URLError, HTTPException, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check COMPACTORY_URL") from error
+
+    def _failure(self, error: HTTPError) -> CompactoryError:
+        """What an error answer means; its text is the problem document's where the server sent one."""
+        try:
+            document = json.loads(error.read())
+            text = str(document.get("detail") or document.get("title") or error.reason)
+        except (ValueError, AttributeError, OSError):
+            text = str(error.reason)
+        told = f"{text} (HTTP {error.code} from {self.place})"
+        if error.code in {401, 403}:
+            return ConfigError(told)
+        return Unreachable("HTTP", told) if error.code in {503, 504} else StepFailed(told)

@@ -1,0 +1,124 @@
+"""``compactory source``: run connectors, or look at what they would send.
+
+As in every module of commands, what takes long to import is imported where it is used: --help answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .flags import Flags, LogLevel, command
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.connector import ConnectorConfig
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="source",
+    help="Poll Postgres tables into compacted topics, as a Kafka Connect JDBC source connector describes it.",
+    no_args_is_help=True,
+)
+
+_Connectors = Annotated[
+    list[Path], typer.Argument(metavar="CONNECTOR.json…", help="Connector JSON files.", show_default=False)
+]
+_Providers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider",
+        metavar="NAME=FILE",
+        help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("run")
+@command
+def run(
+    flags: Flags,
+    connectors: _Connectors,
+    once: Annotated[bool, typer.Option("--once", help="Publish what is committed by now, then end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first records; write nothing.")] = False,
+    provider: _Providers = None,
+    no_create_topics: Annotated[
+        bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
+    ] = False,
+) -> None:
+    """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
+    from .session import begin
+
+    if dry_run:
+        begin(flags)
+        _preview(flags, connectors, provider, records=True)
+        return
+    from .problems import Problems
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    loaded = problems.of(partial(_load, connectors, provider or ()))
+    kafka = problems.of(configuration.kafka)
+    problems.raise_any()
+    assert loaded is not None
+    assert kafka is not None
+    from .workers import run_sources
+
+    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json)
+
+
+@app.command("validate")
+@command
+def validate(flags: Flags, connectors: _Connectors, provider: _Providers = None) -> None:
+    """Check connectors against their databases; show topic, key, fields and SQL of every table."""
+    from .session import begin
+
+    begin(flags)
+    _preview(flags, connectors, provider, records=False)
+
+
+def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
+    from compactory_connectors.source.preview import preview
+
+    from .preview import show
+    from .problems import Problems
+
+    loaded = _load(connectors, provider or ())
+    problems = Problems()
+    tables = [(config, problems.of(partial(preview, config))) for config in loaded]
+    problems.raise_any()
+    show([(config, found or []) for config, found in tables], as_json=flags.json, records=records)
+
+
+def _load(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
+    """The connectors of these files. Raises ConfigError with the problems of all of them."""
+    from compactory_connectors.source.connector import load_connector
+
+    from .problems import Problems
+
+    problems = Problems()
+    files = problems.of(partial(_files, providers)) or {}
+    found = [problems.of(partial(load_connector, path, files)) for path in paths]
+    loaded = [connector for connector in found if connector is not None]
+    names = [connector.name for connector in loaded]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)
+    problems.raise_any()
+    return loaded
+
+
+def _files(providers: Sequence[str]) -> dict[str, Path]:
+    from compactory.errors import ConfigError
+
+    files: dict[str, Path] = {}
+    for text in providers:
+        name, equals, path = text.partition("=")
+        if not name or not equals or not path:
+            raise ConfigError(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
+        files[name] = Path(path)
+    return files

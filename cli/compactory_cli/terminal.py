@@ -1,0 +1,60 @@
+"""Where commands print: results on stdout, everything else on stderr; tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["errors", "number", "output", "print_json", "seconds", "table"]
+
+
+@cache
+def output() -> Console:
+    """The console on stdout. Piped output is never wrapped or shortened."""
+    return _console(stderr=False)
+
+
+@cache
+def errors() -> Console:
+    """The console on stderr."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=10_000)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line of stdout."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def table(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
+    """A plain table; ``right`` names the columns of numbers."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", header_style="bold")
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return made
+
+
+def number(value: int) -> str:
+    """1234567 → ``1,234,567``."""
+    return f"{value:,}"
+
+
+def seconds(value: float) -> str:
+    """A duration as people read it: ``0.3 ms``, ``120 ms``, ``2.51 s``."""
+    if value < 1:
+        return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
+    return f"{value:.2f} s"

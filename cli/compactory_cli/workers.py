@@ -1,0 +1,92 @@
+"""Sources run side by side, one thread each, until they are done, one of them fails, or a signal comes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from compactory.errors import ConfigError
+from compactory.kafka import Kafka
+from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.source import Source
+from compactory_connectors.source.status import SourceStatus
+
+from .terminal import number, output, print_json
+
+__all__ = ["run_sources", "stopping"]
+
+
+def run_sources(
+    connectors: Sequence[ConnectorConfig], kafka: Kafka, *, once: bool, create_topics: bool, as_json: bool
+) -> None:
+    """Run every connector and say at the end what was sent. Raises what the first one raised that failed."""
+    sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
+    failures: list[BaseException] = []
+    with stopping() as stop:
+        threads = [
+            threading.Thread(target=_run, args=(source, stop, once, failures), daemon=True) for source in sources
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    _raise(failures)
+    statuses = [source.status() for source in sources]
+    if as_json:
+        print_json({"connectors": [_json(status) for status in statuses]})
+    else:
+        for status in statuses:
+            output().print(_line(status, "done" if once else "stopped"), highlight=False)
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
+    stop = threading.Event()
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(sign: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(sign, before[signal.Signals(sign)])
+
+    for sign in before:
+        signal.signal(sign, ask)
+    try:
+        yield stop
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _run(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:
+    try:
+        source.run(stop, once=once)
+    except BaseException as error:  # noqa: BLE001 - raised again by the main thread
+        failures.append(error)
+        stop.set()
+
+
+def _raise(failures: list[BaseException]) -> None:
+    if not failures:
+        return
+    if all(isinstance(error, ConfigError) for error in failures):
+        raise ConfigError(problem for error in failures if isinstance(error, ConfigError) for problem in error.problems)
+    raise failures[0]
+
+
+def _json(status: SourceStatus) -> dict[str, Any]:
+    tables = [
+        {"table": table.table, "topic": table.topic, "rows": table.rows_total, "polls": table.polls_total,
+         "errors": table.errors_total, "adopted": table.adopted}
+        for table in status.tables
+    ]  # fmt: skip
+    return {"connector": status.connector, "state": status.state.value.lower(), "tables": tables}
+
+
+def _line(status: SourceStatus, end: str) -> str:
+    tables = ", ".join(f"{table.table} → {table.topic}: {number(table.rows_total)} records" for table in status.tables)
+    return f"[bold]{status.connector}[/] {end}: {tables or 'nothing was sent'}"
