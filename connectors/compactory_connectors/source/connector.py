@@ -20,7 +20,7 @@ from compactory.errors import ConfigError
 from .converters import ConverterSpec, read_converter
 from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
-from .setting import SETTINGS, Status, find_setting, nearest, unknown_key
+from .setting import SETTINGS, Status, find_setting, nearest, rejected, unknown_key
 from .transforms import TransformSpec, read_transforms
 
 __all__ = ["ConnectorConfig", "Mode", "SoftDelete", "TableName", "TopicCreation", "load_connector", "parse_connector"]
@@ -234,7 +234,8 @@ class _Reader:
                 try:
                     values[setting.name] = setting.parse(self._resolved[setting.name])
                 except ValueError as error:
-                    self._problems.append(f"{setting.name}: {error}{self._shown(setting.name, setting.secret)}")
+                    shown = self._shown(setting.name, setting.secret)
+                    self._problems.append(f"{setting.name}: {rejected(error, shown)}")
         return values
 
     def _shown(self, key: str, secret: bool) -> str:

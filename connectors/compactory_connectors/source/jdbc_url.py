@@ -19,6 +19,12 @@ _DEFAULT_PORT = "5432"
 
 _SHAPE = "expected jdbc:postgresql://HOST[:PORT][,HOST…]/DATABASE[?NAME=VALUE&…] or postgresql://…"
 
+_MALFORMED = (
+    "not a valid Postgres URL or DSN; percent-encode @ : / ? # % in user and password, "
+    "or give them as connection.user and connection.password"
+)
+"""In place of libpq's own words: they repeat what it stumbled over, a piece of a password that has such a character."""
+
 _RENAMED = {
     "user": "user",
     "password": "password",
@@ -35,7 +41,6 @@ _RENAMED = {
     "ApplicationName": "application_name",
     "connectTimeout": "connect_timeout",
     "loginTimeout": "connect_timeout",
-    "options": "options",
 }
 
 # Parameters that steer the Java driver only: they change neither the server's answers nor what is sent.
@@ -121,12 +126,11 @@ def _from_libpq(text: str) -> dict[str, str]:
     try:
         parsed = conninfo_to_dict(text)
     except ProgrammingError:
-        # libpq repeats the part it stumbled over, which is the password's when that has an unescaped @ : / or #
-        raise ValueError(
-            "not a valid Postgres URL or DSN; percent-encode @ : / ? # % in user and password, "
-            "or give them as connection.user and connection.password"
-        ) from None
-    return {name: str(value) for name, value in parsed.items() if value is not None}
+        raise ValueError(_MALFORMED) from None
+    conninfo = {name: str(value) for name, value in parsed.items() if value is not None}
+    if not all(port == "" or _is_port(port) for port in conninfo.get("port", "").split(",")):
+        raise ValueError(_MALFORMED)
+    return conninfo
 
 
 def _from_jdbc(text: str) -> dict[str, str]:
@@ -165,9 +169,13 @@ def _host_and_port(item: str) -> tuple[str, str]:
     else:
         host, _, port = item.partition(":")
         valid = True
-    if not valid or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+    if not valid or (port and not _is_port(port)):
         raise ValueError(f"a port must be a number from 1 to 65535; {_SHAPE}")
     return host or "localhost", port or _DEFAULT_PORT
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
 def _parameters(query: str) -> tuple[dict[str, str], list[str]]:
@@ -224,7 +232,11 @@ def _server_type(value: str, conninfo: dict[str, str]) -> str | None:
 
 def _schema(value: str, conninfo: dict[str, str]) -> str | None:
     escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
-    conninfo["options"] = f"{conninfo.get('options', '')} -c search_path={escaped}".strip()
+    return _options(f"-c search_path={escaped}", conninfo)
+
+
+def _options(value: str, conninfo: dict[str, str]) -> str | None:
+    conninfo["options"] = f"{conninfo.get('options', '')} {value}".strip()
     return None
 
 
@@ -251,6 +263,7 @@ _SPECIAL: dict[str, Callable[[str, dict[str, str]], str | None]] = {
     "sslfactory": _ssl_factory,
     "targetServerType": _server_type,
     "currentSchema": _schema,
+    "options": _options,
     "tcpKeepAlive": _keepalive,
     "loadBalanceHosts": _load_balance,
     "PGHOST": _place_parameter("host"),

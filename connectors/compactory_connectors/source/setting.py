@@ -13,7 +13,23 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["SETTINGS", "Setting", "Status", "find_setting", "nearest"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "Status",
+    "at_least",
+    "boolean",
+    "find_setting",
+    "names",
+    "nearest",
+    "non_empty_names",
+    "one_of",
+    "rejected",
+    "required_text",
+    "switch",
+    "text",
+    "unknown_key",
+]
 
 
 class Status(Enum):
@@ -368,6 +384,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the known name most like ``name``, or nothing when none is like it."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def rejected(error: ValueError, written: str) -> str:
+    """What a parser complained of, with ``written`` (such as ``, not 'x'``) put before its reason."""
+    rule, colon, reason = str(error).partition(": ")
+    return f"{rule}{written}{colon}{reason}"
 
 
 def unknown_key(key: str) -> str:

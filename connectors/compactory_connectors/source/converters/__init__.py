@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..setting import Setting, nearest
+from ..setting import Setting, nearest, rejected
 from .converter import Converter, Render
 from .json_converter import JsonConverter
 from .string_converter import StringConverter
@@ -60,7 +60,7 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
         try:
             values[option.name] = option.parse(written or "")
         except ValueError as error:
-            problems.append(f".{option.name}: {error}, not {written!r}")
+            problems.append(f".{option.name}: {rejected(error, f', not {written!r}')}")
     return (None, problems) if problems else (ConverterSpec(class_name, kind.read(values)), [])
 
 

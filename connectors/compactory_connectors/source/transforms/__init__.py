@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..setting import Setting, nearest
+from ..setting import Setting, nearest, rejected
 from .change_case import ChangeCase
 from .extract_field import ExtractField
 from .timestamp_converter import TimestampConverter
@@ -106,7 +106,7 @@ def _read_one(alias: str, below: dict[str, str]) -> tuple[TransformSpec | None, 
         try:
             values[option.name] = option.parse(written)
         except ValueError as error:
-            problems.append(f".{option.name}: {error}, not {written!r}")
+            problems.append(f".{option.name}: {rejected(error, f', not {written!r}')}")
     if problems:
         return None, problems
     try:
