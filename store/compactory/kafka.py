@@ -22,6 +22,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -207,6 +208,13 @@ class Kafka:
         if on_error is not None and "error_cb" not in settings:
             settings["error_cb"] = on_error
         return Consumer(settings, logger=_CLIENT_LOG)
+
+    def producer(
+        self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
+    ) -> Producer:
+        """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both."""
+        settings = {**defaults, **self._properties, **overrides, "error_cb": on_error}
+        return Producer(settings, logger=_CLIENT_LOG)
 
     def close(self) -> None:
         """Drop the admin client. Safe to call twice; the next use makes a new one."""

@@ -118,7 +118,8 @@ class ApacheKafka:
             **self._settings,
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # "C" keeps the id from beginning with a dash, which the tool would take for an option.
+        identity = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         subprocess.run(
             ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
             + ["format", "-t", identity, "-c", str(config)],

@@ -67,7 +67,7 @@ class SourceOffset:
     incrementing: int | None = None
 
     def on(self, identity: Identity, snapshot: Snapshot) -> SourceOffset:
-        """This offset as the server that ``identity`` and ``snapshot`` were read from may continue it.
+        """Adapt to the server that ``identity`` and ``snapshot`` were read from.
 
         A restarted server may have lost transaction ids that were never flushed: back to the durable horizon. Another
         history, or a counter that runs behind the stored one: nothing is trusted, every row is sent again.

@@ -1,4 +1,4 @@
-"""Publishes records together with the offset that covers them; the one module here that imports the Kafka producer.
+"""Publishes records together with the offset that covers them.
 
 With transactions (the default) both become visible in one Kafka transaction (KIP-98), and the transactional id fences
 every earlier holder. Without them records go first and the offset after them: at least once, and a process that was
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import LeaseLost
 from compactory.kafka import Kafka, kafka_errors
@@ -34,7 +34,6 @@ _DEFAULTS: dict[str, Any] = {
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
     "message.timeout.ms": 10_000,
-    "log_level": 3,
 }
 
 
@@ -62,11 +61,11 @@ class Publisher:
         self._timeout = timeout
         self._failure: KafkaError | None = None
         self._last_error: KafkaError | None = None
-        own: dict[str, Any] = {"error_cb": self._remember}
+        own: dict[str, Any] = dict(overrides or {})
         if transactions:
             # An abandoned transaction blocks read_committed readers until it times out: 10 s at most.
             own |= {"transactional.id": f"compactory-{connector}", "transaction.timeout.ms": 10_000}
-        self._producer = Producer(kafka.properties(**{**_DEFAULTS, **(overrides or {}), **own}))
+        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
     def open(self, timeout: float = 30.0) -> None:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""

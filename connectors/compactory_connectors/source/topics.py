@@ -29,25 +29,29 @@ def ensure(
     settings for those that are created. Raises ConfigError with every problem at once.
     """
     wanted = {OFFSETS_TOPIC: (1, -1), **topics}
-    present = kafka.topics(wanted)
-    problems = []
-    for name, (partitions, replication) in wanted.items():
-        if name in present:
-            continue
-        if not create:
-            problems.append(f"topic {name!r} does not exist; create it compacted, or run without --no-create-topics")
-            continue
+    missing = sorted(wanted.keys() - kafka.topics(wanted).keys())
+    problems, warnings = _check(kafka, [name for name in wanted if name not in missing])
+    if not create:
+        problems += [
+            f"topic {name!r} does not exist; create it with cleanup.policy=compact, or run without --no-create-topics"
+            for name in missing
+        ]
+    if problems:
+        raise ConfigError(problems)
+    for name in missing:
+        partitions, replication = wanted[name]
         own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else configs or {}
         if kafka.create_topic(name, partitions=partitions, replication=replication, config={**own, **_COMPACTED}):
             log.info("topic created", topic=name)
-    if problems:
-        raise ConfigError(problems)
-    return _check(kafka, list(wanted))
+    return warnings + _check(kafka, missing)[1]
 
 
 def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
     """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds."""
-    partitions = kafka.topics([topic])[topic].all()
+    found = kafka.topics([topic])
+    if topic not in found:
+        raise ConfigError(f"topic {topic!r} does not exist")
+    partitions = found[topic].all()
     ends = kafka.high_watermarks(partitions)
     starts = kafka.log_starts(partitions)
     left = {part: end for part, end in ends.items() if end > starts[part]}
@@ -98,9 +102,9 @@ def living_keys(kafka: Kafka, topic: str) -> set[bytes]:
 _COMPACTED = {"cleanup.policy": "compact"}
 
 
-def _check(kafka: Kafka, names: list[str]) -> list[str]:
+def _check(kafka: Kafka, names: list[str]) -> tuple[list[str], list[str]]:
     problems, warnings = [], []
-    for name, config in kafka.topic_configs(names).items():
+    for name, config in (kafka.topic_configs(names) if names else {}).items():
         policy = config.get("cleanup.policy", "")
         if policy != "compact":
             problems.append(
@@ -113,9 +117,7 @@ def _check(kafka: Kafka, names: list[str]) -> list[str]:
                 f"topic {name!r} has min.insync.replicas below 2: a broker lost at the wrong moment takes"
                 " acknowledged records along"
             )
-    if problems:
-        raise ConfigError(problems)
-    return warnings
+    return problems, warnings
 
 
 def _drop_finished(left: dict[Partition, int], messages: list[Message]) -> None:
