@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
+from rich.padding import Padding
 
 from .terminal import number, output, print_json, table
 
@@ -46,7 +47,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "notifies": item.notifies,
         "sql": item.sql,
         "warnings": list(item.warnings),
-        "records": [{"key": _value(key), "value": _value(value)} for key, value in item.records],
+        "records": [{"key": _text(key), "value": _value(value)} for key, value in item.records],
     }
 
 
@@ -75,8 +76,8 @@ def _adopted(item: TablePreview) -> str:
 def _records(item: TablePreview) -> None:
     shown = table("key", "value")
     for key, value in item.records:
-        shown.add_row(escape(_text(key)), escape(_text(value)))
-    output().print(shown)
+        shown.add_row(escape(_text(key) or ""), escape(_text(value) or "(tombstone)"))
+    output().print(Padding(shown, (1, 4), expand=False))
     _say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
 
 
@@ -97,8 +98,8 @@ def _value(raw: bytes | None) -> Any:
         return raw.decode(errors="replace")
 
 
-def _text(raw: bytes | None) -> str:
-    return "(tombstone)" if raw is None else raw.decode(errors="replace")
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")
 
 
 def _say(text: str) -> None:

@@ -175,6 +175,7 @@ def _print_status(found: Status) -> None:
             "[green]yes[/]" if item.adopted else "[red]no[/]",
             "yes" if item.notify else "no",
         )
+    output().print()
     output().print(tables)
     for item in found.tables:
         for problem in item.problems:

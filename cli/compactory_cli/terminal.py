@@ -37,12 +37,12 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
-def table(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     """A plain table; ``right`` names the columns of numbers."""
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +20,9 @@ from .terminal import number, output, print_json
 
 __all__ = ["run_sources", "stopping"]
 
+_LOOK = 0.1  # seconds between looks whether the sources are done
+_GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledged by then is sent by the next one
+
 
 def run_sources(
     connectors: Sequence[ConnectorConfig], kafka: Kafka, *, once: bool, create_topics: bool, as_json: bool
@@ -32,8 +36,7 @@ def run_sources(
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        _join(threads, stop)
     _raise(failures)
     statuses = [source.status() for source in sources]
     if as_json:
@@ -60,6 +63,15 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
+
+
+def _join(threads: Sequence[threading.Thread], stop: threading.Event) -> None:
+    """Wait for the sources; once they are told to stop, not for longer than a call that hangs deserves."""
+    while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
+        pass
+    deadline = time.monotonic() + _GRACE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:

@@ -42,14 +42,15 @@ class _Asked(BaseException):
 def _demo(flags: Flags, *, check: bool) -> None:
     from .home import Home
     from .narrator import Narrator
-    from .stage import Stage
 
     began = time.perf_counter()
     narrator = Narrator(as_json=flags.json)
     home = Home()
     with ExitStack() as cleaning:
         cleaning.callback(home.remove)
-        home.claim()
+        home.claim()  # before anything slow: a demo.json that a killed demo left is gone at once
+        from .stage import Stage
+
         stage = Stage(home)
         cleaning.callback(stage.close)
         cleaning.callback(_ignore_signals)  # runs first: nothing may cut the cleaning short

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any
 
@@ -15,6 +16,8 @@ from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
 from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt
+from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.source.server import postgres_errors
 from compactory_sql import read
 
 from ..failure import StepFailed
@@ -88,9 +91,12 @@ class Stage:
             "pids": self.pids,
         }
 
-    def connect(self) -> psycopg.Connection[Any]:
-        """A connection in autocommit."""
-        return psycopg.connect(self.postgres.url(), autocommit=True)
+    @contextmanager
+    def connect(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection in autocommit. Raises Unreachable when Postgres is away."""
+        url = self.postgres.url()
+        with postgres_errors(parse_url(url)), psycopg.connect(url, autocommit=True) as connection:
+            yield connection
 
     def write_files(self) -> None:
         """Connector, placeholders and compactory.toml, for the source and for the user."""
