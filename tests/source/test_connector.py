@@ -209,8 +209,9 @@ def test_all_problems_at_once() -> None:
             {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"},
             (
                 "connector.class: must be one of io.confluent.connect.jdbc.JdbcSourceConnector, JdbcSourceConnector, "
-                "JdbcSource: Compactory stands in for this connector only, "
-                "not 'io.debezium.connector.postgresql.PostgresConnector'"
+                "JdbcSource, "
+                "not 'io.debezium.connector.postgresql.PostgresConnector': "
+                "Compactory stands in for this connector only"
             ),
         ),
         (
@@ -220,8 +221,8 @@ def test_all_problems_at_once() -> None:
         (
             {"timestamp.delay.interval.ms": "5000"},
             (
-                "timestamp.delay.interval.ms: must be '0': no delay is needed: "
-                "late commits are found by row version; leave it out, not '5000'"
+                "timestamp.delay.interval.ms: must be '0', not '5000': "
+                "no delay is needed: late commits are found by row version; leave it out"
             ),
         ),
         ({"compactory.transactions": "true"}, "compactory.transactions: must be on or off, not 'true'"),

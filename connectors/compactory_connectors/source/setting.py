@@ -22,6 +22,7 @@ __all__ = [
     "find_setting",
     "names",
     "nearest",
+    "nearest_class",
     "non_empty_names",
     "one_of",
     "rejected",
@@ -384,6 +385,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the known name most like ``name``, or nothing when none is like it."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def nearest_class(name: str, known: Iterable[str]) -> str:
+    """``nearest`` for Java classes: a name without its package counts as its full name."""
+    by_short = {full.rsplit(".", 1)[-1]: full for full in known}
+    close = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_short), 1)
+    return f"; did you mean {by_short[close[0]]}?" if close else ""
 
 
 def rejected(error: ValueError, written: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..setting import Setting, nearest, rejected
+from ..setting import Setting, nearest, nearest_class, rejected
 from .converter import Converter, Render
 from .json_converter import JsonConverter
 from .string_converter import StringConverter
@@ -48,7 +48,7 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
     if kind is None:
         if class_name in _NOT_YET:
             return None, [f": {class_name} is not supported yet"]
-        return None, [f": {class_name} is not a converter that Compactory knows{_hint(class_name)}"]
+        return None, [f": {class_name} is not a converter that Compactory knows{nearest_class(class_name, REGISTRY)}"]
     options: tuple[Setting, ...] = kind.options
     known = {option.name for option in options}
     problems = [
@@ -62,9 +62,3 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
         except ValueError as error:
             problems.append(f".{option.name}: {rejected(error, f', not {written!r}')}")
     return (None, problems) if problems else (ConverterSpec(class_name, kind.read(values)), [])
-
-
-def _hint(class_name: str) -> str:
-    short = {name.rsplit(".", 1)[1]: name for name in REGISTRY}
-    last = class_name.rsplit(".", 1)[-1]
-    return f"; did you mean {short[last]}?" if last in short else nearest(class_name, REGISTRY)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..setting import Setting, nearest, rejected
+from ..setting import Setting, nearest, nearest_class, rejected
 from .change_case import ChangeCase
 from .extract_field import ExtractField
 from .timestamp_converter import TimestampConverter
@@ -120,6 +120,4 @@ def _unknown_class(class_name: str) -> str:
         return "missing; name the Java class of the transform"
     if class_name in _NOT_YET:
         return f"{class_name} is not supported yet"
-    short = {name.rsplit(".", 1)[1]: name for name in REGISTRY}
-    hint = nearest(class_name, REGISTRY) or nearest(class_name.rsplit(".", 1)[-1], short)
-    return f"{class_name} is not a transform that Compactory knows{hint}"
+    return f"{class_name} is not a transform that Compactory knows{nearest_class(class_name, REGISTRY)}"
