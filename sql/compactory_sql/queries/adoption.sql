@@ -168,8 +168,10 @@ SELECT 'pid ' || l.pid || ' (user ' || coalesce(a.usename, '?') || ', applicatio
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
  GROUP BY l.pid, a.usename, a.application_name, a.state, a.xact_start
 UNION ALL
-SELECT 'prepared transaction ' || quote_literal(x.gid) || ' of user ' || x.owner
-  FROM pg_locks AS l JOIN pg_prepared_xacts AS x ON l.virtualtransaction = '-1/' || x.transaction
+SELECT DISTINCT 'prepared transaction ' || quote_literal(x.gid) || ' of user ' || x.owner
+  FROM pg_locks AS l
+  JOIN pg_locks AS i ON i.virtualtransaction = l.virtualtransaction AND i.pid IS NULL AND i.locktype = 'transactionid'
+  JOIN pg_prepared_xacts AS x ON x.transaction = i.transactionid
  WHERE l.locktype = 'relation' AND l.relation = ANY(%(oids)s::oid[]) AND l.granted AND l.pid IS NULL;
 
 -- name: adoption/limits
