@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from threading import Event, Lock, Thread
 
-from compactory.errors import CompactoryError, ConfigError, StoreFailed
+from compactory.errors import CompactoryError, ConfigError, StoreFailed, Unreachable
 from compactory.kafka import Kafka
 from compactory.progress import Progress
 from compactory.records import Partition, StoreState, Topic
@@ -32,8 +32,8 @@ class Discovery:
         self._kafka = kafka
         self._names = sorted(set(topics))
         self._progress = progress
-        self._missed: set[str] = set()
-        self._looking = Lock()  # one look at a time: guards topics and _missed
+        self._missing_since: dict[str, float] = {}
+        self._looking = Lock()  # one look at a time: guards topics and _missing_since
         self._stopping = Event()
         self._thread: Thread | None = None
 
@@ -49,9 +49,11 @@ class Discovery:
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known. Raises Unreachable."""
         with self._looking:
-            for name, topic in self._kafka.topics(self._names, timeout).items():
+            found = self._kafka.topics(self._names, timeout)
+            for name, topic in found.items():
                 self._check_identity(topic)
                 self.topics[name] = topic
+            self._check_presence([name for name in self._names if name not in found])
             partitions = [partition for topic in self.topics.values() for partition in topic.all()]
             asked_at = time.monotonic()
             ends = self._kafka.high_watermarks(partitions, timeout)
@@ -77,7 +79,6 @@ class Discovery:
         while not self._stopping.wait(_INTERVAL):
             try:
                 self.look(_INTERVAL)
-                self._check_presence()
             except StoreFailed as error:
                 self._progress.move(StoreState.FAILED, error.cause or error)
                 return
@@ -96,14 +97,17 @@ class Discovery:
                 "what was read belongs to the old one; start the store anew"
             )
 
-    def _check_presence(self) -> None:
-        """Fail when a topic is gone in two looks in a row (a broker that just came back may not know it yet)."""
-        present = self._kafka.topics(self._names, _INTERVAL).keys()
-        missed = {name for name in self._names if name not in present}
-        gone = sorted(missed & self._missed)
-        self._missed = missed
-        if gone:
-            raise StoreFailed(f"topic {gone[0]!r} was deleted: create and fill it, then start the store anew")
+    def _check_presence(self, missing: list[str]) -> None:
+        """Fail when a topic stays away: a broker that has just come back may not know it yet."""
+        now = time.monotonic()
+        self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
+        if not missing:
+            return
+        if now - min(self._missing_since.values()) < _INTERVAL:
+            raise Unreachable(
+                "Kafka", f"Kafka at {self._kafka.bootstrap} does not know topic {missing[0]!r} at present"
+            )
+        raise StoreFailed(f"topic {missing[0]!r} was deleted: create and fill it, then start the store anew")
 
     def _missing_problems(self, missing: list[str], timeout: float) -> list[str]:
         names = self._kafka.topic_names(timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Thread
 from typing import Literal
@@ -19,6 +20,8 @@ __all__ = ["Reader"]
 log = logging.getLogger("compactory.store")
 
 _WAIT = 0.1  # seconds that a consume call waits for a first message; bounds how long stop() takes
+_TIDY_EVERY = 60.0  # seconds between two rounds of forgetting old tombstones
+_KEEP_GRAVES = 3600.0  # seconds of record time that a tombstone of a topic with several partitions is remembered
 _BATCH = 2000  # messages per call: measured fastest while loading, as the batch then stays in the processor's cache
 
 
@@ -43,6 +46,7 @@ class Reader:
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
+        self._tidied = time.monotonic()
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
 
     def start(self) -> None:
@@ -76,6 +80,7 @@ class Reader:
             while not self._stopping.is_set():
                 self._assign(consumer, self._progress.take_new())
                 self._step(consumer)
+                self._tidy()
                 if profile == "load" and self._progress.is_complete():
                     return
         finally:
@@ -106,6 +111,14 @@ class Reader:
             moved.append((run.partition, run.next_offset))
         moved.extend(end for event in events if (end := self._handle(event)) is not None)
         self._progress.advance(moved)
+
+    def _tidy(self) -> None:
+        if time.monotonic() - self._tidied < _TIDY_EVERY or self._progress.state is StoreState.LOADING:
+            return
+        self._tidied = time.monotonic()
+        for tables in self._tables.values():
+            for table in tables:
+                table.forget_graves(int((time.time() - _KEEP_GRAVES) * 1000))
 
     def _handle(self, event: Message) -> tuple[Partition, int] | None:
         """Return the position that an end-of-partition event proves; raise for what must not be read over."""

@@ -324,8 +324,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def _forked(pid: int) -> str:
     return (
         f"the store was made in process {pid} and this is process {os.getpid()}: threads and connections do not "
-        "survive a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; multiprocessing: "
-        "in the target, or the start method 'spawn')"
+        "survive a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; "
+        "multiprocessing: in the target, or the start method 'spawn')"
     )
 
 

@@ -103,7 +103,8 @@ class Table:
     def _apply_one(self, run: Run, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
         if self.spread and key is not None and self._is_superseded(key, trailer):
             return
-        name: bytes | None = None
+        name = None if self.directory.key else key
+        doc: Document | None = None
         terms: Terms = ()
         try:
             topic_key = _checked(key)
@@ -117,7 +118,7 @@ class Table:
             where = origin(trailer)
             self.quarantine.add(run.partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
-        if name is None or value is None:
+        if doc is None or name is None or value is None:
             self._remove(topic_key, trailer)
         else:
             self._put(topic_key, name, value + trailer, terms)

@@ -1,0 +1,39 @@
+"""Tables and views without Kafka: what is pure is tested pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compactory import Directory, View
+from compactory.backend import Memory
+from compactory.batch import Run
+from compactory.errors import NotReady
+from compactory.records import Partition
+from compactory.table import Table
+from compactory.view import Served
+
+
+class Log:
+    """A directory fed record by record; ``put`` and ``delete`` take text or bytes."""
+
+    def __init__(self, directory: Directory[Any], *, validate: bool = True, strict: bool = False) -> None:
+        self.table = Table(directory, Memory(), validate=validate, strict=strict)
+        served = Served(self.table, lambda: NotReady("not ready"))
+        served.open = True
+        self.view: View[Any] = View(directory, served)
+        self._next = 0
+
+    def put(self, key: str | bytes | None, value: str | bytes | None, *, at: int = 1, partition: int = 0) -> int:
+        """Apply one record with timestamp ``at``; return its offset."""
+        offset, self._next = self._next, self._next + 1
+        place = Partition(self.table.directory.topic, partition)
+        self.table.apply(Run(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
+        return offset
+
+    def delete(self, key: str, *, at: int = 1, partition: int = 0) -> int:
+        """Apply a tombstone."""
+        return self.put(key, None, at=at, partition=partition)
+
+
+def _bytes(text: str | bytes | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
