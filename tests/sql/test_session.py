@@ -1,0 +1,118 @@
+"""Servers and connections that can't be used are refused."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from compactory.errors import ConfigError
+from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.database import Adoption, install, plan
+from compactory_connectors.database.session import pooled_by_transaction
+
+from .conftest import one
+
+
+@pytest.fixture(scope="module")
+def standby() -> Iterator[str]:
+    """A server that waits in recovery for ever."""
+    server = PostgresServer(settings={"fsync": "off"})
+    try:
+        server.start()
+        server.stop()
+        (server.home / "data" / "standby.signal").touch()
+        server.start()
+        yield server.url()
+    finally:
+        server.remove()
+
+
+def test_a_standby_is_refused(standby: str):
+    with pytest.raises(ConfigError, match="standby"):
+        install(standby)
+    with psycopg.connect(standby, autocommit=True) as connection, pytest.raises(ConfigError, match="standby"):
+        plan(connection, Adoption(table="t", key=("k",)))
+
+
+class TransactionPooler:
+    """Serves every client by one and the same backend, like a pooler in transaction mode with one server connection.
+
+    Enough of it for clients that take turns: what they send goes on as it is, answers go to who asked last.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._backend = socket.create_connection(("127.0.0.1", port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._greeting = b""
+        self._asking: socket.socket | None = None
+        self.port = self._listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """Call it when every client has left."""
+        for end in (self._listener, self._backend):
+            end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+        self._backend.close()
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            length = struct.unpack("!I", client.recv(4))[0]
+            startup = client.recv(length - 4)
+            if not self._greeting:
+                self._backend.sendall(struct.pack("!I", length) + startup)
+                self._greeting = self._greet()
+                self._start(self._answer)
+            client.sendall(self._greeting)
+            self._start(self._ask, client)
+
+    def _greet(self) -> bytes:
+        """What the backend says at first, with another process id: a pooler makes up its own cancel keys."""
+        said = b""
+        while not said.endswith(b"Z\0\0\0\x05I"):
+            said += self._backend.recv(65536)
+        key = said.index(b"K\0\0\0\x0c")
+        return said[: key + 5] + struct.pack("!I", 4242) + said[key + 9 :]
+
+    def _ask(self, client: socket.socket) -> None:
+        with client:
+            while data := client.recv(65536):
+                if not data.startswith(b"X"):  # one client's farewell ends no backend
+                    self._asking = client
+                    self._backend.sendall(data)
+
+    def _answer(self) -> None:
+        while data := self._backend.recv(65536):
+            assert self._asking is not None
+            self._asking.sendall(data)
+
+
+def test_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection):
+    pooler = TransactionPooler(db.info.port)
+    pooled = psycopg.conninfo.make_conninfo(database, port=pooler.port, sslmode="disable", gssencmode="disable")
+    try:
+        with pytest.raises(ConfigError, match="pooler in transaction mode"):
+            install(pooled)
+    finally:
+        pooler.close()
+    assert one(db, "SELECT to_regnamespace('compactory')") is None
+
+
+def test_a_connection_of_its_own_is_no_pool(db: psycopg.Connection):
+    assert not pooled_by_transaction(db, db.info.backend_pid)
