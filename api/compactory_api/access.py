@@ -1,0 +1,131 @@
+"""Who may ask: static bearer tokens, and a guard against web pages that reach for a server on the same machine.
+
+A page of a stranger can point a name of its own at 127.0.0.1 (DNS rebinding) and would then read whatever a local
+server tells. A token stops that, as the page has none. A server without one that listens on the loopback interface
+therefore answers only requests whose Host is a loopback name (421 otherwise).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from compactory.errors import ConfigError
+
+from .refusal import Misdirected, Unauthorized
+
+__all__ = ["Access", "Scope", "Tokens", "is_loopback"]
+
+_LOOPBACK_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
+
+
+class Scope(IntEnum):
+    """What a request may see; the higher includes the lower."""
+
+    READ = 1  # entries, status, metadata of bad records
+    ADMIN = 2  # raw bytes of bad records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The tokens that are accepted; None means that there is none of that scope. Raises ConfigError for bad ones."""
+
+    read: str | None = field(default=None, repr=False)
+    admin: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be sent in a header, and one token for two scopes."""
+        problems = [
+            f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
+            for name, token in (("read", self.read), ("admin", self.admin))
+            if token is not None and not _TOKEN.fullmatch(token)
+        ]
+        if self.read is not None and self.read == self.admin:
+            problems.append("the read token and the admin token are the same; whoever reads would be admin")
+        if problems:
+            raise ConfigError(problems)
+
+    def __bool__(self) -> bool:
+        return self.read is not None or self.admin is not None
+
+
+class Access:
+    """Decides about requests. Immutable; any thread may ask.
+
+    ``hosts`` are the Host headers (lower case, without port) that are answered; None: any.
+    """
+
+    def __init__(self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None) -> None:
+        tokens = tokens or Tokens()
+        self._tokens = tuple(
+            (b"Bearer " + token.encode(), scope)
+            for token, scope in ((tokens.read, Scope.READ), (tokens.admin, Scope.ADMIN))
+            if token is not None
+        )
+        self._hosts = hosts
+        self.is_open = not self._tokens and hosts is None
+
+    @classmethod
+    def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool) -> Access:
+        """Return the access that fits where a server listens.
+
+        Raises ConfigError where it would be open to the network without anybody having said so.
+        """
+        if tokens:
+            if no_auth:
+                raise ConfigError("--no-auth contradicts COMPACTORY_HTTP_READ_TOKEN or _ADMIN_TOKEN; remove one")
+            return cls(tokens)
+        if no_auth:
+            return cls()
+        if is_loopback(host):
+            return cls(hosts=_LOOPBACK_HOSTS | {_bracketed(host)})
+        raise ConfigError(
+            f"listening on {host} lets other machines in: set COMPACTORY_HTTP_READ_TOKEN (or _FILE) to ask for a token,"
+            " listen on 127.0.0.1, or say --no-auth where the network is trusted"
+        )
+
+    def check(self, authorization: bytes | None, host: bytes | None) -> Scope:
+        """Return what the request may see. Raises Unauthorized, Misdirected."""
+        if self._hosts is not None and _without_port((host or b"").lower()) not in self._hosts:
+            raise Misdirected(
+                "without a token this server answers only to localhost, 127.0.0.1 and [::1];"
+                " set COMPACTORY_HTTP_READ_TOKEN, or say --no-auth where every client is trusted"
+            )
+        if not self._tokens:
+            return Scope.READ
+        found: Scope | None = None
+        for expected, scope in self._tokens:  # always all of them, each in constant time
+            if hmac.compare_digest(expected, _normal(authorization or b"")):
+                found = scope
+        if found is None:
+            raise Unauthorized("send Authorization: Bearer TOKEN" if not authorization else "the token is not valid")
+        return found
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches a listener on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> bytes:
+    return f"[{host}]".encode() if ":" in host and not host.startswith("[") else host.lower().encode()
+
+
+def _without_port(host: bytes) -> bytes:
+    name, colon, port = host.rpartition(b":")
+    return name if colon and (port.isdigit() or not port) and (b":" not in name or name.endswith(b"]")) else host
+
+
+def _normal(authorization: bytes) -> bytes:
+    """The scheme is case-insensitive (RFC 9110, 11.1)."""
+    scheme, space, token = authorization.partition(b" ")
+    return b"Bearer " + token.strip() if space and scheme.lower() == b"bearer" else authorization

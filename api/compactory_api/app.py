@@ -1,0 +1,171 @@
+"""The HTTP application: an ASGI callable in front of FastAPI.
+
+In front, because every request passes the same gate (who asks, how long it took, what an error means) and because the
+single lookup must not pay for routing. There are no interactive API pages: FastAPI's load their scripts from another
+host, which a server inside a closed network can't and one that shows reference data shouldn't; ``/openapi.json`` works
+with any viewer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from compactory.errors import CompactoryError
+from compactory.store import GlobalStore
+from compactory.worker import Worker
+
+from .access import Access
+from .entries import entry_routes
+from .freshness import Freshness
+from .health import Health
+from .lookup import Lookups, Send
+from .metrics import Exposition
+from .openapi import document
+from .operations import SCOPE, operation_routes
+from .path import DIRECTORIES, ENTRIES, raw_path
+from .problem import answer
+from .refusal import BadRequest, MethodRefused, NoResource
+from .store_worker import StoreWorker
+from .timing import Timing
+
+__all__ = ["Application", "create_app"]
+
+log = logging.getLogger("compactory.api")
+
+_HEADERS = frozenset({b"authorization", b"compactory-min-offset", b"host", b"if-none-match", b"prefer"})
+_OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
+_LOOKUP = "/v1/directories/{directory}/entries/{key}"
+_NO_ROUTE = "none"
+
+
+def create_app(store: GlobalStore, *, access: Access | None = None, workers: Sequence[Worker] = ()) -> Application:
+    """Return the ASGI application over a store.
+
+    The caller starts and closes the store; until it is ready lookups answer 503. ``access`` says who may ask (default:
+    everybody: where it listens is then the caller's business). ``workers`` are shown in status and metrics.
+    """
+    return Application(store, access or Access(), workers)
+
+
+class Application:
+    """The ASGI callable. ``health`` and ``freshness`` are for whoever runs the server."""
+
+    def __init__(self, store: GlobalStore, access: Access, workers: Sequence[Worker]) -> None:
+        worker = StoreWorker(store)
+        self.health = Health([worker], workers)
+        self.freshness = Freshness(store)
+        self._access = access
+        self._timing = Timing()
+        self._lookups = Lookups(store, self.freshness)
+        self.routes = _fastapi()
+        self.routes.include_router(entry_routes(store, self.freshness))
+        exposition = Exposition(self.health.workers, self._timing)
+        self.routes.include_router(operation_routes(store, worker, self.health, exposition))
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        """Answer one request; any other kind of ASGI connection is FastAPI's."""
+        if scope["type"] != "http":
+            await self.routes(scope, receive, send)
+            return
+        began = perf_counter()
+        route = _LOOKUP
+        try:
+            path = raw_path(scope)
+            headers = _chosen(scope["headers"])
+            if path not in _OPEN_PATHS:
+                scope[SCOPE] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
+            name, entries, key = path[len(DIRECTORIES) :].partition(ENTRIES)
+            if entries and b"/" not in name and path.startswith(DIRECTORIES):
+                status = await self._lookups.answer(scope["method"], name, key, headers, send)
+            else:
+                status, route = await self._route(scope, receive, send)
+        except CompactoryError as error:
+            status = await _refuse(error, send)
+        except Exception as error:
+            log.exception("a request failed")
+            status = await _refuse(error, send)
+        self._timing.observe(route, status, perf_counter() - began)
+
+    async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str]:
+        """Let FastAPI answer; return the status and the route's template."""
+        status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        try:
+            await self.routes(inner, receive, sending)
+        except Exception:
+            if status != 500:  # the answer had begun: only the server can cut it off
+                raise
+            log.exception("a request failed")
+        route = inner.get("route")
+        return status, getattr(route, "path_format", _NO_ROUTE)
+
+
+def _chosen(headers: list[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """Return the headers that matter here; one that was sent several times is a list (RFC 9110, 5.3)."""
+    chosen: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _HEADERS:
+            chosen[name] = value if name not in chosen else chosen[name] + b", " + value
+    return chosen
+
+
+async def _refuse(error: Exception, send: Send) -> int:
+    refusal = answer(error)
+    await send({"type": "http.response.start", "status": refusal.status, "headers": refusal.headers})
+    await send({"type": "http.response.body", "body": refusal.body})
+    return refusal.status
+
+
+def _fastapi() -> FastAPI:
+    app = FastAPI(
+        title="Compactory",
+        version=version("compactory"),
+        description="Reference directories, looked up by key or index.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            CompactoryError: _on_error,
+            HTTPException: _on_http,
+            RequestValidationError: _on_invalid,
+            Exception: _on_error,
+        },
+    )
+    app.openapi = document(app)  # type: ignore[method-assign]
+    return app
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    refusal = answer(error)
+    headers = {name.decode(): value.decode() for name, value in refusal.headers}
+    return Response(refusal.body, refusal.status, headers)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    """The framework's own: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "GET")
+        return await _on_error(request, MethodRefused(request.method, allowed))
+    return await _on_error(request, NoResource(f"nothing is at {request.url.path}; /openapi.json says what is where"))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in error.errors()]
+    return await _on_error(request, BadRequest(found))

@@ -1,0 +1,114 @@
+"""The documents that answers hold, as OpenAPI shows them. Answers are written by orjson; these models describe them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+__all__ = ["BatchAnswer", "BatchQuestion", "Directories", "Errors", "ListedEntries", "Problem", "Readiness", "Status"]
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="A URI that names the kind of error; it never changes")
+    title: str
+    status: int
+    detail: str | None = None
+    errors: list[str] | None = Field(None, description="Every problem, where there are several")
+    gap: list[dict[str, Any]] | None = Field(None, description="With 412: offsets still missing, by partition")
+
+
+class ListedEntry(BaseModel):
+    """An entry and the record that it is."""
+
+    key: str
+    value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
+    partition: int
+    offset: int
+    timestamp_ms: int = Field(description="The record's time, milliseconds since 1970 UTC; -1 where it has none")
+
+
+class ListedEntries(BaseModel):
+    """A page in the order of keys. It may be shorter than asked for; the last one has no ``next_cursor``."""
+
+    entries: list[ListedEntry]
+    next_cursor: str | None
+
+
+class BatchQuestion(BaseModel):
+    """The keys to look up."""
+
+    keys: list[str] = Field(max_length=1000)
+
+
+class BatchAnswer(BaseModel):
+    """What was found, and the keys of which nothing was."""
+
+    found: dict[str, Any]
+    missing: list[str]
+    bad: list[str] = Field(description="Keys whose newest record is bad and of which no good value is known")
+
+
+class DirectoryState(BaseModel):
+    """How a directory is."""
+
+    name: str
+    topic: str
+    state: str = Field(description="new, loading, ready, stale, failed or closed")
+    entries: int | None = Field(description="null before the store is ready")
+    lag: int = Field(description="Offsets behind the last known end, over all partitions")
+    age_seconds: float | None = Field(description="Since it was last known to hold all that was in the topic")
+    partitions: int
+
+
+class Directories(BaseModel):
+    """Every directory."""
+
+    directories: list[DirectoryState]
+
+
+class RecordProblem(BaseModel):
+    """A bad record. Those that start with key need the admin scope."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    error: str = Field(description="The kind of error; with the admin scope its text too")
+    key_base64: str | None = None
+    value_base64: str | None = None
+    stacktrace: str | None = None
+
+
+class Errors(BaseModel):
+    """The outstanding bad records: those that no newer record of their key has superseded."""
+
+    errors: list[RecordProblem]
+
+
+class BlockingPartition(BaseModel):
+    """A partition that is not read far enough."""
+
+    topic: str
+    partition: int
+    position: int
+    target: int
+
+
+class Readiness(BaseModel):
+    """Whether lookups are answered."""
+
+    ready: bool
+    blocking: list[BlockingPartition]
+
+
+class Status(BaseModel):
+    """A picture of the moment; each worker adds what it has to say."""
+
+    version: str
+    live: bool
+    ready: bool
+    uptime_seconds: float
+    workers: list[dict[str, Any]]

@@ -1,0 +1,65 @@
+"""What probes and ``/v1/status`` answer for a set of workers. Used by the HTTP API and the workers' listener."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from compactory.worker import Worker
+
+__all__ = ["Health"]
+
+
+class Health:
+    """The workers of a process, seen from outside. Thread-safe.
+
+    ``serving`` are the workers that readiness and liveness depend on; ``others`` are only shown.
+    """
+
+    def __init__(self, serving: Sequence[Worker], others: Sequence[Worker] = ()) -> None:
+        self.workers = (*serving, *others)
+        self.stopping = False  # set once; readiness is off from then on
+        self._serving = tuple(serving)
+        self._began = time.monotonic()
+
+    def live(self) -> bool:
+        """Whether every serving worker still can do its work."""
+        return all(worker.live() for worker in self._serving)
+
+    def ready(self) -> bool:
+        """Whether every serving worker does its work and nobody has asked us to stop."""
+        return not self.stopping and all(worker.ready() for worker in self._serving)
+
+    def liveness(self) -> tuple[int, dict[str, Any]]:
+        """Return status and document of ``/livez``."""
+        dead = [worker.name for worker in self._serving if not worker.live()]
+        return (503, {"live": False, "dead": dead}) if dead else (200, {"live": True})
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Return status and document of ``/readyz``."""
+        if self.ready():
+            return 200, {"ready": True, "blocking": []}
+        blocking = [item for worker in self._serving if not worker.ready() for item in worker.blocking()]
+        return 503, {"ready": False, "blocking": blocking, "stopping": self.stopping}
+
+    def status(self) -> dict[str, Any]:
+        """Return the document of ``/v1/status``."""
+        return {
+            "version": _version(),
+            "live": self.live(),
+            "ready": self.ready(),
+            "uptime_seconds": round(time.monotonic() - self._began, 3),
+            "workers": [
+                {"name": worker.name, "live": worker.live(), "ready": worker.ready(), **worker.status()}
+                for worker in self.workers
+            ],
+        }
+
+
+def _version() -> str:
+    try:
+        return version("compactory")
+    except PackageNotFoundError:  # run from a copy of the sources
+        return "0"

@@ -1,0 +1,162 @@
+"""The health listener of workers: ``/livez /readyz /metrics /v1/status`` on a thread of its own, standard library only.
+
+A worker's probe must answer while the worker is busy, and must not need the HTTP API's framework.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self, cast
+
+from compactory.errors import CompactoryError
+from compactory.worker import Worker
+
+from .access import Access, Tokens, is_loopback
+from .health import Health
+from .listen import Listen
+from .metrics import Exposition
+from .problem import answer
+from .refusal import MethodRefused, NoResource, Unauthorized
+
+__all__ = ["Listener"]
+
+log = logging.getLogger("compactory.api")
+
+_IDLE = 20.0  # seconds until a silent connection is closed
+_PATHS = ("/livez", "/readyz", "/metrics", "/v1/status")
+
+
+class Listener:
+    """Serves what workers show of themselves. ``start`` returns when it listens; ``stop`` is idempotent and complete.
+
+    Probes and metrics are open. ``/v1/status`` can quote error messages: it takes a token where there is one, and
+    without one is only for this machine.
+    """
+
+    def __init__(self, listen: Listen, workers: Sequence[Worker], tokens: Tokens | None = None) -> None:
+        self.health = Health(workers)
+        self._listen = listen
+        self._exposition = Exposition(workers)
+        tokens = tokens or Tokens()
+        self._access = (
+            Access.for_listener(listen.host, tokens, no_auth=False) if tokens or is_loopback(listen.host) else None
+        )
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> Listen:
+        """Where it listens; the port is the real one."""
+        port = self._server.server_address[1] if self._server is not None else self._listen.port
+        return Listen(self._listen.host, int(port))
+
+    def start(self) -> None:
+        """Bind and serve from now on. Raises ConfigError as `Listen.bind` does."""
+        self._server = _Server(self._listen.bind(), self)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="compactory-health", daemon=True
+        )
+        self._thread.start()
+        log.info("health on http://%s", self.address)
+
+    def stop(self) -> None:
+        """Stop serving and wait for it."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._server = self._thread = None
+
+    def respond(self, method: str, path: str, headers: Any) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Return status, headers and body of a request. Raises the errors of `problem`'s table."""
+        if path not in _PATHS:
+            raise NoResource(f"nothing is at {path}; there are {', '.join(_PATHS)}")
+        if method not in ("GET", "HEAD"):
+            raise MethodRefused(method, "GET, HEAD")
+        if path == "/metrics":
+            text, content_type = self._exposition.render(headers.get("Accept", ""))
+            return 200, [("Content-Type", content_type)], text
+        if path == "/v1/status":
+            self._check(headers)
+            return _document(200, self.health.status())
+        return _document(*(self.health.liveness() if path == "/livez" else self.health.readiness()))
+
+    def _check(self, headers: Any) -> None:
+        if self._access is None:
+            raise Unauthorized("status is open to this machine only; set COMPACTORY_HTTP_READ_TOKEN to ask for a token")
+        authorization, host = headers.get("Authorization"), headers.get("Host")
+        self._access.check(
+            authorization.encode("latin-1", "replace") if authorization else None,
+            host.encode("latin-1", "replace") if host else None,
+        )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, bound: socket.socket, listener: Listener) -> None:
+        super().__init__(bound.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()  # the one that the base class made
+        self.socket = bound
+        self.server_address = bound.getsockname()[:2]
+        self.listener = listener
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the base class's)
+        """A client that went away, or an error of ours."""
+        log.debug("a health request failed", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE
+    disable_nagle_algorithm = True  # head and body are two writes
+
+    def __getattr__(self, name: str) -> Any:
+        """Every method is answered by the same rules."""
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
+
+    def _answer(self) -> None:
+        listener = cast("_Server", self.server).listener
+        try:
+            status, headers, body = listener.respond(self.command, self.path.partition("?")[0], self.headers)
+        except Exception as error:
+            if not isinstance(error, CompactoryError):
+                log.exception("a health request failed")
+            refusal = answer(error)
+            status, body = refusal.status, refusal.body
+            headers = [(name.decode(), value.decode()) for name, value in refusal.headers if name != b"content-length"]
+        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # body unread
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "compactory"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's)
+        """Probes are not worth a line each."""
+
+
+def _document(status: int, document: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+    headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+    return status, headers, json.dumps(document, ensure_ascii=False).encode()

@@ -1,0 +1,115 @@
+"""The OpenAPI document: what FastAPI knows of its routes, and the lookup, which it does not route, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from .document import Problem
+from .freshness import LONGEST_WAIT
+from .problem import MEDIA_TYPE, PROBLEMS
+
+__all__ = ["FRESHNESS_HEADERS", "OPEN", "document", "problems"]
+
+OPEN: dict[str, Any] = {"security": []}  # for routes that take no token
+
+_PROBLEM = {"$ref": "#/components/schemas/Problem"}
+
+FRESHNESS_HEADERS: list[dict[str, Any]] = [
+    {
+        "name": "Compactory-Min-Offset",
+        "in": "header",
+        "description": "Answer only once these records are visible: topic:partition:offset, several with commas."
+        " A write's answer carries it as Compactory-Offset",
+        "schema": {"type": "string"},
+        "example": "terminal_acquirer:0:42",
+    },
+    {
+        "name": "Prefer",
+        "in": "header",
+        "description": f"wait=SECONDS: how long to wait for them; 1 by default, {LONGEST_WAIT:g} at most (RFC 7240)",
+        "schema": {"type": "string"},
+        "example": "wait=5",
+    },
+]
+
+_PATH_PARAMETERS: list[dict[str, Any]] = [
+    {"name": "directory", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+    {
+        "name": "key",
+        "in": "path",
+        "required": True,
+        "description": "Percent-encoded once; it may be empty and may hold slashes. Clients that resolve . and .. in"
+        " paths can't ask for keys that look like that: use a batch",
+        "schema": {"type": "string"},
+    },
+]
+
+_LOOKUP_HEADERS: dict[str, Any] = {
+    "ETag": {"description": '"topic id-partition-offset"', "schema": {"type": "string"}},
+    "Compactory-Offset": {"description": "topic:partition:offset of the record", "schema": {"type": "string"}},
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the answers of a route that are problems, as FastAPI takes them."""
+    return {status: _problem(status) for status in statuses}
+
+
+def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """Return the function that makes the application's document, once."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _made(app)
+        return app.openapi_schema
+
+    return openapi
+
+
+def _made(app: FastAPI) -> dict[str, Any]:
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    for path in made["paths"].values():
+        for operation in path.values():
+            operation.get("responses", {}).pop("422", None)  # bad parameters are 400 here, as any bad input
+    made["paths"]["/v1/directories/{directory}/entries/{key}"] = {"get": _lookup(), "head": _lookup(head=True)}
+    schemas = made.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["Problem"] = Problem.model_json_schema()
+    made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    made["security"] = [{"token": []}, {}]
+    return made
+
+
+def _problem(status: int) -> dict[str, Any]:
+    titles = dict.fromkeys(kind.title for kind in PROBLEMS if kind.status == status)
+    return {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": _PROBLEM}}}
+
+
+def _lookup(*, head: bool = False) -> dict[str, Any]:
+    condition = {"name": "If-None-Match", "in": "header", "description": "An ETag", "schema": {"type": "string"}}
+    found: dict[str, Any] = {"description": "The value, as it is in the topic", "headers": _LOOKUP_HEADERS}
+    if not head:
+        found["content"] = {
+            "application/json": {"schema": {}},
+            "text/plain": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        }
+    refusals = {str(status): _problem(status) for status in (400, 401, 404, 412, 421, 502, 503)}
+    if head:
+        refusals = {status: {"description": answer["description"]} for status, answer in refusals.items()}
+    return {
+        "tags": ["entries"],
+        "operationId": "head_entry" if head else "get_entry",
+        "summary": "Look one key up",
+        "parameters": [*_PATH_PARAMETERS, condition, *FRESHNESS_HEADERS],
+        "responses": {
+            "200": found,
+            "304": {"description": "The client has this very record", "headers": _LOOKUP_HEADERS},
+            **refusals,
+        },
+    }

@@ -1,0 +1,38 @@
+"""Paths as they were sent: the one place where a key is percent-decoded, exactly once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+from .refusal import BadRequest
+
+__all__ = ["DIRECTORIES", "ENTRIES", "decode_segment", "raw_path"]
+
+DIRECTORIES = b"/v1/directories/"
+ENTRIES = b"/entries/"
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def raw_path(scope: Any) -> bytes:
+    """Return the path without query string as it came in, below wherever the application is mounted."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:  # optional in ASGI; such a server has lost the difference between / and %2F
+        raw = quote(scope["path"]).encode()
+    root = scope.get("root_path")
+    return raw.removeprefix(quote(root).encode()) if root else raw
+
+
+def decode_segment(raw: bytes) -> str:
+    """Percent-decode a part of a path. Raises BadRequest for a broken escape and for what is not UTF-8."""
+    if b"%" not in raw:
+        if raw.isascii():
+            return raw.decode()
+        raise BadRequest("the path holds bytes that must be percent-encoded")
+    if _BROKEN_ESCAPE.search(raw):
+        raise BadRequest("the path holds a % that is not followed by two hexadecimal digits; a percent sign is %25")
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the path does not decode to UTF-8 text, which every key is") from None

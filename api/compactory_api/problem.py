@@ -1,0 +1,127 @@
+"""What every error means over HTTP: the one table, and its documents (RFC 9457, ``application/problem+json``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from compactory.errors import (
+    BadRecord,
+    ConfigError,
+    DecodeError,
+    NotReady,
+    StoreClosed,
+    StoreFailed,
+    UnknownDirectory,
+    UnknownIndex,
+    WaitTimeout,
+)
+
+from .refusal import (
+    BadRequest,
+    MethodRefused,
+    Misdirected,
+    NoEntry,
+    NoResource,
+    Stopping,
+    TooLarge,
+    Unauthorized,
+    UnsupportedMedia,
+)
+
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "Answer", "answer", "kind_of"]
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:compactory:problem:"
+_RETRY_AFTER = b"1"  # seconds; a store that loads is polled, not waited for
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One row: the error class, its status, the last part of its type URI, its title."""
+
+    error: type[Exception]
+    status: int
+    name: str
+    title: str
+    headers: Callable[[Any], Headers] = lambda _error: []
+    fields: Callable[[Any], dict[str, Any]] = lambda _error: {}
+
+
+def _problems(error: BadRequest | ConfigError) -> dict[str, Any]:
+    return {"errors": error.problems} if len(error.problems) > 1 else {}
+
+
+def _gap(error: WaitTimeout) -> dict[str, Any]:
+    return {"gap": [{"topic": part.topic, "partition": part.partition, "missing": n} for part, n in error.gap.items()]}
+
+
+def _retry(_error: Exception) -> Headers:
+    return [(b"retry-after", _RETRY_AFTER)]
+
+
+def _challenge(_error: Exception) -> Headers:
+    return [(b"www-authenticate", b'Bearer realm="compactory"')]
+
+
+def _allow(error: MethodRefused) -> Headers:
+    return [(b"allow", error.allowed.encode())]
+
+
+# The first row whose class fits counts, so a subclass stands before its base.
+PROBLEMS: tuple[_Kind, ...] = (
+    _Kind(BadRecord, 502, "bad-record", "The newest record of this key is bad and no good value is known"),
+    _Kind(NoEntry, 404, "no-entry", "No such entry"),
+    _Kind(UnknownDirectory, 404, "unknown-directory", "No such directory"),
+    _Kind(NoResource, 404, "no-resource", "Nothing is here"),
+    _Kind(UnknownIndex, 400, "unknown-index", "No such index"),
+    _Kind(BadRequest, 400, "bad-request", "The request is malformed", fields=_problems),
+    _Kind(ConfigError, 400, "bad-request", "The request is malformed", fields=_problems),
+    _Kind(Unauthorized, 401, "unauthorized", "A valid bearer token is needed", headers=_challenge),
+    _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here", headers=_allow),
+    _Kind(WaitTimeout, 412, "not-fresh-enough", "The store has not read that far yet", fields=_gap),
+    _Kind(TooLarge, 413, "too-large", "More than one request may carry or ask for"),
+    _Kind(UnsupportedMedia, 415, "unsupported-media-type", "The body must be application/json"),
+    _Kind(Misdirected, 421, "misdirected", "This server does not go by that name"),
+    _Kind(DecodeError, 502, "undecodable", "A value can't be decoded"),
+    _Kind(NotReady, 503, "not-ready", "The store has not read everything yet", headers=_retry),
+    _Kind(Stopping, 503, "stopping", "The server shuts down", headers=_retry),
+    _Kind(StoreFailed, 503, "store-failed", "The store failed", headers=_retry),
+    _Kind(StoreClosed, 503, "store-closed", "The store is closed", headers=_retry),
+)
+_UNEXPECTED = _Kind(Exception, 500, "internal", "An error of the server; its log says more")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A problem as it is sent."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def kind_of(error: BaseException) -> _Kind:
+    """Return the row of an error; what is not in the table is an error of ours (500)."""
+    return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _UNEXPECTED)
+
+
+def answer(error: BaseException) -> Answer:
+    """Return the answer that stands for an error. An unexpected one tells nothing of itself to the outside."""
+    kind = kind_of(error)
+    document: dict[str, Any] = {"type": _TYPE + kind.name, "title": kind.title, "status": kind.status}
+    if kind is not _UNEXPECTED:
+        document |= {"detail": str(error), **kind.fields(error)}
+    body = orjson.dumps(document)
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        *kind.headers(error),
+    ]
+    return Answer(kind.status, headers, body)

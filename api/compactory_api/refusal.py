@@ -1,0 +1,80 @@
+"""Errors that only exist because somebody asked over HTTP. All derive from CompactoryError; `problem` maps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compactory.errors import CompactoryError
+
+__all__ = [
+    "BadRequest",
+    "MethodRefused",
+    "Misdirected",
+    "NoEntry",
+    "NoResource",
+    "Stopping",
+    "TooLarge",
+    "Unauthorized",
+    "UnsupportedMedia",
+]
+
+
+class BadRequest(CompactoryError):
+    """Parts of the request are not what they should be. ``problems`` lists all that were found."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class Unauthorized(CompactoryError):
+    """No token, or one that is not ours."""
+
+
+class Misdirected(CompactoryError):
+    """The Host header names another machine: a web page may be asking through a name that it controls."""
+
+
+class NoEntry(CompactoryError):
+    """The directory has no entry of this key."""
+
+    def __init__(self, directory: str, key: str) -> None:
+        self.directory = directory
+        self.key = key
+        super().__init__(directory, key)
+
+    def __str__(self) -> str:
+        return f"directory {self.directory!r} has no entry {self.key!r}"
+
+
+class NoResource(CompactoryError):
+    """There is nothing at this path."""
+
+
+class MethodRefused(CompactoryError):
+    """The path does not take this method; ``allowed`` are those it takes."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        self.method = method
+        self.allowed = allowed
+        super().__init__(method, allowed)
+
+    def __str__(self) -> str:
+        return f"{self.method} is not possible here; {self.allowed} is"
+
+
+class TooLarge(CompactoryError):
+    """The request asks for, or carries, more than one request may."""
+
+
+class UnsupportedMedia(CompactoryError):
+    """The body is not JSON by its own account."""
+
+
+class Stopping(CompactoryError):
+    """The server shuts down and can't wait any longer."""
+
+    retryable = True

@@ -1,0 +1,149 @@
+"""Runs the HTTP server around a store: listens at once, loads behind it, ends in order."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from compactory.errors import StoreClosed
+from compactory.store import GlobalStore
+from compactory.worker import Worker
+
+from .access import Access
+from .app import Application, create_app
+
+__all__ = ["Server"]
+
+log = logging.getLogger("compactory.api")
+
+_KEEP_ALIVE = 75  # seconds; longer than load balancers keep idle connections (60), or they reuse one as it closes
+_CLOSE = 5.0  # seconds that closing the store may take before the process ends without it
+
+
+class Server:
+    """One HTTP server over one store, both its own. ``run`` belongs to one thread.
+
+    ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
+    ``graceful`` seconds that requests under way may take after that
+    """
+
+    def __init__(
+        self,
+        store: GlobalStore,
+        *,
+        access: Access,
+        workers: Sequence[Worker] = (),
+        drain: float = 0.0,
+        graceful: float = 10.0,
+    ) -> None:
+        self._store = store
+        self._graceful = graceful
+        self.app: Application = create_app(store, access=access, workers=workers)
+        config = uvicorn.Config(
+            self.app,
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=max(1, round(graceful)),
+        )
+        self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
+        self._failure: BaseException | None = None
+
+    def run(self, listening: socket.socket) -> None:
+        """Serve on a bound socket until SIGTERM, Ctrl-C or `stop`; close the store.
+
+        Raises what the store's start raised (ConfigError, Unreachable, StartTimeout …).
+        """
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        loading = threading.Thread(target=self._load, name="compactory-load", daemon=True)
+        loading.start()
+        try:
+            self._uvicorn.run([listening])
+        finally:
+            listening.close()
+            self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ask ``run`` to end as SIGTERM does. For any thread."""
+        self._uvicorn.ask_to_stop()
+
+    def _load(self) -> None:
+        try:
+            self._store.start()
+        except StoreClosed:
+            return  # told to stop while it loaded
+        except BaseException as error:  # noqa: BLE001 (raised again by run)
+            self._failure = error
+            self._uvicorn.should_exit = True
+
+    def _close(self) -> None:
+        closing = threading.Thread(target=self._store.close, name="compactory-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE)
+        if closing.is_alive():
+            log.warning("the store did not close within %g s; ending without it", _CLOSE)
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, with readiness off before it closes its sockets, and without raising the signal again at the end."""
+
+    def __init__(self, config: uvicorn.Config, app: Application, *, drain: float, graceful: float) -> None:
+        super().__init__(config)
+        self._app = app
+        self._drain = drain
+        self._graceful = graceful
+        self._ticks_left: int | None = None
+
+    def ask_to_stop(self) -> None:
+        """Turn readiness off and end after the drain time; asked again, end without waiting for requests."""
+        if self._app.health.stopping:
+            self.should_exit = self.force_exit = True
+        self._app.health.stopping = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Every 0.1 s."""
+        if self._app.health.stopping and self._ticks_left is None:
+            self._ticks_left = round(self._drain * 10)
+        if self._ticks_left is not None:
+            self.should_exit |= self._ticks_left <= 0
+            self._ticks_left -= 1
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets, let requests end; those that wait for an offset get an answer before time is up."""
+        self._app.health.stopping = True
+        self._app.freshness.close(within=self._graceful * 0.8)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGTERM and Ctrl-C while serving; a stop that was asked for is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's)
+        """Take one signal. Ctrl-C does not wait for load balancers."""
+        if sig == signal.SIGINT:
+            self._drain = 0.0
+        self.ask_to_stop()
