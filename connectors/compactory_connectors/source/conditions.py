@@ -23,6 +23,10 @@ class Conditions:
             return sql.SQL("0")
         return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.soft_delete))
 
+    def by_stamp(self, base: SourceOffset) -> bool:
+        """Whether the index on ``updated_xid`` finds what the offset does not cover."""
+        return self.plan.adopted and base.horizon is not None and base.horizon.seen is None
+
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
         conditions = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]

@@ -57,11 +57,12 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
-    """What a poll transaction sees, and WAL positions in bytes read after its snapshot was taken."""
+    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and whose the table's name is."""
 
     snapshot: Snapshot
     written: int
     flushed: int
+    table_oid: int | None
 
 
 @contextmanager
@@ -87,20 +88,19 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
 
 
 class ChunkReader:
-    """A server-side cursor read in chunks of raw text rows."""
+    """A server-side cursor of the running transaction, read in chunks of raw text rows."""
 
-    def __init__(self, connection: psycopg.Connection[Any], query: sql.Composed, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], name: str, query: sql.Composed) -> None:
         self._connection = connection
-        connection.execute(sql.SQL("DECLARE chunks NO SCROLL CURSOR FOR ") + query, parameters)
+        self._name = sql.Identifier(name)
+        self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
 
     def fetch(self, limit: int) -> list[RawRow]:
         """The next rows, at most ``limit``; fewer mean that there are no more."""
-        cursor = self._connection.execute(sql.SQL("FETCH FORWARD {} FROM chunks").format(sql.Literal(limit)))
-        return raw_rows(cursor)
-
-    def close(self) -> None:
-        """Free the cursor."""
-        self._connection.execute("CLOSE chunks")
+        fetch = sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(limit), self._name)
+        cursor = self._connection.execute(self._declare + fetch)
+        self._declare = sql.Composed([])
+        return raw_rows(_last(cursor))
 
 
 def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
@@ -110,6 +110,13 @@ def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
         return []
     get, columns = result.get_value, range(result.nfields)
     return [[get(row, column) for column in columns] for row in range(result.ntuples)]
+
+
+def _last(cursor: psycopg.Cursor[Any]) -> psycopg.Cursor[Any]:
+    """The cursor at its last result, of several statements sent in one round trip."""
+    while cursor.nextset():
+        pass
+    return cursor
 
 
 class Server:
@@ -154,13 +161,21 @@ class Server:
         return Snapshot.parse(text)
 
     @contextmanager
-    def poll(self) -> Iterator[PollSnapshot]:
-        """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep."""
-        self.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    def poll(self, table: sql.Identifier, *, indexed: bool = False, streaming: bool = False) -> Iterator[PollSnapshot]:
+        """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
+
+        ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
+        """
+        begin = statement(
+            "source/begin",
+            seqscan=sql.SQL("off" if indexed else "on"),
+            fraction=sql.SQL("0.1" if streaming else "1"),
+            table=sql.Literal(table.as_string()),
+        )
         try:
-            row = self.connection.execute(query("source/snapshot")).fetchone()
+            row = _last(self.connection.execute(begin)).fetchone()
             assert row is not None
-            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]))
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[3])
         finally:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")
@@ -186,17 +201,21 @@ class Server:
         """Subscribe to the notifications that adopted tables send while the source sleeps."""
         self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(WAKEUP_CHANNEL)))
 
-    def sleep(self, oids: Sequence[int]) -> bool:
-        """Announce that the source sleeps, so that writers of these tables notify it.
+    def sleep(self, oids: Sequence[int]) -> Snapshot | None:
+        """Announce that the source sleeps, so that writers of these tables notify it; the snapshot after that.
 
-        False when a writer that saw the source awake has not committed yet: poll again soon instead of sleeping.
+        None when a writer that saw the source awake has not committed yet: poll again soon instead of sleeping.
         """
-        oids_signed = [oid - (1 << 32) if oid >= 1 << 31 else oid for oid in oids]
-        return bool(self.scalar(statement("source/sleep"), {"class": WAKEUP_LOCK_CLASS, "oids": oids_signed}))
+        signed = [oid - (1 << 32) if oid >= 1 << 31 else oid for oid in oids]
+        both = statement("source/sleep", **{"class": sql.Literal(WAKEUP_LOCK_CLASS), "oids": sql.Literal(signed)})
+        cursor = self.connection.cursor(row_factory=scalar_row).execute(both)
+        if not cursor.fetchone():
+            return None
+        return Snapshot.parse(str(_last(cursor).fetchone()))
 
-    def wake(self) -> None:
-        """Announce that the source is awake."""
-        self.connection.execute(query("source/wake"))
+    def wake(self) -> Snapshot:
+        """Announce that the source is awake; the snapshot at that moment."""
+        return Snapshot.parse(self.scalar(statement("source/wake")))
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification for at most ``seconds``; whether one came."""

@@ -54,6 +54,7 @@ class Session:
         self._topic_keys: dict[int, set[bytes]] = {}
         self._held: set[int] = set()
         self._blocked = 0.0
+        self._current: Snapshot | None = None
 
     @classmethod
     def open(cls, connector: ConnectorConfig, kafka: Kafka, board: StatusBoard, *, create_topics: bool) -> Self:
@@ -97,7 +98,8 @@ class Session:
     def round(self, *, woken: bool = False) -> bool:
         """Poll every table that is due, or with ``woken`` those that notify; whether anything was published."""
         with postgres_errors(self._connector.connection):
-            current = self._server.peek()
+            current = self._current or self._server.peek()
+            self._current = None
             published = False
             now = time.monotonic()
             for number, reader in enumerate(self._readers):
@@ -117,7 +119,8 @@ class Session:
             return False
         with postgres_errors(self._connector.connection):
             try:
-                if not self._server.sleep(oids):
+                self._current = self._server.sleep(oids)
+                if self._current is None:
                     # A writer that saw the source awake has not committed: it will not notify, so look again soon.
                     self._blocked = min(_SLICE, self._blocked * 2 or 0.002)
                     stop.wait(self._blocked)
@@ -126,7 +129,7 @@ class Session:
                 return self.round(woken=True) or self._notified(until, stop)
             finally:
                 if not self._server.connection.closed:
-                    self._server.wake()
+                    self._current = self._server.wake()
 
     def _notified(self, until: float, stop: threading.Event) -> bool:
         while not stop.is_set():

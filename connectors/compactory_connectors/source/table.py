@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from psycopg import sql
 
@@ -84,8 +83,10 @@ class TableReader:
         snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
         Raises psycopg.Error and TableReplaced.
         """
-        with self._server.poll() as at:
-            base = self.offset.on(self._identity(), at.snapshot)
+        base = self.offset
+        indexed = self._where.by_stamp(base)
+        with self._server.poll(self._table, indexed=indexed, streaming=base.horizon is None) as at:
+            base = base.on(self._identity(at), at.snapshot)
             if _too_old(base.horizon, at.snapshot):
                 base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
             xids: set[int] = set()
@@ -106,7 +107,7 @@ class TableReader:
 
     def query_text(self) -> str:
         """The query of a poll, for people."""
-        query, _ = next(self._queries(self.offset))
+        _, query = next(self._queries(self.offset))
         return query.as_string(self._server.connection)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
@@ -118,23 +119,22 @@ class TableReader:
 
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every living row in one snapshot, in chunks, with the plan's columns."""
-        with self._server.poll():
-            query = statement("source/keys", columns=self._columns, table=self._table, alive=self._where.alive())
-            reader = ChunkReader(self._server.connection, query, {})
+        query = statement("source/keys", columns=self._columns, table=self._table, alive=self._where.alive())
+        with self._server.poll(self._table):
+            reader = ChunkReader(self._server.connection, "keys", query)
             while rows := reader.fetch(PAGE_ROWS):
                 yield rows
 
-    def _identity(self) -> Identity:
-        oid = self._server.scalar(statement("source/table_oid"), {"table": self._table.as_string()})
-        if oid != self.plan.oid:
+    def _identity(self, at: PollSnapshot) -> Identity:
+        if at.table_oid != self.plan.oid:
             raise TableReplaced(f"table {self.plan.qualified} was dropped or replaced since this session began")
-        return self._server.identity(oid)
+        return self._server.identity(self.plan.oid)
 
     def _chunks(self, base: SourceOffset, size: int) -> Iterator[list[RawRow]]:
         """Chunks of exactly ``size`` rows, then a smaller one, possibly empty."""
         left: list[RawRow] = []
-        for query, parameters in self._queries(base):
-            reader = ChunkReader(self._server.connection, query, parameters)
+        for name, query in self._queries(base):
+            reader = ChunkReader(self._server.connection, name, query)
             while True:
                 rows = reader.fetch(size - len(left))
                 complete = len(rows) < size - len(left)
@@ -143,29 +143,32 @@ class TableReader:
                     break
                 yield left
                 left = []
-            reader.close()
         yield left
 
-    def _queries(self, base: SourceOffset) -> Iterator[tuple[sql.Composed, dict[str, Any]]]:
+    def _queries(self, base: SourceOffset) -> Iterator[tuple[str, sql.Composed]]:
         yield (
+            "rows",
             statement(
                 "source/rows",
                 phase=self._where.phase(),
                 timestamp=sql.Identifier("t", self.plan.timestamp),
                 incrementing=sql.Identifier("t", self.plan.incrementing),
-                timestamp_column=sql.Identifier(self.plan.timestamp),
-                incrementing_column=sql.Identifier(self.plan.incrementing),
                 columns=self._columns,
                 table=self._table,
                 unseen=self._where.unseen_rows(base),
             ),
-            {},
         )
         if self.plan.adopted and base.horizon is not None:
-            query = statement(
-                "source/deleted", columns=self._columns, table=self._table, unseen=self._where.unseen_deletions(base)
+            yield (
+                "deletions",
+                statement(
+                    "source/deleted",
+                    columns=self._columns,
+                    table=self._table,
+                    oid=sql.Literal(self.plan.oid),
+                    unseen=self._where.unseen_deletions(base),
+                ),
             )
-            yield query, {"oid": self.plan.oid}
 
     def _visible(self, snapshot: Snapshot) -> Horizon:
         """The horizon of everything that this snapshot shows, before all of it has been read."""

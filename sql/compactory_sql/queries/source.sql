@@ -8,16 +8,17 @@ SELECT pg_is_in_recovery() AS standby,
        pg_postmaster_start_time()::text AS postmaster_start,
        current_database() AS database;
 
--- name: source/snapshot
--- First statement of a poll's REPEATABLE READ transaction: its snapshot, and WAL positions that are read after it.
+-- name: source/begin
+-- A poll's transaction in one round trip: its snapshot, WAL positions read after it, the oid of the table's name now.
 -- The insert position bounds every change this snapshot shows; the flush position tells which earlier one is durable.
+-- Without statistics on updated_xid the planner would read the whole table for a handful of new rows.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL enable_seqscan = {seqscan};
+SET LOCAL cursor_tuple_fraction = {fraction};
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
-       pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed;
-
--- name: source/table_oid
--- The table's oid as this snapshot's catalogue has it; NULL when it was dropped.
-SELECT to_regclass(%(table)s)::oid::int8 AS oid;
+       pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed,
+       to_regclass({table})::oid::int8 AS oid;
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
@@ -25,16 +26,16 @@ SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/rows
 -- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
-SELECT {columns}, {phase} AS phase, ({timestamp})::text AS ts, ({incrementing})::text AS id, t.xmin::text AS xid
+SELECT {columns}, {phase} AS "compactory phase", ({timestamp})::text, ({incrementing})::text, t.xmin::text
   FROM {table} AS t
  WHERE {unseen}
- ORDER BY phase, t.{timestamp_column}, t.{incrementing_column};
+ ORDER BY "compactory phase", {timestamp}, {incrementing};
 
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
-SELECT {columns}, 2 AS phase, NULL AS ts, d.id::text AS id, '0' AS xid
+SELECT {columns}, 2, NULL, d.id::text, '0'
   FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
- WHERE d."table" = %(oid)s::oid AND {unseen}
+ WHERE d."table" = {oid}::oid AND {unseen}
  ORDER BY d.id;
 
 -- name: source/row_xids
@@ -65,9 +66,11 @@ SELECT CASE WHEN c.reltuples > 100000 THEN c.reltuples::int8 ELSE (SELECT count(
   FROM pg_class AS c WHERE c.oid = %(oid)s;
 
 -- name: source/sleep
--- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY.
-SELECT bool_and(pg_try_advisory_lock(%(class)s, oid)) FROM unnest(%(oids)s::int[]) AS oid;
+-- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY. The snapshot is
+-- taken by a statement of its own, after the locks.
+SELECT bool_and(pg_try_advisory_lock({class}, oid)) AS locked FROM unnest({oids}::int[]) AS oid;
+SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/wake
 -- The source is awake: triggers stay silent.
-SELECT pg_advisory_unlock_all();
+SELECT pg_current_snapshot()::text AS snapshot, pg_advisory_unlock_all();
