@@ -50,7 +50,12 @@ class Tokens:
             raise ConfigError(problems)
 
     def __bool__(self) -> bool:
-        return self.read is not None or self.admin is not None
+        return self.any is not None
+
+    @property
+    def any(self) -> str | None:
+        """The token with the fewest rights that lets one read."""
+        return self.read if self.read is not None else self.admin
 
 
 class Access:

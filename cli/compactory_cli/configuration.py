@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
+from compactory_api.access import Tokens
 
 from .environment import Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
@@ -50,6 +51,10 @@ class Configuration:
     """Base URL of a server to ask in place of Kafka; None when --kafka says otherwise."""
     listen: str
     """HOST:PORT to serve HTTP on."""
+    worker_listen: str | None
+    """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
+    tokens: Tokens
+    """Bearer tokens: those a server accepts, and with which a client command asks one."""
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
@@ -95,6 +100,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     problems += _listen_problems(listen) + _url_problems(url)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
     form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
+    tokens = _tokens(environment, settings, problems)
     if problems:
         raise ConfigError(problems)
     return Configuration(
@@ -102,6 +108,8 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         directories=settings.directories,
         url=url.value.rstrip("/") if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
+        worker_listen=environment.get("LISTEN"),
+        tokens=tokens,
         log_level=level,
         log_format=form,
         _kafka=kafka,
@@ -179,6 +187,17 @@ def _listen_problems(listen: _Given | None) -> list[str]:
     if host and colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return []
     return [f"{listen.origin}: must be HOST:PORT such as {_DEFAULT_LISTEN}, with a port up to 65535"]
+
+
+def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:
+    try:
+        return Tokens(
+            read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
+            admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
+        )
+    except ConfigError as error:
+        problems += error.problems
+        return Tokens()
 
 
 def _url_problems(url: _Given | None) -> list[str]:

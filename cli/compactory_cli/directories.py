@@ -78,7 +78,7 @@ def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str
 def _ask(configuration: Configuration) -> list[dict[str, Any]]:
     from .remote import Server
 
-    return Server(configuration.url or "").directories()
+    return Server(configuration.url or "", configuration.tokens.any).directories()
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -1,7 +1,8 @@
 """Environment variables; read here and nowhere else in the command line.
 
 ``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
-``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``; each also with the suffix ``_FILE``, which names a file that holds the value.
+``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_ADMIN_TOKEN``; each also with the suffix
+``_FILE``, which names a file that holds the value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,20 @@ __all__ = ["Environment", "read_environment"]
 
 _PREFIX = "COMPACTORY_"
 _KAFKA = "COMPACTORY_KAFKA_"
-_NAMES = tuple(_PREFIX + name for name in ["CONFIG", "KAFKA", "POSTGRES", "LISTEN", "URL", "LOG_LEVEL", "LOG_FORMAT"])
+_NAMES = tuple(
+    _PREFIX + name
+    for name in [
+        "CONFIG",
+        "KAFKA",
+        "POSTGRES",
+        "LISTEN",
+        "URL",
+        "LOG_LEVEL",
+        "LOG_FORMAT",
+        "HTTP_READ_TOKEN",
+        "HTTP_ADMIN_TOKEN",
+    ]
+)
 
 # Kubernetes sets these for a Service that happens to be called compactory, or compactory-kafka.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")

@@ -62,7 +62,7 @@ def get(
 def _ask(configuration: Configuration, directory: str, key: str) -> _Found:
     from .remote import Server
 
-    entry = Server(configuration.url or "").entry(directory, key)
+    entry = Server(configuration.url or "", configuration.tokens.any).entry(directory, key)
     return _Found(key=key, value=entry.value, topic=entry.topic, partition=entry.partition, offset=entry.offset)
 
 

@@ -30,8 +30,9 @@ class RemoteEntry:
 class Server:
     """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
 
-    def __init__(self, url: str, timeout: float = 10.0) -> None:
+    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
         self._url = url
+        self._token = token
         self._timeout = timeout
 
     @property
@@ -53,6 +54,8 @@ class Server:
 
     def _get(self, path: str) -> tuple[bytes, Any]:
         request = Request(self._url + path, headers={"Accept": "application/json"})  # noqa: S310 - http(s), checked
+        if self._token is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
                 return answer.read(), answer.headers

@@ -17,6 +17,7 @@ __all__ = ["DirectorySettings", "SettingsFile", "read_settings"]
 
 _SECTIONS = ("kafka", "postgres", "store", "http", "directories")
 _DIRECTORY = {"topic": str, "key": str, "active": str, "indexes": list, "connector": str}
+_HTTP = ("listen", "read_token", "admin_token")
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _BACKENDS = ("memory", "rocksdb")
 _KINDS = {str: "text", bool: "true or false", list: "a list", dict: "a section"}
@@ -38,6 +39,8 @@ class SettingsFile:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     postgres: str | None = field(default=None, repr=False)
     listen: str | None = None
+    read_token: str | None = field(default=None, repr=False)
+    admin_token: str | None = field(default=None, repr=False)
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -66,13 +69,15 @@ class _Reader:
     def settings(self, document: Mapping[str, Any]) -> SettingsFile:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
-        http = self._checked("http", known.get("http", {}), {"listen": str})
+        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
         self._store(self._checked("store", known.get("store", {}), {"backend": str, "path": str}))
         return SettingsFile(
             path=self._path,
             kafka=self._kafka(known.get("kafka", {})),
             postgres=postgres.get("url"),
             listen=http.get("listen"),
+            read_token=http.get("read_token"),
+            admin_token=http.get("admin_token"),
             directories=self._directories(known.get("directories", {})),
             problems=tuple(self._problems),
         )

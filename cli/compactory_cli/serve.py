@@ -1,0 +1,88 @@
+"""``compactory serve``: lookups over HTTP from directories held in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compactory.errors import ConfigError
+
+from .flags import Flags, LogLevel, command
+
+if TYPE_CHECKING:
+    from compactory import Directory
+
+    from .configuration import Configuration
+
+__all__ = ["serve"]
+
+
+@command
+def serve(
+    flags: Flags,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.", show_default=False),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let everybody in who can reach the address; no token is asked for.")
+    ] = False,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain", metavar="SECONDS", min=0, max=300, help="Go on accepting so long after SIGTERM, not ready."
+        ),
+    ] = 0.0,
+) -> None:
+    """Serve lookups over HTTP until SIGTERM or Ctrl-C: those directories, or all of compactory.toml.
+
+    Listens at once and answers 503 until every topic is read. COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
+    """
+    from .problems import Problems
+    from .session import begin
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    directories = problems.of(partial(_directories, configuration, names or ()))
+    kafka = problems.of(configuration.kafka)
+    from compactory_api.access import Access
+    from compactory_api.listen import Listen
+
+    place = problems.of(partial(Listen.parse, listen or configuration.listen))
+    host = place.host if place is not None else "localhost"
+    access = problems.of(partial(Access.for_listener, host, configuration.tokens, no_auth=no_auth))
+    problems.raise_any()
+    assert directories is not None
+    assert kafka is not None
+    assert place is not None
+    assert access is not None
+    import structlog
+
+    from compactory import GlobalStore
+    from compactory_api.server import Server
+
+    with place.bind() as bound:
+        url = Listen(place.host, bound.getsockname()[1])
+        store = GlobalStore(kafka.properties(), directories)
+        server = Server(store, access=access, drain=drain)
+        structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
+        server.run(bound)
+
+
+def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
+    from compactory import Directory
+
+    chosen = list(dict.fromkeys(names)) or list(configuration.directories)
+    if not chosen:
+        raise ConfigError(
+            "which directories? name topics: compactory serve TOPIC…,"
+            " or describe them as [directories.NAME] in compactory.toml"
+        )
+    return [configuration.directory(name) or Directory(name) for name in chosen]
