@@ -32,9 +32,7 @@ def test_bytes_are_those_of_the_real_connector(name: str, database: str) -> None
         rows = raw_rows(connection.execute(sql.SQL("SELECT {} FROM all_types ORDER BY id").format(columns)))
 
     assert plan.topic == expected["topic"]
-    records = [
-        (record["key"] and record["key"].encode(), record["value"].encode()) for record in expected["records"]
-    ]
+    records = [(record["key"] and record["key"].encode(), record["value"].encode()) for record in expected["records"]]
     assert [plan.render(row) for row in rows] == records
     assert [plan.render_key(row) for row in rows] == [key for key, _ in records]
     assert [warning.split("column ")[1] for warning in plan.warnings] == [

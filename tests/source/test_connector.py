@@ -21,7 +21,8 @@ from compactory_connectors.source.connector import (
     parse_connector,
     split_identifier,
 )
-from compactory_connectors.source.setting import SETTINGS, Status, find_setting
+from compactory_connectors.source.connector_keys import SETTINGS, find_setting
+from compactory_connectors.source.setting import Status
 
 ARTICLE = Path(__file__).parent.parent / "golden" / "terminal_acquirer.json"
 URL = "jdbc:postgresql://db:5433/shop"

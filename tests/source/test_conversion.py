@@ -176,7 +176,7 @@ def test_null_in_every_type() -> None:
 def test_values_that_the_real_task_would_fail_on(type_name: str, raw: bytes, message: str) -> None:
     with pytest.raises(RowError) as caught:
         as_json(type_name, raw)
-    assert str(caught.value) == message
+    assert str(caught.value) in {message, f"column c: {message}"}
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,10 +15,12 @@ from typing import Any
 
 from compactory.errors import ConfigError
 
+from .connector_json import read_settings
+from .connector_keys import SETTINGS, find_setting, unknown_key
 from .converters import ConverterSpec, read_converter
 from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
-from .setting import SETTINGS, Status, find_setting, nearest, rejected, unknown_key
+from .setting import Status, nearest, rejected
 from .transforms import TransformSpec, read_transforms
 
 __all__ = ["ConnectorConfig", "Mode", "SoftDelete", "TableName", "TopicCreation", "load_connector", "parse_connector"]
@@ -124,42 +124,9 @@ def parse_connector(
 
     Raises ConfigError with every problem found.
     """
-    written = _settings(_json(text))
+    written = read_settings(text)
     placeholders = Placeholders(providers or {}, os.environ if environment is None else environment, written)
     return _Reader(written, placeholders).connector(default_name)
-
-
-def _json(text: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        if twice:
-            raise ConfigError(f"{key}: given more than once" for key in twice)
-        return dict(pairs)
-
-    try:
-        return json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
-
-
-def _settings(document: Any) -> dict[str, str]:
-    """Keys and values as text, as Connect's REST API coerces them; null counts as left out."""
-    if isinstance(document, dict) and isinstance(document.get("config"), dict):
-        extra = set(document) - {"name", "config", "tasks", "type", "initial_state"}
-        if extra:
-            raise ConfigError(f"beside name and config there is {key}; move it into config" for key in sorted(extra))
-        name = {"name": document["name"]} if "name" in document else {}
-        document = document["config"] | name
-    if not isinstance(document, dict):
-        raise ConfigError('must be a JSON object: the configuration, or {"name": …, "config": {…}}')
-    nested = [key for key, value in document.items() if isinstance(value, dict | list)]
-    if nested:
-        raise ConfigError(f"{key}: must be text, a number, true or false" for key in nested)
-    return {key: _as_text(value) for key, value in document.items() if value is not None}
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 class _Reader:

@@ -93,22 +93,18 @@ class DateFormat:
         self.pattern = pattern
         self.parts = _parts(pattern)
         """Literals as (text, 0), fields as (letter, count)."""
-        self._reader: _Reader | None = None
 
     def format(self, millis: int) -> str:
         """The text of a time."""
         moment = Moment.of(millis)
         return "".join(_WRITERS[text](moment, count) if count else text for text, count in self.parts)
 
-    def parse(self, text: str) -> int:
-        """The time of a text; what follows a match is ignored, as ``DateFormat.parse`` does. Raises ValueError."""
-        if self._reader is None:
-            self._reader = _Reader(self.parts)
-        return self._reader.parse(text)
+    def reader(self) -> Callable[[str], int]:
+        """Reads times leniently; what follows a match is ignored, as ``DateFormat.parse`` does.
 
-    def check_readable(self) -> None:
-        """Raises ValueError when texts can't be read by this pattern."""
-        self._reader = _Reader(self.parts)
+        Raises ValueError when this pattern can't read; the function raises it for a text that does not match.
+        """
+        return _Reader(self.parts).read
 
 
 def java_util_date_text(millis: int) -> bytes:
@@ -165,7 +161,7 @@ class _Reader:
             following[0][0] in _NUMBERS or (following[0][0] in "ML" and following[0][1] < 3)
         )
 
-    def parse(self, text: str) -> int:
+    def read(self, text: str) -> int:
         values: dict[str, int] = {}
         position = 0
         for pattern, count, adjacent in self._steps:

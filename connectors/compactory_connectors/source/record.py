@@ -14,7 +14,20 @@ from typing import Any, TypeAlias
 
 from .schema import Schema
 
-__all__ = ["Cell", "Constant", "Java", "Kind", "Node", "Record", "RowError", "Step", "StructNode", "cells"]
+__all__ = [
+    "Cell",
+    "Constant",
+    "Java",
+    "Kind",
+    "Node",
+    "Record",
+    "RowError",
+    "Step",
+    "StructNode",
+    "cells",
+    "short_cut",
+    "writer_of",
+]
 
 
 class Kind(Enum):
@@ -118,6 +131,27 @@ class Record:
     key: Node | None
     value: Node
     warnings: tuple[str, ...] = ()
+
+
+def writer_of(cell: Cell, write: Callable[[Any], bytes]) -> Callable[[bytes], bytes]:
+    """Raw bytes that are not null → decoded, converted by the steps, written. A RowError names the column."""
+    decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
+
+    def convert(raw: bytes) -> bytes:
+        try:
+            value = decode(raw)
+            for step in steps:
+                value = step(value)
+            return write(value)
+        except RowError as error:
+            raise RowError(f"column {column}: {error}") from None
+
+    return convert
+
+
+def short_cut(cell: Cell) -> Callable[[bytes], bytes | None] | None:
+    """The text of the converted value straight from raw bytes, where its only step knows how; see ``Step.plain``."""
+    return cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
 
 
 def cells(node: Node | None) -> Iterator[Cell]:

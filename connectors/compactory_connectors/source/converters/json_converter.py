@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from ..column_value import decode_bytea, decode_time, decode_timestamp
 from ..java_calendar import MILLIS_PER_DAY
 from ..java_number import double_text, double_text_of, float_text, float_text_of
-from ..record import Cell, Constant, Java, Kind, Node, RowError, Step, StructNode
+from ..record import Cell, Constant, Java, Kind, Node, RowError, StructNode, short_cut, writer_of
 from ..schema import DATE, TIME, Schema, Type
 from ..setting import Setting, at_least, boolean, one_of
 from .converter import Render
@@ -192,30 +192,19 @@ def _writer(cell: Cell) -> _Write:
     """Raw bytes of the cell's column → JSON."""
     if not cell.steps and cell.kind in _DIRECT:
         return _DIRECT[cell.kind]
-    decode, steps, to_json = cell.decode, tuple(step.apply for step in cell.steps), _to_json(cell.schema, cell.java)
-
-    def write(raw: bytes | None) -> bytes:
-        if raw is None:
-            return b"null"
-        value = decode(raw)
-        for step in steps:
-            value = step(value)
-        return to_json(value)
-
-    plain = _plain(cell.steps, cell.kind) if cell.java is Java.STRING else None
+    convert = writer_of(cell, _to_json(cell.schema, cell.java))
+    plain = short_cut(cell) if cell.java is Java.STRING else None
     if plain is None:
-        return write
-    short = plain
+        return lambda raw: b"null" if raw is None else convert(raw)
+    quick = plain
 
     def quoted(raw: bytes | None) -> bytes:
-        text = None if raw is None else short(raw)
-        return write(raw) if text is None else b'"%b"' % text
+        if raw is None:
+            return b"null"
+        text = quick(raw)
+        return convert(raw) if text is None else b'"%b"' % text
 
     return quoted
-
-
-def _plain(steps: Sequence[Step], kind: Kind) -> Callable[[bytes], bytes | None] | None:
-    return steps[0].plain.get(kind) if len(steps) == 1 else None
 
 
 def _constant(node: Constant) -> bytes:

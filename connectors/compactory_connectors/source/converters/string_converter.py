@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..date_format import java_util_date_text
 from ..java_calendar import MILLIS_PER_DAY, civil_date
 from ..java_number import double_text, double_text_of, float_text, float_text_of
-from ..record import Cell, Java, Kind, Node, StructNode
+from ..record import Cell, Java, Kind, Node, StructNode, short_cut, writer_of
 from ..setting import Setting, one_of
 from .converter import Render
 
@@ -74,18 +74,11 @@ def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
 def _cell_text(cell: Cell) -> Callable[[bytes], bytes]:
     if not cell.steps and (direct := _DIRECT.get(cell.kind)):
         return direct
-    decode, steps, to_string = cell.decode, tuple(step.apply for step in cell.steps), _TO_STRING[cell.java]
-
-    def write(raw: bytes) -> bytes:
-        value = decode(raw)
-        for step in steps:
-            value = step(value)
-        return to_string(value)
-
-    plain = cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
+    convert, plain = writer_of(cell, _TO_STRING[cell.java]), short_cut(cell)
     if plain is None:
-        return write
-    return lambda raw: plain(raw) or write(raw)
+        return convert
+    quick = plain
+    return lambda raw: quick(raw) or convert(raw)
 
 
 def _as_it_is(raw: bytes) -> bytes:

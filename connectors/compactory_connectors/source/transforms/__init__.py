@@ -47,9 +47,19 @@ REGISTRY: Mapping[str, _Entry] = {
     f"{_KAFKA}ValueToKey": _Entry(ValueToKey.options, ValueToKey.read),
 }
 
-_LATER = "Cast Filter Flatten HeaderFrom HoistField InsertField InsertHeader MaskField DropHeaders ReplaceField".split()  # noqa: SIM905
+_SIDED = (
+    "Cast",
+    "Flatten",
+    "HoistField",
+    "InsertField",
+    "MaskField",
+    "ReplaceField",
+    "SetSchemaMetadata",
+    "HeaderFrom",
+)
+_SIDELESS = ("DropHeaders", "Filter", "InsertHeader", "RegexRouter", "TimestampRouter")
 _NOT_YET = frozenset(
-    [f"{_KAFKA}{name}{side}" for name in _LATER for side in ("", "$Key", "$Value")] + [f"{_KAFKA}RegexRouter"]
+    [f"{_KAFKA}{name}${side}" for name in _SIDED for side in ("Key", "Value")] + [_KAFKA + name for name in _SIDELESS]
 )
 
 

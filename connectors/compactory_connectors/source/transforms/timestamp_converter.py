@@ -117,22 +117,14 @@ class TimestampConverter:
         if self.format is None:
             raise TransformError(f"{name} is text, which needs format, a SimpleDateFormat pattern")
         try:
-            self.format.check_readable()
+            return _text_reader(self.format)
         except ValueError as error:
             raise TransformError(f"format {self.format.pattern!r}: {error}") from None
-        return self._text_to_millis
 
     def _unix_to_millis(self, value: int) -> int:
         if self.unit > 0:
             return max(_INT64[0], min(_INT64[1], value * self.unit))
         return _toward_zero(value, -self.unit)
-
-    def _text_to_millis(self, value: str) -> int:
-        assert self.format is not None
-        try:
-            return self.format.parse(value)
-        except ValueError as error:
-            raise RowError(f"TimestampConverter: {error} {self.format.pattern!r}") from None
 
     def _from_millis(self) -> Callable[[int], Any]:
         if self.target == "string":
@@ -148,6 +140,18 @@ class TimestampConverter:
         if self.unit > 0:
             return _toward_zero(millis, self.unit)
         return max(_INT64[0], min(_INT64[1], millis * -self.unit))
+
+
+def _text_reader(date_format: DateFormat) -> Callable[[str], int]:
+    read = date_format.reader()
+
+    def to_millis(value: str) -> int:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise RowError(f"TimestampConverter: {error} {date_format.pattern!r}") from None
+
+    return to_millis
 
 
 def _midnight(millis: int) -> int:
