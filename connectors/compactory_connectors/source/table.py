@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import LiteralString, cast
 
 from psycopg import sql
 
@@ -265,7 +266,7 @@ class TableReader:
         names = [sql.Identifier(f"k{number}") for number in range(len(self._key_positions))]
         columns = [[_text(part) if part is not None else None for part in column] for column in zip(*keys, strict=True)]
         matches = [
-            sql.SQL("t.{} = d.{}::{}").format(sql.Identifier(column), name, sql.SQL(declared))
+            sql.SQL("t.{} = d.{}::{}").format(sql.Identifier(column), name, _type(declared))
             for column, name, declared in zip(self.plan.rows.key_columns, names, self.plan.key_types, strict=True)
         ]
         found = self._server.rows(
@@ -279,6 +280,11 @@ class TableReader:
             )
         )
         return {tuple(row) for row in found}
+
+
+def _type(declared: str) -> sql.SQL:
+    """A type's name as the catalogue writes it, quoted where it needs to be."""
+    return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str
 
 
 def _xids(rows: Iterable[RawRow]) -> Iterator[int]:
