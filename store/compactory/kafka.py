@@ -212,9 +212,16 @@ class Kafka:
     def producer(
         self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
     ) -> Producer:
-        """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both."""
+        """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both.
+
+        Raises ConfigError for a property that the client library refuses.
+        """
         settings = {**defaults, **self._properties, **overrides, "error_cb": on_error}
-        return Producer(settings, logger=_CLIENT_LOG)
+        try:
+            return Producer(settings, logger=_CLIENT_LOG)
+        except KafkaException as error:
+            reason = without_secrets(error.args[0].str(), settings)
+            raise ConfigError(f"the producer's properties (librdkafka's names) are refused: {reason}") from error
 
     def close(self) -> None:
         """Drop the admin client. Safe to call twice; the next use makes a new one."""
