@@ -73,7 +73,7 @@ def test_the_article_is_accepted_unchanged(tpp: Path) -> None:
     assert (config.incrementing_column, config.timestamp_columns) == ("id", ("updated_date",))
     assert config.topic("terminal_acquirer") == "ref.terminal_acquirer"
     assert [spec.alias for spec in config.transforms] == ["changeCase", "copyId", "extractId", "updatedDateFormat"]
-    assert (config.poll_interval_ms, config.batch_max_rows) == (5000, 1000)
+    assert (config.poll_interval_ms, config.batch_max_rows) == (5000, 10_000)
     assert config.soft_delete is None
     assert config.transactions
     assert SECRET not in repr(config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -22,6 +22,7 @@ from .horizon import Snapshot
 from .offset import SourceOffset, offset_key
 from .planning import plan_tables
 from .publisher import Publisher
+from .record import RowError
 from .server import Server, postgres_errors
 from .status import StatusBoard
 from .sweep import too_many, vanished
@@ -152,7 +153,8 @@ class Session:
             self._board.table(plan.qualified, plan.topic, adopted=plan.adopted)
             log.info("table", table=plan.qualified, topic=plan.topic, adopted=plan.adopted, resumed=offset is not None)
         if any(plan.notifies for plan in plans):
-            self._server.listen()
+            with postgres_errors(self._connector.connection):
+                self._server.listen()
 
     def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
         if value is None:
@@ -172,7 +174,7 @@ class Session:
         """Publish everything one poll finds."""
         sent = 0
         before = reader.offset
-        for batch in reader.pages(self._page_rows()):
+        for batch in self._batches(reader):
             if number not in self._topic_keys and batch.offset.sweep:
                 # Before anything of ours is in it; nobody else writes it any more.
                 self._topic_keys[number] = living_keys(self._kafka, reader.plan.topic)
@@ -184,6 +186,13 @@ class Session:
             sent += self._sweep(number, reader)
         self._board.polled(reader.plan.qualified, sent)
         return sent > 0
+
+    def _batches(self, reader: TableReader) -> Iterator[Batch]:
+        """The pages of one poll; a value that can't be converted is named with its table."""
+        try:
+            yield from reader.pages(min(PAGE_ROWS, self._connector.batch_max_rows))
+        except RowError as error:
+            raise CompactoryError(f"table {reader.plan.qualified}: {error}") from error
 
     def _floor_held(self, reader: TableReader, current: Snapshot) -> bool:
         """Whether an open transaction has made the list of seen row versions too long to go on."""
@@ -198,9 +207,6 @@ class Session:
         log.error("table waits", table=reader.plan.qualified, detail=detail)
         self._board.held(reader.plan.qualified, detail)
         return True
-
-    def _page_rows(self) -> int:
-        return min(PAGE_ROWS, self._connector.batch_max_rows)
 
     def _publish(self, reader: TableReader, batch: Batch) -> None:
         if batch.persist:

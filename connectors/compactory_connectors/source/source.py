@@ -14,7 +14,6 @@ from compactory.kafka import Kafka
 
 from .backoff import Backoff
 from .connector import ConnectorConfig
-from .record import RowError
 from .session import Session
 from .status import SourceState, SourceStatus, StatusBoard
 
@@ -61,9 +60,9 @@ class Source:
                         break
                 except LeaseLost:
                     raise
-                except (CompactoryError, RowError) as error:
-                    hopeless = not isinstance(error, CompactoryError) or not error.retryable
-                    if (once or not self._opened) and (hopeless or time.monotonic() >= deadline):
+                except CompactoryError as error:
+                    hopeless = not error.retryable or time.monotonic() >= deadline
+                    if hopeless and (once or not self._opened):
                         raise
                     self._wait_out(error, stop, backoff)
         except BaseException as error:
@@ -87,7 +86,7 @@ class Source:
         finally:
             session.close()
 
-    def _wait_out(self, error: CompactoryError | RowError, stop: threading.Event, backoff: Backoff) -> None:
+    def _wait_out(self, error: CompactoryError, stop: threading.Event, backoff: Backoff) -> None:
         pause = backoff.pause()
         waiting = isinstance(error, Unreachable)
         self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))

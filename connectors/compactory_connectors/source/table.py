@@ -19,6 +19,7 @@ from compactory.errors import CompactoryError
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .offset import Identity, Page, SourceOffset
+from .record import RowError
 from .server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from .table_plan import TablePlan
 
@@ -240,19 +241,17 @@ class TableReader:
 
     def _records(self, rows: Sequence[RawRow]) -> list[Record]:
         living = self._living(rows)
-        tombstones = self.plan.tombstones
         render, render_key = self.plan.rows.render, self.plan.rows.render_key
         records: list[Record] = []
         for row in rows:
             phase = row[_PHASE]
-            if phase == b"0":
-                records.append(render(row))
-            elif self._key(row) in living:
+            if phase != b"0" and self._key(row) in living:
                 continue
-            elif phase == b"2" or tombstones:
-                records.append((render_key(row), None))
-            else:
-                records.append(render(row))
+            gone = phase == b"2" or (phase == b"1" and self.plan.tombstones)
+            record = (render_key(row), None) if gone else render(row)
+            if record[0] is None:
+                raise RowError(f"row {_text(row[_ID])}: the record's key is null, which a compacted topic refuses")
+            records.append(record)
         return records
 
     def _key(self, row: RawRow) -> tuple[bytes | None, ...]:
