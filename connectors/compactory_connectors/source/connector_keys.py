@@ -122,7 +122,7 @@ SETTINGS: tuple[Setting, ...] = (
     _honoured("validate.non.null", "refuse nullable incrementing and timestamp columns", "true", boolean),
     _honoured("poll.interval.ms", "milliseconds between two polls of a table", "5000", at_least(1)),
     _moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
-    _honoured("batch.max.rows", "rows sent at a time", "1000", at_least(1)),
+    _honoured("batch.max.rows", "most rows of one Kafka transaction; 10,000 at the most", "10000", at_least(1)),
     _moot("max.buffer.size", "rows held in memory", "batch.max.rows bounds them", at_least(0)),
     _honoured("topic.prefix", "the topic of a table is this and the table's name", None, text),
     _honoured(
