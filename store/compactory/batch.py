@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
 from operator import itemgetter
 
 from compactory.kafka import Message
@@ -30,6 +30,11 @@ class Run:
     values: list[bytes | None]
     offsets: list[int]
     stamps: list[int]
+
+    def where(self, mask: Sequence[bool]) -> Run:
+        """Return the records for which the mask is true."""
+        columns = (list(compress(column, mask)) for column in (self.keys, self.values, self.offsets, self.stamps))
+        return Run(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
 
     @property
     def next_offset(self) -> int:

@@ -15,7 +15,7 @@ import orjson
 from compactory.directory import Directory, Envelope
 from compactory.errors import DecodeError
 
-__all__ = ["Document", "Term", "decoder", "document", "key_text", "path", "term", "term_values"]
+__all__ = ["Document", "Term", "column", "decoder", "document", "key_text", "key_texts", "path", "term", "term_values"]
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -53,10 +53,12 @@ def path(field: str) -> Callable[[Document], Any]:
     A field whose own name holds the dots is found first.
     """
     parts = field.split(".")
+    if len(parts) == 1:
+        return lambda doc: doc.get(field)
 
     def read(doc: Document) -> Any:
         value: Any = doc.get(field)
-        if value is not None or len(parts) == 1:
+        if value is not None:
             return value
         value = doc
         for part in parts:
@@ -76,6 +78,21 @@ def key_text(field: str, value: Any) -> bytes:
         return b"%d" % value
     kind = "missing or null" if value is None else type(value).__name__
     raise DecodeError(f"key field {field!r} is {kind}; text or a whole number is needed")
+
+
+def column(field: str, docs: Sequence[Document]) -> list[Any]:
+    """Return `path` of many documents."""
+    if "." not in field:
+        return [doc.get(field) for doc in docs]
+    return list(map(path(field), docs))
+
+
+def key_texts(field: str, docs: Sequence[Document]) -> list[bytes]:
+    """Return `key_text` of many documents."""
+    values = column(field, docs)
+    if set(map(type, values)) == {str}:
+        return list(map(str.encode, values))
+    return [key_text(field, value) for value in values]
 
 
 def term(fields: Sequence[str], values: Sequence[Any]) -> Term | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from compactory.errors import BadRecord
 from compactory.records import Partition, RecordError
@@ -35,6 +35,10 @@ class Quarantine:
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
+
+    def concerns(self, keys: Collection[bytes | None]) -> bool:
+        """Say whether the newest record of one of the topic keys is bad."""
+        return bool(self._by_key) and not self._by_key.keys().isdisjoint(keys)
 
     def __iter__(self) -> Iterator[RecordError]:
         return iter(list(self._records.values()))

@@ -105,9 +105,10 @@ class Reader:
         only = next(iter(self._assigned)) if len(self._assigned) == 1 else None
         runs, events = split(messages, only)
         moved: list[tuple[Partition, int]] = []
+        loading = self._progress.state is StoreState.LOADING
         for run in runs:
             for table in self._tables[run.partition.topic]:
-                table.apply(run)
+                table.apply(run, loading=loading)
             moved.append((run.partition, run.next_offset))
         moved.extend(end for event in events if (end := self._handle(event)) is not None)
         self._progress.advance(moved)

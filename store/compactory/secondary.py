@@ -6,15 +6,17 @@ the entry and checks that it still has the value, so it never gets an entry that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from compactory.backend import Backend
 from compactory.cell import newer
-from compactory.decoding import Document, Term, path, term
+from compactory.decoding import Document, Term, column, path, term
 from compactory.directory import Index
 
 __all__ = ["Secondary"]
+
+_AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
 
 
 class Secondary:
@@ -36,6 +38,30 @@ class Secondary:
     def term_of(self, doc: Document) -> Term | None:
         """Return what the document is filed under; None for nothing. Raises DecodeError for what can't be indexed."""
         return term(self.index.fields, [read(doc) for read in self._readers])
+
+    def terms_of(self, docs: Sequence[Document]) -> list[Term | None]:
+        """Return `term_of` of many documents."""
+        if len(self.index.fields) == 1:
+            values = column(self.index.fields[0], docs)
+            if set(map(type, values)) <= _AS_THEY_ARE:
+                return values
+        return list(map(self.term_of, docs))
+
+    def file_new(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
+        """File entries that are new, under terms that (if the index is unique) nothing is filed under."""
+        filed = self.filed
+        if self.index.unique:
+            filed.update(zip(terms, names, strict=True))
+            filed.pop(None, None)
+            return
+        for wanted, name in zip(terms, names, strict=True):
+            if wanted is None:
+                continue
+            found = filed.get(wanted)
+            if found is None:
+                filed[wanted] = {name}
+            else:
+                found.add(name)
 
     def term_for(self, values: Mapping[str, Any]) -> Term | None:
         """Return the term of looked-up values, by field."""

@@ -5,14 +5,12 @@ One thread applies runs; any thread reads the mappings meanwhile. Every mapping 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import MutableMapping
-from itertools import repeat
-from operator import add
-from typing import Any, cast
+from typing import Any
 
 from compactory.backend import Backend
 from compactory.batch import Run
+from compactory.bulk import Bulk
 from compactory.cell import TRAILER, newer, origin, pack, partition_base
 from compactory.decoding import Document, Term, decoder, document, key_text, path
 from compactory.directory import Directory
@@ -63,13 +61,22 @@ class Table:
         self._decodes = validate and directory.decode is not bytes and not (
             directory.decode is dict and (self._parses or self._enveloped)
         )  # fmt: skip
+        self._bulk = Bulk(directory, self.entries, self.owners, self.indexes, decodes=self._decodes)
 
-    def apply(self, run: Run) -> None:
-        """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised."""
-        if not self._apply_plain(run):
-            place = partition_base(run.partition.partition)
-            for key, value, offset, stamp in zip(run.keys, run.values, run.offsets, run.stamps, strict=True):
-                self._apply_one(run, key, value, pack(place + offset, stamp))
+    def apply(self, run: Run, *, loading: bool = False) -> None:
+        """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
+
+        While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
+        """
+        if self.quarantine.concerns(run.keys) or not self._graves.keys().isdisjoint(run.keys):
+            rest = run
+        elif not self._parses and not self._enveloped:
+            rest = run.where(()) if self._bulk.apply_plain(run, spread=self.spread) else run
+        else:
+            rest = self._bulk.apply_fresh(run) if loading else run
+        place = partition_base(run.partition.partition)
+        for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
+            self._apply_one(run, key, value, pack(place + offset, stamp))
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -81,24 +88,6 @@ class Table:
         """Forget tombstones older than a record time: no record older than them is still expected."""
         for key in [key for key, trailer in self._graves.items() if origin(trailer).timestamp_ms < before_ms]:
             del self._graves[key]
-
-    def _apply_plain(self, run: Run) -> bool:
-        """Apply a run of good values of the plain shape column by column; False: it has to go record by record."""
-        if self._parses or self._enveloped or self.quarantine or not all(run.keys) or not all(run.values):
-            return False
-        keys, values = cast("list[bytes]", run.keys), cast("list[bytes]", run.values)
-        if self.spread and (any(map(self._graves.get, keys)) or any(map(self.entries.get, keys))):
-            return False
-        try:
-            b"\0".join(keys).decode()  # all of them at once: a NUL ends any UTF-8 sequence
-            if self._decodes:
-                deque(map(self._decode, values), maxlen=0)
-        except Exception:  # noqa: BLE001 (the slow way finds which record it is)
-            return False
-        base = partition_base(run.partition.partition)
-        places = map(add, run.offsets, repeat(base)) if base else run.offsets
-        self.entries.update(zip(keys, map(add, values, map(pack, places, run.stamps)), strict=True))
-        return True
 
     def _apply_one(self, run: Run, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
         if self.spread and key is not None and self._is_superseded(key, trailer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from compactory import Directory, View
@@ -29,6 +30,15 @@ class Log:
         place = Partition(self.table.directory.topic, partition)
         self.table.apply(Run(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
         return offset
+
+    def load(self, rows: Sequence[tuple[bytes, bytes | None, int]], *, partition: int = 0) -> list[int]:
+        """Apply a run of (key, value, timestamp) as while loading; return the offsets."""
+        offsets = list(range(self._next, self._next + len(rows)))
+        self._next += len(rows)
+        keys, values, stamps = ([row[column] for row in rows] for column in range(3))
+        place = Partition(self.table.directory.topic, partition)
+        self.table.apply(Run(place, keys, values, offsets, stamps), loading=True)  # type: ignore[arg-type]
+        return offsets
 
     def delete(self, key: str, *, at: int = 1, partition: int = 0) -> int:
         """Apply a tombstone."""

@@ -81,6 +81,25 @@ def test_random_histories_pure(shape: str, seeded: random.Random) -> None:
             compare(log.view, model)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_histories_loaded_in_runs(shape: str, seeded: random.Random) -> None:
+    """Guarantees 1 and 4: column by column or record by record, the outcome is the same."""
+    for _ in range(150):
+        log, model = Log(Directory("d", **SHAPES[shape])), Model(Directory("d", **SHAPES[shape]))
+        for _ in range(seeded.randrange(1, 8)):
+            keys = seeded.choice(["1234", "123456789abcdefghijklmnopqrstuvwxyz"])
+            fair = seeded.random() < 0.5
+            rows = []
+            for _ in range(seeded.randrange(1, 12)):
+                value = random_value(seeded)
+                while fair and not value:
+                    value = random_value(seeded)
+                rows.append((seeded.choice(keys).encode(), value, seeded.randrange(20)))
+            for (key, value, at), offset in zip(rows, log.load(rows), strict=True):
+                model.rows.append(Row(key, value, 0, offset, at))
+            compare(log.view, model)
+
+
 def test_random_histories_on_kafka(topics: Topics, kafka: str, seeded: random.Random) -> None:
     """Guarantees 1, 4 and 5: read from the beginning and followed live, in and out of transactions."""
     name = topics.create(3)
