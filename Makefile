@@ -7,7 +7,7 @@ UV     := $(BIN)/uv
 export UV_NO_PROGRESS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers proof bench constraints format clean
+.PHONY: help setup demo test check lint types layers proof bench docs constraints format clean
 
 help:  ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ proof: $(STAMP)  ## The long proofs: histories, chaos, soak
 
 bench: $(STAMP)  ## Benchmarks beside the bare loops, as ratios
 	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## Write docs/reference from the code
+	$(BIN)/python -m docs.generate
 
 format: $(STAMP)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .

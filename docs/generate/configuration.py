@@ -1,0 +1,138 @@
+"""compactory.toml, environment variables and the store's own options."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from compactory import Directory, GlobalStore, Index
+from compactory_cli import configuration, environment, settings_file
+
+from .markdown import cell, code, described, page, table
+
+__all__ = ["page_text"]
+
+_INTRO = """\
+Flags beat environment variables, those beat `compactory.toml`. The file is that of `--config`, else of
+`COMPACTORY_CONFIG`, else `./compactory.toml` where it exists. Everything is checked when a command starts; all problems
+are printed together, each with its place and the nearest valid name (exit code 2)."""
+
+_KAFKA = """\
+`[kafka]` holds client properties by their librdkafka names; dotted names may be written as TOML nests them. A few are
+the store's own and refused with another value: """
+
+_EXAMPLE = """\
+```toml
+[kafka]
+bootstrap.servers = "localhost:9092"
+
+[postgres]
+url = "postgresql://user@localhost/reference"
+
+[http]
+listen = "127.0.0.1:8080"
+
+[directories.terminal_acquirer]
+key = "terminalId"
+active = "isActive"
+indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
+```"""
+
+_SECTION_MEANINGS = {
+    "postgres": {"url": "URL or DSN of the database, for `compactory sql`"},
+    "store": {
+        "backend": "`memory`; `rocksdb` is not in this version and refused",
+        "path": "for a backend on disk; refused with `memory`",
+    },
+    "http": {
+        "listen": "HOST:PORT that `compactory serve` listens on",
+        "read_token": "bearer token that lets one read",
+        "admin_token": "bearer token that also shows the bytes of bad records",
+    },
+    "directories": {
+        "connector": "connector JSON that names the table and database; relative to this file",
+        "indexes": "a list of `{fields = […], unique = true|false, name = …}`, see Index below",
+    },
+}
+
+_VARIABLES = {
+    "CONFIG": "path of compactory.toml",
+    "KAFKA": "bootstrap servers",
+    "POSTGRES": "URL or DSN of the database",
+    "LISTEN": "HOST:PORT of the server, or of a worker's probes",
+    "URL": "base URL of a running server; `get` and `directories` ask it instead of Kafka",
+    "LOG_LEVEL": "debug, info, warning or error",
+    "LOG_FORMAT": "console or json; default: console on a terminal, else json",
+    "HTTP_READ_TOKEN": "bearer token that lets one read",
+    "HTTP_ADMIN_TOKEN": "bearer token that also shows the bytes of bad records",
+}
+
+
+_NOTES = {"writable": "; there are no writers in this version, so nothing looks at it"}
+
+
+def page_text() -> str:
+    """The page."""
+    from compactory.properties import OWNED
+
+    owned = ", ".join(f"`{name}={value}`" for name, value in OWNED.items())
+    return page(
+        "Configuration",
+        "`cli/compactory_cli` and the docstrings of `store/compactory`",
+        _INTRO,
+        "## compactory.toml",
+        _EXAMPLE,
+        f"{_KAFKA}{owned}.",
+        table(["section", "key", "meaning"], _file_rows()),
+        f"`listen` is `{configuration._DEFAULT_LISTEN}` unless it is given.",
+        "## Environment variables",
+        "Each also with the suffix `_FILE`, which names a file that holds the value. An empty one counts as not set.",
+        table(["variable", "meaning"], _variable_rows()),
+        "## GlobalStore",
+        _options(GlobalStore),
+        "## Directory",
+        _options(Directory),
+        "## Index",
+        _text(Index),
+    )
+
+
+def _text(kind: type) -> str:
+    """The docstring as running text."""
+    return inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
+
+
+def _file_rows() -> list[list[str]]:
+    directory = dict(described(Directory.__doc__))
+    sections: dict[str, tuple[Any, dict[str, str]]] = {
+        "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
+        "store": (("backend", "path"), _SECTION_MEANINGS["store"]),
+        "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
+        "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
+    }
+    rows = [["`[kafka]`", "any client property", "see above"]]
+    for section in settings_file._SECTIONS:
+        if section == "kafka":
+            continue
+        keys, meanings = sections[section]
+        name = "`[directories.NAME]`" if section == "directories" else f"`[{section}]`"
+        rows += [[name, code(key), cell(meanings[key])] for key in keys]
+    return rows
+
+
+def _variable_rows() -> list[list[str]]:
+    rows = [[code(name), cell(_VARIABLES[name.removeprefix("COMPACTORY_")])] for name in environment._NAMES]
+    return [*rows, [code(f"{environment._KAFKA}<PROPERTY>"), "a client property; dots become `_`"]]
+
+
+def _options(kind: type) -> str:
+    signature = inspect.signature(kind.__init__)
+    meanings = dict(described(kind.__doc__))
+    rows = []
+    for name, parameter in signature.parameters.items():
+        if name in ("self", "kind"):
+            continue
+        default = parameter.default
+        shown = "required" if default is inspect.Parameter.empty else code(getattr(default, "__name__", repr(default)))
+        rows.append([code(name), cell(meanings[name] + _NOTES.get(name, "")), shown])
+    return table(["parameter", "meaning", "default"], rows)

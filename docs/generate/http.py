@@ -1,0 +1,104 @@
+"""The HTTP API, from the OpenAPI document of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compactory import GlobalStore
+from compactory_api.app import create_app
+from compactory_api.problem import PROBLEMS
+
+from .markdown import cell, code, page, table
+
+__all__ = ["page_text"]
+
+_INTRO = """\
+What `compactory serve` answers. The machine-readable form is at `/openapi.json` of a running server. JSON is
+snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are percent-encoded
+once. `/livez`, `/readyz` and `/metrics` take no token."""
+
+_AUTH = """\
+With `COMPACTORY_HTTP_READ_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set, requests carry `Authorization: Bearer TOKEN`.
+The admin token also shows the bytes of bad records. Without a token the server listens on a loopback address only and
+answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
+
+_ORDER = ("/v1/", "/livez", "/readyz", "/metrics")
+
+
+def page_text() -> str:
+    """The page."""
+    document = create_app(GlobalStore("localhost:9092", ["terminal_acquirer"])).routes.openapi()
+    found = [(path, method, each) for path, methods in document["paths"].items() for method, each in methods.items()]
+    found.sort(key=lambda item: (_place(item[0]), item[0], item[1]))
+    routes = ([code(f"{method.upper()} {path}"), cell(each["summary"])] for path, method, each in found)
+    errors = ([str(kind.status), code(f"urn:compactory:problem:{kind.name}"), cell(kind.title)] for kind in _problems())
+    sections = [_section(path, method, each, document) for path, method, each in found if method != "head"]
+    parts = ["## Routes", table(["route", "what it answers"], routes), "## Who may ask", _AUTH]
+    parts += ["## Problems", table(["status", "type", "title"], errors), *sections]
+    return page("HTTP API", "the OpenAPI document of `api/`", _INTRO, *parts)
+
+
+def _problems() -> Iterator[Any]:
+    seen: set[str] = set()
+    for kind in PROBLEMS:
+        if kind.name not in seen:
+            seen.add(kind.name)
+            yield kind
+
+
+def _place(path: str) -> int:
+    return next((number for number, start in enumerate(_ORDER) if path.startswith(start)), len(_ORDER))
+
+
+def _section(path: str, method: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
+    parts = [f"## {method.upper()} {path}", operation["summary"] + "."]
+    parameters = operation.get("parameters", [])
+    if parameters:
+        rows = ([code(p["name"]), p["in"], cell(p.get("description", "")), _schema(p["schema"])] for p in parameters)
+        parts.append(table(["parameter", "in", "meaning", "value"], rows))
+    if "requestBody" in operation:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        parts += ["Body:", _fields(schema)]
+    answers = ([status, cell(each.get("description", ""))] for status, each in sorted(operation["responses"].items()))
+    parts.append(table(["status", "meaning"], answers))
+    fields = _fields(_answer(operation, document), document)
+    parts += ["The document of 200:", fields] if fields else []
+    return "\n\n".join(parts)
+
+
+def _answer(operation: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    content = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+    return _resolved(content.get("schema", {}), document)
+
+
+def _resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return found
+
+
+def _fields(schema: dict[str, Any], document: dict[str, Any] | None = None, prefix: str = "") -> str:
+    rows = list(_rows(schema, document or {}, prefix))
+    return table(["field", "type", "meaning"], rows) if rows else ""
+
+
+def _rows(schema: dict[str, Any], document: dict[str, Any], prefix: str) -> Iterator[list[str]]:
+    for name, each in schema.get("properties", {}).items():
+        yield [code(prefix + name), _schema(each), cell(each.get("description", ""))]
+        inner = each.get("items", {})
+        if "$ref" in inner:
+            yield from _rows(_resolved(inner, document), document, f"{prefix}{name}[].")
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    options = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
+    if options:
+        return _schema(options[0]) + (" or null" if len(options) < len(schema["anyOf"]) else "")
+    kind = schema.get("type", "any")
+    if kind == "array":
+        kind = f"array of {_schema(schema['items'])}" if "$ref" not in schema["items"] else "array of objects"
+    bounds = [f"{word} {schema[key]}" for key, word in (("minimum", "from"), ("maximum", "to")) if key in schema]
+    default = f", default {schema['default']}" if schema.get("default") not in (None, "") else ""
+    return f"{kind} {' '.join(bounds)}".strip() + default

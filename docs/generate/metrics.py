@@ -1,0 +1,62 @@
+"""The Prometheus metrics, from what workers and the HTTP side expose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from compactory import GlobalStore, Partition
+from compactory_api.metrics import Exposition
+from compactory_api.store_worker import StoreWorker
+from compactory_api.timing import BOUNDS, Timing
+
+from .markdown import cell, code, page, table
+
+__all__ = ["page_text"]
+
+_INTRO = """\
+`compactory serve` answers `GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it.
+Seconds are seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
+
+_ROUTE = """\
+Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
+
+_PARTITION = Partition("terminal_acquirer", 0)
+
+
+class _Shown(GlobalStore):
+    """A store that never runs and has one figure of each kind to show."""
+
+    def positions(self) -> dict[Partition, int]:
+        return {_PARTITION: 1}
+
+    def lag(self) -> dict[Partition, int]:
+        return {_PARTITION: 0}
+
+    def ages(self) -> dict[Partition, float]:
+        return {_PARTITION: 0.0}
+
+    @property
+    def load_seconds(self) -> float | None:
+        return 0.1
+
+
+def page_text() -> str:
+    """The page."""
+    bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
+    note = f"`compactory_http_request_seconds` counts in buckets up to these seconds: {bounds}. {_ROUTE}"
+    parts = [table(["metric", "kind", "labels", "meaning"], _rows()), note]
+    return page("Metrics", "`api/compactory_api` and the workers", _INTRO, *parts)
+
+
+def _rows() -> Iterator[list[str]]:
+    timing = Timing()
+    timing.observe("route", 200, 0.001)
+    text, _ = Exposition([StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"]))], timing).render("")
+    for family in text_string_to_metric_families(text.decode()):
+        if not family.name.startswith("compactory_"):
+            continue
+        labels = sorted({name for sample in family.samples for name in sample.labels} - {"le"})
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield [code(name), family.type, ", ".join(map(code, labels)), cell(family.documentation)]
