@@ -133,34 +133,33 @@ def _settings(flags: Flags, environment: Environment) -> SettingsFile:
 
 
 def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, problems: list[str]) -> Kafka | None:
-    properties = {**settings.kafka, **environment.kafka}
-    servers = flags.kafka or environment.get("KAFKA")
-    if servers:
-        properties["bootstrap.servers"] = servers
-    if "bootstrap.servers" not in properties and "metadata.broker.list" not in properties:
+    given = {name: _Given(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
+    for name, value in environment.kafka.items():
+        given[name] = _Given(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
+    servers = _first(flags.kafka and _Given(flags.kafka, "--kafka"), environment, "KAFKA")
+    if servers is not None:
+        given["bootstrap.servers"] = _Given(servers.value, f"{servers.origin}:")
+    if given.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
         return None
     try:
-        return Kafka(properties)
+        return Kafka({name: item.value for name, item in given.items()})
     except ConfigError as error:
-        problems += [_with_origin(problem, flags, environment, settings) for problem in error.problems]
+        problems += [_with_origin(problem, given) for problem in error.problems]
         return None
 
 
-def _with_origin(problem: str, flags: Flags, environment: Environment, settings: SettingsFile) -> str:
+def _with_origin(problem: str, given: Mapping[str, _Given]) -> str:
     """The problem, and where the property that it names was given."""
-    if "bootstrap.servers" in problem and flags.kafka:
-        return f"--kafka: {problem}"
-    if "bootstrap.servers" in problem and environment.get("KAFKA"):
-        return f"COMPACTORY_KAFKA: {problem}"
-    for name in environment.kafka:
-        if name in problem:
-            return f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}: {problem}"
-    return f"{settings.path}: [kafka] {problem}" if settings.path else problem
+    for name, item in given.items():
+        if f"'{name}'" in problem.partition(":")[0] or problem.startswith((f"{name}:", f"{name}=", f"{name} ")):
+            return f"{item.origin} {problem}"
+    return problem
 
 
 def _first(
     flag: _Given | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
 ) -> _Given | None:
+    """A flag's value, else the variable's, else what the file says at ``place``."""
     if isinstance(flag, _Given):
         return flag
     value = environment.get(name)

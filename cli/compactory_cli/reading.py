@@ -23,7 +23,7 @@ def resolve(configuration: Configuration, names: Iterable[str]) -> list[Director
     """
     found = [configuration.directory(name) or Directory(name) for name in names]
     kafka = configuration.kafka()
-    present = kafka.topics(directory.topic for directory in found)
+    present = kafka.topics({directory.topic for directory in found})
     missing = [directory for directory in found if directory.topic not in present]
     if missing:
         known = sorted({*kafka.topic_names(), *configuration.directories})

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compactory.errors import ConfigError
-
 from .flags import Flags, LogLevel, command
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ def serve(
 
 
 def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
-    from compactory import Directory
+    from compactory import ConfigError, Directory
 
     chosen = list(dict.fromkeys(names)) or list(configuration.directories)
     if not chosen:

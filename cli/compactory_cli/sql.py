@@ -83,6 +83,30 @@ def adopt(
             _adopt(connection, adoption, as_json=flags.json)
 
 
+@app.command("roles")
+@command
+def roles(
+    flags: Flags,
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables that a source polls.")],
+    owner: Annotated[str, typer.Option("--owner", metavar="ROLE", help="Installs and adopts.")] = "compactory_owner",
+    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Polls.")] = "compactory_source",
+    writer: Annotated[str, typer.Option("--writer", metavar="ROLE", help="Changes rows.")] = "compactory_writer",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Make a database role per component with just its rights. Run it before install, and once more after adopt."""
+    from compactory_connectors import database
+
+    names = database.Roles(owner=owner, source=source, writer=writer)
+    with _connected(flags) as connection:
+        texts = (database.plan_grants if only_print else database.grant)(connection, tables, names)
+    if flags.json:
+        print_json({"tables": tables, "sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        output().print(f"[green]✓[/] {owner}, {source} and {writer} have their rights", highlight=False)
+
+
 @contextmanager
 def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
     """A connection in autocommit to the configured database; the driver's errors become ours, without the password."""

@@ -142,5 +142,5 @@ def _stay(stage: Stage, narrator: Narrator) -> None:
         time.sleep(0.5)
         now = stage.pids
         for name in sorted(running.keys() - now.keys()):
-            narrator.say(f" [yellow]![/] {name} (pid {running[name]}) has ended; lookups in this process go on")
+            narrator.tell_end(name, running[name])
         running = now

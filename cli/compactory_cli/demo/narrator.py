@@ -32,6 +32,13 @@ class Narrator:
         if not self._as_json:
             output().print(text, highlight=False, soft_wrap=True)
 
+    def tell_end(self, name: str, pid: int) -> None:
+        """A process has ended that should run."""
+        if self._as_json:
+            print_json({"ended": name, "pid": pid})
+        else:
+            self.say(f" [yellow]![/] {name} (pid {pid}) has ended; lookups in this process go on")
+
     @contextmanager
     def step(self, name: str, doing: str) -> Iterator[Step]:
         """Do a step: ``doing`` is shown meanwhile, what it told and its time afterwards, also when it fails."""

@@ -1,0 +1,71 @@
+"""What all commands share: help, version, common flags, wrong usage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import NOBODY_HOME, Shell
+
+
+def test_the_version_is_that_of_the_package(compactory: Shell) -> None:
+    assert compactory("--version").out == "compactory 0.1.0\n"
+
+
+@pytest.mark.parametrize("path", [(), ("get",), ("directories",), ("source", "run"), ("sql", "adopt"), ("demo",)])
+def test_every_command_has_help_with_the_common_flags(compactory: Shell, path: tuple[str, ...]) -> None:
+    outcome = compactory(*path, "--help")
+    assert outcome.code == 0
+    for flag in ("--config", "--kafka", "--postgres", "--json", "--log-level", "--log-format"):
+        assert flag in outcome.out
+
+
+def test_help_loads_nothing_that_takes_long() -> None:
+    code = "import compactory_cli.main, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"rich", "structlog", "psycopg", "pydantic", "confluent_kafka", "fastapi", "compactory_connectors"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_without_a_command_there_is_help(compactory: Shell) -> None:
+    outcome = compactory()
+    assert outcome.code == 2
+    assert outcome.err.startswith("Usage: compactory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gte"], "No such command 'gte'. Did you mean 'get'?"),
+        (["get", "d", "k", "--kafak", "h:1"], "No such option: --kafak"),
+        (["get", "d"], "Missing argument 'KEY'"),
+        (["get", "d", "k", "--log-level", "loud"], "'loud' is not one of"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(compactory: Shell, arguments: list[str], message: str) -> None:
+    outcome = compactory(*arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    outcome = compactory(*arguments, "--json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.error["message"]
+    assert outcome.error["exit_code"] == 2
+
+
+def test_common_flags_may_come_before_or_after_the_command(compactory: Shell) -> None:
+    before = compactory("--json", "--kafka", "http://h:1", "get", "d", "k")
+    after = compactory("get", "d", "k", "--json", "--kafka", "http://h:1")
+    both = compactory("--json", "--kafka", NOBODY_HOME, "get", "d", "k", "--kafka", "http://h:1")
+    assert before.code == after.code == both.code == 2
+    assert before.error == after.error == both.error
+    assert before.error["problems"][0].startswith("--kafka: ")
+
+
+def test_all_problems_of_file_environment_and_flags_come_together(compactory: Shell) -> None:
+    compactory.write("compactory.toml", '[store]\nbackend = "rocksdb"\n[directories.d]\nkye = "id"\n')
+    outcome = compactory("get", "d", "k", "--kafka", "http://h:1", COMPACTORY_LOG_FORMAT="yaml")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: 4 problems\n  • compactory.toml: [store] backend: 'rocksdb' is not in this")

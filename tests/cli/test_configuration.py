@@ -1,0 +1,254 @@
+"""Configuration: what wins, what is refused and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compactory import ConfigError, Directory, Index
+from compactory_cli.configuration import Configuration, load
+from compactory_cli.environment import read_environment
+from compactory_cli.flags import Flags, LogFormat, LogLevel
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def loaded(toml: str | None = None, flags: Flags | None = None, **environment: str) -> Configuration:
+    if toml is not None:
+        Path("compactory.toml").write_text(toml)
+    return load(flags or Flags(), read_environment(environment))
+
+
+def problems(toml: str | None = None, flags: Flags | None = None, **environment: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(toml, flags, **environment)
+    return caught.value.problems
+
+
+def test_nothing_given_is_fine_until_it_is_needed(folder: Path) -> None:
+    configuration = loaded()
+    assert configuration.directories == {}
+    assert configuration.listen == "127.0.0.1:8080"
+    with pytest.raises(ConfigError, match=r"--kafka HOST:PORT, set COMPACTORY_KAFKA, .* of compactory.toml"):
+        configuration.kafka()
+    with pytest.raises(ConfigError, match="--postgres postgresql://"):
+        configuration.postgres()
+
+
+def test_flags_beat_the_environment_and_the_environment_beats_the_file(folder: Path) -> None:
+    toml = '[kafka]\nbootstrap.servers = "file:1"\n[postgres]\nurl = "postgresql://file/db"\n[http]\nlisten = "file:1"'
+    assert loaded(toml).kafka().bootstrap == "file:1"
+    assert loaded(toml).listen == "file:1"
+    environment = {
+        "COMPACTORY_KAFKA": "env:1",
+        "COMPACTORY_POSTGRES": "postgresql://env/db",
+        "COMPACTORY_LISTEN": "env:1",
+        "COMPACTORY_LOG_LEVEL": "debug",
+        "COMPACTORY_LOG_FORMAT": "json",
+    }
+    configuration = loaded(toml, **environment)
+    assert configuration.kafka().bootstrap == "env:1"
+    assert configuration.postgres().server == "env:5432/db"
+    assert configuration.listen == "env:1"
+    assert (configuration.log_level, configuration.log_format) == (LogLevel.DEBUG, LogFormat.JSON)
+    flags = Flags(kafka="flag:1", postgres="host=flag dbname=db", log_level=LogLevel.ERROR)
+    configuration = loaded(toml, flags, **environment)
+    assert configuration.kafka().bootstrap == "flag:1"
+    assert configuration.postgres().server == "flag:5432/db"
+    assert configuration.log_level is LogLevel.ERROR
+
+
+def test_the_file_is_that_of_the_flag_else_of_the_environment_else_in_the_folder(folder: Path) -> None:
+    for name in ("flag", "env"):
+        (folder / f"{name}.toml").write_text(f'[kafka]\nbootstrap.servers = "{name}:1"')
+    toml = '[kafka]\nbootstrap.servers = "folder:1"'
+    assert loaded(toml).kafka().bootstrap == "folder:1"
+    assert loaded(toml, COMPACTORY_CONFIG="env.toml").kafka().bootstrap == "env:1"
+    assert loaded(toml, Flags(config=Path("flag.toml")), COMPACTORY_CONFIG="env.toml").kafka().bootstrap == "flag:1"
+    assert problems(COMPACTORY_CONFIG="gone.toml") == ["gone.toml: can't be read: No such file or directory"]
+
+
+def test_kafka_keys_that_toml_nests_are_joined_again(folder: Path) -> None:
+    toml = """
+        [kafka]
+        bootstrap.servers = "h:1"
+        security.protocol = "sasl_ssl"
+        sasl.mechanism = "PLAIN"
+        "sasl.username" = "me"
+        socket.keepalive.enable = true
+        [kafka.fetch.wait.max]
+        ms = 20
+    """
+    properties = loaded(toml, COMPACTORY_KAFKA_SASL_PASSWORD="x", COMPACTORY_KAFKA_LOG_LEVEL="3").kafka().properties()
+    assert properties == {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "x",
+        "socket.keepalive.enable": "true",
+        "fetch.wait.max.ms": "20",
+        "log_level": "3",
+    }
+
+
+def test_any_variable_may_name_a_file_that_holds_the_value(folder: Path) -> None:
+    (folder / "secret").write_text("postgresql://me:pass@h/db\n")
+    (folder / "servers").write_text("h:9092\n")
+    configuration = loaded(COMPACTORY_POSTGRES_FILE="secret", COMPACTORY_KAFKA_FILE="servers")
+    assert configuration.postgres().conninfo["password"] == "pass"
+    assert configuration.kafka().bootstrap == "h:9092"
+    assert problems(COMPACTORY_POSTGRES_FILE="gone", COMPACTORY_URL_FILE="secret", COMPACTORY_URL="http://h") == [
+        "COMPACTORY_POSTGRES_FILE: can't read gone: No such file or directory",
+        "COMPACTORY_URL_FILE: COMPACTORY_URL is set as well; remove one of them",
+    ]
+
+
+def test_a_property_that_ends_in_file_is_no_file_variable(folder: Path) -> None:
+    variables = {"COMPACTORY_KAFKA_SASL_OAUTHBEARER_ASSERTION_PRIVATE_KEY_FILE": "/run/key.pem"}
+    assert read_environment(variables).kafka == {"sasl.oauthbearer.assertion.private.key.file": "/run/key.pem"}
+
+
+def test_an_empty_variable_counts_as_not_set(folder: Path) -> None:
+    assert loaded('[kafka]\nbootstrap.servers = "file:1"', COMPACTORY_KAFKA="").kafka().bootstrap == "file:1"
+
+
+def test_variables_that_kubernetes_sets_for_a_service_are_not_ours(folder: Path) -> None:
+    links = {
+        "COMPACTORY_PORT": "tcp://10.0.0.1:80",
+        "COMPACTORY_SERVICE_HOST": "10.0.0.1",
+        "COMPACTORY_KAFKA_PORT": "tcp://10.0.0.2:9092",
+        "COMPACTORY_KAFKA_PORT_9092_TCP_ADDR": "10.0.0.2",
+        "COMPACTORY_KAFKA_SERVICE_PORT_PLAIN": "9092",
+    }
+    assert read_environment(links).kafka == {}
+    loaded(**links)
+
+
+def test_directories_become_directory_objects(folder: Path) -> None:
+    (folder / "c.json").write_text("{}")
+    toml = """
+        [directories.terminals]
+        topic = "terminal_acquirer"
+        key = "terminalId"
+        active = "isActive"
+        indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId", "id"], unique = true, name = "both"}]
+        connector = "c.json"
+        [directories.bare]
+    """
+    configuration = loaded(toml)
+    indexes = [Index("acquirerId"), Index("terminalId", "id", unique=True, name="both")]
+    assert configuration.directory("terminals") == Directory(
+        "terminals", topic="terminal_acquirer", key="terminalId", active="isActive", indexes=indexes
+    )
+    assert configuration.directories["terminals"].connector == Path("c.json")
+    assert configuration.directory("bare") == Directory("bare")
+    assert configuration.directory("other") is None
+
+
+def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folder: Path) -> None:
+    toml = """
+        kafak = 1
+        [kafka]
+        bootstrap.server = "h:9092"
+        [postgres]
+        ulr = "postgresql://h/db"
+        [store]
+        backend = "rocksdb"
+        [http]
+        listen = "8080"
+        [directories.terminals]
+        actve = "isActive"
+        key = 1
+        indexes = [{field = ["a"]}, "b"]
+        connector = "gone.json"
+    """
+    found = problems(toml, COMPACTORY_KAFKA="h:9092", COMPACTORY_POSTGERS="x", COMPACTORY_LOG_LEVEL="inf")
+    assert found == [
+        "compactory.toml: [kafak]: unknown section; did you mean kafka?",
+        "compactory.toml: [postgres] ulr: unknown key; did you mean url?",
+        "compactory.toml: [store] backend: 'rocksdb' is not in this version of Compactory; set it to \"memory\"",
+        "compactory.toml: [directories.terminals] actve: unknown key; did you mean active?",
+        "compactory.toml: [directories.terminals] key: must be text",
+        "compactory.toml: [directories.terminals] indexes[0].field: unknown key; did you mean fields?",
+        "compactory.toml: [directories.terminals] indexes[0].fields: must list the names of one or more fields",
+        (
+            "compactory.toml: [directories.terminals] indexes[1]: "
+            'must be a table such as {fields = ["acquirerId"], unique = true}'
+        ),
+        (
+            "compactory.toml: [directories.terminals] connector: there is no file gone.json; "
+            "the path is relative to this file's folder"
+        ),
+        "COMPACTORY_POSTGERS: unknown variable; did you mean COMPACTORY_POSTGRES?",
+        (
+            "compactory.toml: [kafka] Kafka property 'bootstrap.server': No such configuration property: "
+            "\"bootstrap.server\"; did you mean 'bootstrap.servers'?"
+        ),
+        "compactory.toml: [http] listen: must be HOST:PORT such as 127.0.0.1:8080, with a port up to 65535",
+        "COMPACTORY_LOG_LEVEL: 'inf' is not one of its values; did you mean info?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        (
+            "[kafka",
+            "compactory.toml: not valid TOML: Expected ']' at the end of a table declaration (at end of document)",
+        ),
+        ("kafka = 1", "compactory.toml: [kafka]: must be a section"),
+        ('[store]\nbackend = "memroy"', "compactory.toml: [store] backend: 'memroy' is not a backend; did you mean m"),
+        ('[store]\npath = "x"', 'compactory.toml: [store] path: the backend "memory" keeps nothing on disk; remove'),
+        ("[kafka]\na = [1]", "compactory.toml: [kafka] a: must be text, a number, true or false"),
+        ('[directories]\nx = "t"', "compactory.toml: [directories] x: must be a section: [directories.x]"),
+        ('[directories."a/b"]', "compactory.toml: [directories.a/b] directory 'a/b': the name must be text without"),
+        ("[directories.d]\nindexes = [{fields = []}]", "compactory.toml: [directories.d] indexes[0].fields: must list"),
+    ],
+)
+def test_a_bad_file_is_refused(folder: Path, toml: str, problem: str) -> None:
+    [found] = problems(toml)
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "problem"),
+    [
+        (Flags(kafka="h:x"), {}, "--kafka: bootstrap.servers: 'h:x' has no port"),
+        (Flags(), {"COMPACTORY_KAFKA": "http://h:1"}, "COMPACTORY_KAFKA: bootstrap.servers"),
+        (
+            Flags(kafka="h:1"),
+            {"COMPACTORY_KAFKA_SASL_MECANISM": "PLAIN"},
+            "COMPACTORY_KAFKA_SASL_MECANISM: Kafka property 'sasl.mecanism': No such configuration property",
+        ),
+        (Flags(), {"COMPACTORY_URL": "h:8080"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
+        (Flags(), {"COMPACTORY_LISTEN": "h:99999"}, "COMPACTORY_LISTEN: must be HOST:PORT"),
+        (Flags(), {"COMPACTORY_LOG_FORMAT": "xml"}, "COMPACTORY_LOG_FORMAT: 'xml' is not one of its values; choose"),
+    ],
+)
+def test_a_bad_value_is_refused_where_it_was_given(
+    folder: Path, flags: Flags, environment: dict[str, str], problem: str
+) -> None:
+    [found] = problems(None, flags, **environment)
+    assert found.startswith(problem)
+
+
+def test_a_kafka_flag_means_that_no_server_is_asked(folder: Path) -> None:
+    assert loaded(COMPACTORY_URL="http://h:8080/").url == "http://h:8080"
+    assert loaded(None, Flags(kafka="h:1"), COMPACTORY_URL="http://h:8080").url is None
+
+
+def test_no_secret_is_shown(folder: Path) -> None:
+    toml = '[kafka]\nbootstrap.servers = "h:1"\nsasl.password = "s3cr3t"\n[postgres]\nurl = "postgresql://u:s3cr3t@h/d"'
+    configuration = loaded(toml, COMPACTORY_KAFKA_SSL_KEY_PASSWORD="s3cr3t")
+    assert "s3cr3t" not in repr(configuration)
+    assert "s3cr3t" not in repr(Flags(postgres="postgresql://u:s3cr3t@h/d"))
+    configuration = loaded(None, Flags(postgres="postgresql://u:s3cr3t/@h/d"))
+    with pytest.raises(ConfigError, match="--postgres: ") as caught:
+        configuration.postgres()
+    assert "s3cr3t" not in str(caught.value)

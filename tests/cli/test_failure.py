@@ -1,0 +1,57 @@
+"""Exit codes, one for each kind of outcome."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compactory import (
+    BadRecord,
+    CompactoryError,
+    ConfigError,
+    LeaseLost,
+    NotReady,
+    StartTimeout,
+    StoreFailed,
+    UnknownDirectory,
+    Unreachable,
+    WaitTimeout,
+)
+from compactory_cli.failure import StepFailed, code_of, report
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StepFailed("x"), 1),
+        (BadRecord("x"), 1),
+        (CompactoryError("x"), 1),
+        (ConfigError("x"), 2),
+        (UnknownDirectory("x"), 2),
+        (Unreachable("Kafka", "x"), 3),
+        (StartTimeout("x"), 3),
+        (WaitTimeout("x"), 3),
+        (NotReady("x"), 3),
+        (LeaseLost("x"), 4),
+        (StoreFailed("x", Unreachable("Kafka", "y")), 3),
+        (StoreFailed("x", ValueError("y")), 1),
+        (ValueError("a defect"), None),
+    ],
+)
+def test_an_error_has_an_exit_code(error: Exception, code: int | None) -> None:
+    assert code_of(error) == code
+
+
+def test_people_see_one_problem_on_one_line_and_several_as_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    report(ConfigError("only [one]"), 2, as_json=False)
+    report(ConfigError(["one", "two"]), 2, as_json=False)
+    assert capsys.readouterr().err == "error: only [one]\nerror: 2 problems\n  • one\n  • two\n"
+
+
+def test_programs_see_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    blocking = [{"topic": "t", "partition": 0, "position": 1, "target": 2}]
+    report(StartTimeout("late", blocking), 3, as_json=True)
+    assert json.loads(capsys.readouterr().err) == {
+        "error": "StartTimeout", "message": "late", "problems": ["late"], "exit_code": 3, "blocking": blocking,
+    }  # fmt: skip

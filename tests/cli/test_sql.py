@@ -1,0 +1,134 @@
+"""``compactory sql`` on real Postgres."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import NOBODY_HOME, Shell
+
+ADOPT = ("sql", "adopt", "terminal_acquirer", "--key", "terminal_id", "--active", "is_active")
+
+
+@pytest.fixture
+def sql(compactory: Shell, terminals: str) -> Shell:
+    """A folder whose compactory.toml names the database."""
+    compactory.write("compactory.toml", f'[postgres]\nurl = "{terminals}"\n')
+    return compactory
+
+
+def test_install_applies_what_is_missing(sql: Shell) -> None:
+    outcome = sql("sql", "install", "--json")
+    assert outcome.code == 0
+    assert outcome.json["applied"][0] == {"version": 1, "name": "deleted_rows"}
+    assert sql("sql", "install", "--json").json == {"applied": []}
+    assert sql("sql", "install").out == "nothing to do: every migration has been applied\n"
+
+
+def test_install_tells_people_what_it_did(sql: Shell) -> None:
+    assert "✓ applied migration 1: deleted_rows" in sql("sql", "install").out
+
+
+def test_status_is_exit_code_1_while_something_is_pending(sql: Shell) -> None:
+    outcome = sql("sql", "status")
+    assert outcome.code == 1
+    assert "pending" in outcome.out
+    assert "apply them with: compactory sql install" in outcome.out
+    assert sql("sql", "install").code == 0
+    outcome = sql("sql", "status")
+    assert outcome.code == 0
+    assert "no table is adopted" in outcome.out
+    assert sql("sql", "status", "--json").json["healthy"] is True
+
+
+def test_adopt_says_each_step_and_may_run_again(sql: Shell, terminals: str) -> None:
+    outcome = sql(*ADOPT)
+    assert outcome.code == 0
+    assert outcome.out.count("  • ") > 3
+    assert outcome.out.splitlines()[-1] == "✓ public.terminal_acquirer is adopted"
+    assert sql(*ADOPT).out == "✓ public.terminal_acquirer was adopted already: nothing to do\n"
+    outcome = sql(*ADOPT, "--json")
+    assert outcome.json["steps"] == []
+    assert outcome.json["adopted"] is True
+    [table] = sql("sql", "status", "--json").json["tables"]
+    assert (table["key"], table["active"], table["notifies"]) == (["terminal_id"], "is_active", True)
+    assert "public.terminal_acquirer   terminal_id   is_active   yes       yes" in sql("sql", "status").out
+
+
+def test_status_tells_what_is_wrong_with_a_table_and_the_remedy(sql: Shell, terminals: str) -> None:
+    assert sql(*ADOPT).code == 0
+    with psycopg.connect(terminals, autocommit=True) as connection:
+        connection.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER ALL")
+    outcome = sql("sql", "status")
+    assert outcome.code == 1
+    assert "mend it with: compactory sql adopt public.terminal_acquirer --key terminal_id" in outcome.out
+    [table] = sql("sql", "status", "--json").json["tables"]
+    assert table["adopted"] is False
+    assert table["problems"]
+
+
+def test_adopt_can_print_its_sql_and_change_nothing(sql: Shell, terminals: str) -> None:
+    outcome = sql(*ADOPT, "--no-notify", "--print")
+    assert outcome.code == 0
+    assert "CREATE TRIGGER" in outcome.out
+    assert "compactory_source" not in outcome.out.split("CREATE TRIGGER", 1)[1]
+    assert "CREATE TRIGGER" in sql(*ADOPT, "--print", "--json").json["sql"]
+    assert sql("sql", "status").code == 1
+    with psycopg.connect(terminals, autocommit=True) as connection:
+        connection.execute(outcome.out.encode()[: outcome.out.encode().index(b"-- Builds:")])
+    [table] = sql("sql", "status", "--json").json["tables"]
+    assert table["notifies"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("terminal_acquirers", "--key", "terminal_id"), "there is no table terminal_acquirers; did you mean"),
+        (("terminal_acquirer", "--key", "terminal"), "has no column 'terminal' (did you mean 'terminal_id'?)"),
+        (("terminal_acquirer", "--key", " , "), "--key: name at least one column"),
+    ],
+)
+def test_a_table_or_column_that_is_missing_is_exit_code_2(sql: Shell, arguments: tuple[str, ...], text: str) -> None:
+    outcome = sql("sql", "adopt", *arguments)
+    assert outcome.code == 2
+    assert text in outcome.err
+
+
+def test_several_problems_come_at_once(sql: Shell) -> None:
+    outcome = sql("sql", "adopt", "terminal_acquirer", "--key", "a,b", "--active", "c", "--json")
+    assert outcome.code == 2
+    assert len(outcome.error["problems"]) == 3
+
+
+def test_a_wrong_password_is_refused_and_never_printed(compactory: Shell, guarded: str) -> None:
+    assert compactory("sql", "status", "--postgres", guarded).code == 1
+    wrong = guarded.replace("s3cr3t", "wr0ng")
+    outcome = compactory("sql", "status", "--postgres", wrong, "--log-level", "debug")
+    assert outcome.code == 2
+    assert "refused the login" in outcome.err
+    assert "wr0ng" not in outcome.err
+
+
+def test_a_role_without_rights_is_told_so(compactory: Shell, guarded: str) -> None:
+    outcome = compactory("sql", "install", COMPACTORY_POSTGRES=guarded)
+    assert outcome.code == 1
+    assert "permission denied" in outcome.err
+
+
+def test_a_malformed_url_is_told_without_it(compactory: Shell) -> None:
+    outcome = compactory("sql", "status", COMPACTORY_POSTGRES="postgresql://u:s3cr3t@[h/db")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: COMPACTORY_POSTGRES: not a valid Postgres URL")
+    assert "s3cr3t" not in outcome.err
+
+
+def test_a_database_that_is_not_there_is_exit_code_3(compactory: Shell) -> None:
+    outcome = compactory("sql", "status", "--postgres", f"postgresql://{NOBODY_HOME}/db", "--json")
+    assert outcome.code == 3
+    assert outcome.error["system"] == "Postgres"
+
+
+def test_without_a_database_the_ways_to_name_one_are_told(compactory: Shell) -> None:
+    outcome = compactory("sql", "status")
+    assert outcome.code == 2
+    assert "which database? give --postgres" in outcome.err
