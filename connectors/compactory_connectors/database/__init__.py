@@ -6,6 +6,7 @@ from .adoption import adopt, plan
 from .inspection import Inspection, Status, inspect, status
 from .lock import Patience
 from .migration import MigrationStatus, install
+from .roles import Roles, grant, plan_grants
 
 __all__ = [
     "Adoption",
@@ -13,11 +14,14 @@ __all__ = [
     "MigrationStatus",
     "Patience",
     "Plan",
+    "Roles",
     "Status",
     "Step",
     "adopt",
+    "grant",
     "inspect",
     "install",
     "plan",
+    "plan_grants",
     "status",
 ]

@@ -10,6 +10,7 @@ from compactory_connectors.database import Inspection, inspect
 from .catalog import Table, describe_tables
 from .chain import RowPlan, compile_plan
 from .connector import ConnectorConfig
+from .rights import read_rights
 from .server import Server
 from .table_plan import TablePlan
 
@@ -27,13 +28,21 @@ def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
             problems += error.problems
             continue
         problems += _unfit(rows)
-        plans.append(_plan(connector, table, rows, inspect(server.connection, table.oid)))
+        rights = read_rights(server.connection, table.oid)
+        if lacking := list(rights.lacking()):
+            problems += lacking
+            continue
+        found = inspect(server.connection, table.oid)
+        problems += rights.lacking_log() if found.adopted else ()
+        plans.append(_plan(connector, table, rows, found, (*rights.narrowed(), *_warnings(found))))
     if problems:
         raise ConfigError(problems)
     return plans
 
 
-def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection) -> TablePlan:
+def _plan(
+    connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection, warnings: tuple[str, ...]
+) -> TablePlan:
     declared = {column.name: column.declared for column in table.columns}
     delete = connector.soft_delete
     return TablePlan(
@@ -49,7 +58,7 @@ def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspec
         tombstones=delete.tombstone if delete else True,
         adopted=found.adopted,
         notifies=found.adopted and found.notify,
-        warnings=(*rows.warnings, *_warnings(found)),
+        warnings=(*rows.warnings, *warnings),
     )
 
 

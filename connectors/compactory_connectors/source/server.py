@@ -80,6 +80,9 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         if "password authentication failed" in reason or "no password supplied" in reason:
             message = f"{place} refused the login: check connection.user and connection.password"
             raise ConfigError(message) from error
+        if "permission denied" in reason:
+            remedy = "compactory sql roles gives each component its rights"
+            raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
         if "database" in reason and "does not exist" in reason:
             raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):

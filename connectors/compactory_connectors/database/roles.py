@@ -1,0 +1,70 @@
+"""Roles with just the rights of one component each, for the tables of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from psycopg.rows import dict_row
+
+from compactory.errors import ConfigError
+from compactory_sql import query
+from compactory_sql.roles import GrantedTable, Grantee, grants
+
+from .catalogue import resolve
+from .session import Connection, check_server
+
+__all__ = ["Roles", "grant", "plan_grants"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Names of the database roles: ``owner`` installs and adopts, ``source`` polls, ``writer`` maintains the tables."""
+
+    owner: str = "compactory_owner"
+    source: str = "compactory_source"
+    writer: str = "compactory_writer"
+
+
+def plan_grants(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[LiteralString, ...]:
+    """The statements that make the roles and give each its rights; changes nothing.
+
+    Raises ConfigError for tables that are not there, and for one that a superuser owns.
+    """
+    check_server(connection)
+    names = {"owner": roles.owner, "source": roles.source, "writer": roles.writer}
+    facts = _row(connection, "roles/names", names)
+    found = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
+    problems = [
+        f"{row['name']} belongs to {row['owner']}, a superuser, whose rights {roles.owner} would get with it: "
+        f"ALTER TABLE {row['name']} OWNER TO {facts['owner']}; or to a role that is no superuser"
+        for row in found
+        if row.pop("owned_by_superuser") and row["owner"] != facts["owner"]
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return grants(
+        facts["database"],
+        [GrantedTable(**{**row, "sequences": tuple(row["sequences"])}) for row in found],
+        **{part: Grantee(name=name, sql=facts[part]) for part, name in names.items()},
+    )
+
+
+def grant(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[LiteralString, ...]:
+    """Make the roles that are missing and give each its rights, in one transaction; return what was run.
+
+    What concerns schema ``compactory`` is left out until it is installed: run it once more after that.
+    """
+    texts = plan_grants(connection, tables, roles)
+    with connection.transaction():
+        for text in texts:
+            connection.execute(text)
+    return texts
+
+
+def _row(connection: Connection, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query(name), parameters).fetchone()
+    assert row is not None
+    return row

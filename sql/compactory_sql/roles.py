@@ -1,0 +1,56 @@
+"""Grants that give each component its rights and no others. Pure rendering; names come quoted from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import LiteralString
+
+from compactory_sql.loader import statements
+from compactory_sql.naming import literal
+
+__all__ = ["GrantedTable", "Grantee", "grants"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grantee:
+    """A role: its name, and the name quoted where SQL needs it."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantedTable:
+    """A table that grants are about, all names quoted. ``sequences`` are those of its serial columns."""
+
+    schema: str
+    name: str
+    owner: str
+    sequences: tuple[str, ...]
+
+
+def grants(
+    database: str, tables: Iterable[GrantedTable], *, owner: Grantee, source: Grantee, writer: Grantee
+) -> tuple[LiteralString, ...]:
+    """The statements, in order. Running them again changes nothing.
+
+    ``owner`` installs and adopts, ``source`` polls, ``writer`` is the application that maintains the tables.
+    """
+    return tuple(_statements(database, list(tables), owner, source, writer))
+
+
+def _statements(
+    database: str, tables: list[GrantedTable], owner: Grantee, source: Grantee, writer: Grantee
+) -> Iterator[LiteralString]:
+    for role in (owner, source, writer):
+        yield from statements("role", role=role.sql, literal=literal(role.name), database=database)
+    yield from statements("role_install", database=database, owner=owner.sql)
+    for member in sorted({table.owner for table in tables} - {owner.sql}):
+        yield from statements("role_adopt", table_owner=member, owner=owner.sql)
+    for table in tables:
+        yield from statements("role_source", schema=table.schema, table=table.name, source=source.sql)
+        yield from statements("role_writer", schema=table.schema, table=table.name, writer=writer.sql)
+        for sequence in table.sequences:
+            yield from statements("role_sequence", sequence=sequence, writer=writer.sql)
+    yield from statements("role_log", source=source.sql)
