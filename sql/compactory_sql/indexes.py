@@ -48,13 +48,7 @@ class _Wanted:
 
 def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
     """What is missing: the cursor of adopted tables, the connector's own order, one active row a key."""
-    id_sql = (adoption.id,)
-    # Within one transaction the rows of a partitioned table are looked up by id, to tell moved rows from deleted ones.
-    xid = _Wanted(
-        suffix="compactory_xid",
-        purpose="finding what changed",
-        columns=(XID_COLUMN, *(id_sql if table.partitioned else ())),
-    )
+    xid = _Wanted(suffix="compactory_xid", purpose="finding what changed", columns=(XID_COLUMN,))
     order = _Wanted(suffix="compactory_order", purpose="reading in order", columns=(adoption.timestamp, adoption.id))
     key = _Wanted(
         suffix="compactory_key",

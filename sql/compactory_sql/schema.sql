@@ -48,45 +48,40 @@ BEGIN
 END
 $$;
 
--- Whether a row that left one partition is in another now: an UPDATE that moves a row fires the DELETE triggers of
--- the partition it leaves. The moved version was stamped by this transaction, so the index on (updated_xid, id) finds
--- it. A row deleted and inserted again by one statement, same id and key, counts as moved too: it was not lost.
-CREATE FUNCTION compactory.was_moved(root regclass, settings jsonb, gone jsonb) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = off
-AS $$
-DECLARE
-    moved boolean;
-BEGIN
-    EXECUTE format(
-        'SELECT EXISTS (SELECT FROM %s AS r, jsonb_populate_record(NULL::%s, $1) AS g
-                         WHERE r.updated_xid = pg_current_xact_id() AND r.%I = g.%I AND %s)',
-        root, root, settings ->> 'id', settings ->> 'id',
-        (SELECT string_agg(format('r.%I IS NOT DISTINCT FROM g.%I', name, name), ' AND ')
-           FROM jsonb_array_elements_text(settings -> 'key') AS name))
-       INTO moved USING gone;
-    RETURN moved;
-END
-$$;
-
--- AFTER DELETE trigger: refuses active rows and logs the others. AFTER, because only then it is certain that the row
--- is gone (a BEFORE trigger of the application may have kept it) and where a moved row went.
+-- AFTER DELETE row trigger of a table without partitions: refuses active rows and logs the others. AFTER, because only
+-- then it is certain that the row is gone: a BEFORE trigger of the application may have kept it.
 CREATE FUNCTION compactory.log_delete() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     settings jsonb := TG_ARGV[0];
     active text := settings ->> 'active';
-    root regclass := compactory.root_of(TG_RELID);
     gone jsonb := to_jsonb(OLD);
 BEGIN
-    IF root <> TG_RELID AND compactory.was_moved(root, settings, gone) THEN
-        RETURN NULL;
-    END IF;
     IF (gone ->> active)::boolean THEN
         RAISE EXCEPTION
             'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
     END IF;
-    INSERT INTO compactory.deleted_rows ("table", "row") VALUES (root, gone);
+    INSERT INTO compactory.deleted_rows ("table", "row") VALUES (TG_RELID, gone);
+    RETURN NULL;
+END
+$$;
+
+-- AFTER DELETE statement trigger of a partitioned table and of its partitions: the same for the rows in the transition
+-- table "gone". An UPDATE that moves a row to another partition fires the row triggers of a deletion, and nothing
+-- tells these apart from a row that is lost; it is no DELETE statement, however.
+CREATE FUNCTION compactory.log_deletes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    settings jsonb := TG_ARGV[0];
+    active text := settings ->> 'active';
+BEGIN
+    IF EXISTS (SELECT FROM gone WHERE (to_jsonb(gone) ->> active)::boolean) THEN
+        RAISE EXCEPTION
+            'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
+    END IF;
+    INSERT INTO compactory.deleted_rows ("table", "row") SELECT compactory.root_of(TG_RELID), to_jsonb(gone) FROM gone;
     RETURN NULL;
 END
 $$;

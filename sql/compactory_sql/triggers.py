@@ -40,6 +40,8 @@ class _Wanted:
     function: str
     settings: str | None
     members: tuple[Member, ...]
+    referencing: str = ""
+    condition: str = ""
     vital: bool = True
 
     @property
@@ -51,11 +53,10 @@ class _Wanted:
 
     def create(self, member: Member) -> str:
         level = "ROW" if self.per_row else "STATEMENT"
-        timing, _, when = self.events.partition(" WHEN ")
-        condition = f" WHEN {when}" if when else ""
         argument = literal(self.settings) if self.settings is not None else ""
         return (
-            f"CREATE TRIGGER {self.name} {timing} ON {member.sql}\n    FOR EACH {level}{condition}\n"
+            f"CREATE TRIGGER {self.name} {self.events} ON {member.sql}{self.referencing}\n"
+            f"    FOR EACH {level}{self.condition}\n"
             f"    EXECUTE FUNCTION compactory.{quoted(self.function)}({argument})"
         )
 
@@ -98,7 +99,8 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
     yield _Wanted(
         name=f"{TRIGGER_PREFIX}key",
         kind=_ROW | _BEFORE | _UPDATE,
-        events=f"BEFORE UPDATE WHEN ({_key_differs(table, adoption)})",
+        events="BEFORE UPDATE",
+        condition=f" WHEN ({_key_differs(table, adoption)})",
         function="refuse_key_change",
         settings=settings,
         members=root,
@@ -111,13 +113,15 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
         settings=None,
         members=root,
     )
+    # Row triggers also fire for rows that logical replication applies, but can't tell moved rows from lost ones.
     yield _Wanted(
         name=f"{TRIGGER_PREFIX}delete",
-        kind=_ROW | _DELETE,
+        kind=_DELETE if table.partitioned else _ROW | _DELETE,
         events="AFTER DELETE",
-        function="log_delete",
+        referencing=" REFERENCING OLD TABLE AS gone" if table.partitioned else "",
+        function="log_deletes" if table.partitioned else "log_delete",
         settings=settings,
-        members=root,
+        members=table.members,
     )
     yield _Wanted(
         name=f"{TRIGGER_PREFIX}truncate",

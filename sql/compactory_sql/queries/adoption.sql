@@ -47,7 +47,7 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname
 
 -- name: adoption/rights
 -- What the adopting role needs: to alter the table, to create a function beside ours and to use ours. The owner of
--- ours reads the table when it is truncated or a row is moved between partitions. Without the schema he will own it.
+-- ours reads the table when it is truncated. Without the schema he will own it.
 SELECT current_user::text AS role,
        pg_has_role(c.relowner, 'USAGE') AS owns_table, c.relowner::regrole::text AS table_owner,
        coalesce(pg_has_role(n.nspowner, 'USAGE'), true) AS owns_schema, n.nspowner::regrole::text AS schema_owner,
