@@ -48,29 +48,32 @@ def split(messages: Sequence[Message], only: Partition | None = None) -> tuple[l
     ``only`` names the partition where a single one is read, which spares looking.
     """
     events: list[Message] = []
-    if not all(map(_key, messages)):  # events have no key; so have bad records, and few keys are empty
+    keys = list(map(_key, messages))
+    if not all(keys):  # events have no key; nor have some bad records, and few keys are empty
         events = [message for message in messages if message.error() is not None]
         messages = [message for message in messages if message.error() is None] if events else messages
-    return (list(_runs(messages, only)) if messages else []), events
+        keys = list(map(_key, messages))
+    return (list(_runs(messages, keys, only)) if messages else []), events
 
 
-def _runs(messages: Sequence[Message], only: Partition | None) -> Iterator[Run]:
+def _runs(messages: Sequence[Message], keys: list[bytes | None], only: Partition | None) -> Iterator[Run]:
     if only is not None:
-        yield _run(only, messages)
+        yield _run(only, messages, keys)
         return
     partitions = list(map(_partition, messages))
     topics = list(map(_topic, messages))
     if partitions.count(partitions[0]) == len(partitions) == topics.count(topics[0]):
-        yield _run(Partition(str(topics[0]), int(partitions[0] or 0)), messages)
+        yield _run(Partition(str(topics[0]), int(partitions[0] or 0)), messages, keys)
         return
     for (topic, number), group in groupby(messages, key=lambda message: (message.topic(), message.partition())):
-        yield _run(Partition(str(topic), int(number or 0)), list(group))
+        part = list(group)
+        yield _run(Partition(str(topic), int(number or 0)), part, list(map(_key, part)))
 
 
-def _run(partition: Partition, messages: Sequence[Message]) -> Run:
+def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> Run:
     return Run(
         partition,
-        list(map(_key, messages)),
+        keys,
         list(map(_value, messages)),
         list(map(_offset, messages)),  # type: ignore[arg-type]  # consumed messages always have one
         list(map(_milliseconds, map(_timestamp, messages))),

@@ -11,6 +11,7 @@ from typing import Literal
 from compactory.batch import split
 from compactory.errors import ConfigError, StoreFailed
 from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
+from compactory.memory import give_back
 from compactory.progress import Progress
 from compactory.records import Partition, StoreState
 from compactory.table import Table
@@ -77,6 +78,8 @@ class Reader:
         self._assigned.clear()
         try:
             self._assign(consumer, self._progress.positions())
+            if profile == "follow":
+                give_back()  # what the loading consumer's prefetch took
             while not self._stopping.is_set():
                 self._assign(consumer, self._progress.take_new())
                 self._step(consumer)

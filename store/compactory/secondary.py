@@ -37,6 +37,10 @@ class Secondary:
 
     def term_of(self, doc: Document) -> Term | None:
         """Return what the document is filed under; None for nothing. Raises DecodeError for what can't be indexed."""
+        if len(self._readers) == 1:
+            value = self._readers[0](doc)
+            if type(value) in _AS_THEY_ARE:
+                return value
         return term(self.index.fields, [read(doc) for read in self._readers])
 
     def terms_of(self, docs: Sequence[Document]) -> list[Term | None]:

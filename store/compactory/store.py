@@ -13,12 +13,12 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from compactory import collector
 from compactory.backend import Backend, Memory
 from compactory.directory import Directory
 from compactory.discovery import Discovery
 from compactory.errors import CompactoryError, ConfigError, StartTimeout, UnknownDirectory, WaitTimeout
 from compactory.kafka import Kafka
+from compactory.memory import collector_paused
 from compactory.progress import Progress
 from compactory.reader import Reader
 from compactory.records import Partition, RecordError, StoreState, Topic
@@ -159,7 +159,7 @@ class GlobalStore:
         _started.add(self)
         began = time.monotonic()
         try:
-            with collector.paused() if self._tune_gc else nullcontext():
+            with collector_paused() if self._tune_gc else nullcontext():
                 self._load()
         except BaseException as error:
             self._progress.move(StoreState.FAILED, error)

@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks [NAME…]`` (or ``make bench``). See README.md in this folder."""
