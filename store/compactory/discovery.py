@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from difflib import get_close_matches
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread
 
 from compactory.errors import CompactoryError, ConfigError, StoreFailed, Unreachable
 from compactory.kafka import Kafka
@@ -69,9 +69,9 @@ class Discovery:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and wait for it. Safe to call twice and before start."""
+        """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
         self._stopping.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not current_thread():
             self._thread.join()
 
     def _run(self) -> None:

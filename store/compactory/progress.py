@@ -124,9 +124,12 @@ class Progress:
                 if (position := self._positions[partition]) < target
             ]
 
-    def wait_loaded(self, stall_timeout: float, start_timeout: float | None) -> None:
-        """Wait until the store has left LOADING. Raises StartTimeout, StoreFailed or StoreClosed."""
-        deadline = None if start_timeout is None else time.monotonic() + start_timeout
+    def wait_loaded(self, stall_timeout: float, start_timeout: float | None, began: float) -> None:
+        """Wait until the store has left LOADING; ``began`` is when it started, by the monotonic clock.
+
+        Raises StartTimeout, StoreFailed or StoreClosed.
+        """
+        deadline = None if start_timeout is None else began + start_timeout
         with self._changed:
             while self.state is StoreState.LOADING:
                 now = time.monotonic()

@@ -58,8 +58,6 @@ class Quarantine:
         if self.strict:
             message = f"bad record in {partition.topic} partition {partition.partition} offset {offset}: {kind}"
             raise BadRecord(f'{message}; the store was told on_bad_record="fail"') from error
-        if key is not None:
-            self.clear(key)
         place = (partition, offset)
         record = RecordError(
             topic=partition.topic,
@@ -74,18 +72,22 @@ class Quarantine:
         self._records[place] = record
         self._bytes += _size(record)
         if key is not None:
+            former = self._by_key.get(key)
             self._by_key[key] = (place, name)
             if name is not None:
                 self.names[name] = key
+            if former is not None:
+                self._forget(key, former[0], former[1] if former[1] != name else None)
         self._trim()
         self._report(partition, offset, kind)
 
     def clear(self, key: bytes) -> None:
         """A newer record of the topic key is good or a tombstone: the bad one no longer counts."""
         found = self._by_key.pop(key, None)
-        if found is None:
-            return
-        place, name = found
+        if found is not None:
+            self._forget(key, *found)
+
+    def _forget(self, key: bytes, place: tuple[Partition, int], name: bytes | None) -> None:
         record = self._records.pop(place, None)
         if record is not None:
             self._bytes -= _size(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Literal
 
 from compactory.batch import split
@@ -56,9 +56,9 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and wait for it. Safe to call twice and before start."""
+        """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
         self._stopping.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not current_thread():
             self._thread.join()
 
     def _run(self) -> None:
@@ -68,7 +68,7 @@ class Reader:
                 if not self._stopping.is_set():
                     self._on_complete()
                     self._read("follow")
-        except Exception as error:
+        except BaseException as error:  # even a SystemExit of a user's callable must wake the waiters
             if self._progress.move(StoreState.FAILED, error):
                 log.exception("the reader died; lookups are not kept up to date any more")
 

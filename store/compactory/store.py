@@ -213,6 +213,11 @@ class GlobalStore:
         """Return the topics that are read, as the cluster last described them; empty before ``start``."""
         return dict(self._discovery.topics)
 
+    def topic_id(self, topic: str) -> str | None:
+        """Return the identity of a topic that is read; None before ``start`` and on a Kafka older than 2.8."""
+        found = self._discovery.topics.get(topic)
+        return found.topic_id if found is not None else None
+
     @property
     def load_seconds(self) -> float | None:
         """How long ``start`` took; None before it is done."""
@@ -275,9 +280,8 @@ class GlobalStore:
         self._discovery.open(min(limits))
         self._reader.start()
         self._discovery.start()
-        left = None if self._start_timeout is None else self._start_timeout - (time.monotonic() - began)
         try:
-            self._progress.wait_loaded(self._stall_timeout, left)
+            self._progress.wait_loaded(self._stall_timeout, self._start_timeout, began)
         except StartTimeout as error:
             raise self._explained(error) from None
 

@@ -79,6 +79,21 @@ def test_user_callables_that_raise_never_kill_the_reader(topics: Topics, open_st
     assert store.ready
 
 
+def test_a_callable_that_ends_the_interpreter_ends_the_store_loudly(topics: Topics, open_store: Opener) -> None:
+    """Guarantee 7: whatever ends the reader is seen."""
+
+    def decode(value: bytes) -> str:
+        if value == b"exit":
+            raise SystemExit(3)
+        return value.decode()
+
+    name = topics.create()
+    store = open_store(Directory("d", topic=name, decode=decode))
+    topics.produce(name, ("a", "exit"))
+    eventually(lambda: store.state is StoreState.FAILED)
+    assert isinstance(store.failure, SystemExit)
+
+
 def test_only_so_many_bad_records_are_kept_whole(topics: Topics, open_store: Opener) -> None:
     """Guarantee 4 within bounded memory: which keys are bad stays known beyond that."""
     name = topics.create()

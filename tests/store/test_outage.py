@@ -1,0 +1,41 @@
+"""Guarantee 7: outages are not fatal. Once ready, a store answers whatever happens to Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compactory import GlobalStore, Unreachable, WaitTimeout
+from tests.stack.apache_kafka import ApacheKafka
+from tests.store.topics import Topics, eventually
+
+
+@pytest.fixture
+def own_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
+    """A broker that a test may stop; asks for the shared one only to be skipped where there can't be one."""
+    server = ApacheKafka()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
+    """Guarantee 7: lookups and readiness stay; waits say what is wrong; reading goes on when Kafka is back."""
+    topics = Topics(own_kafka.address, unique)
+    name = topics.create()
+    topics.commit(name, ("a", '{"n":1}'))
+    with GlobalStore(own_kafka.address, [name]) as store:
+        own_kafka.kill()
+        with pytest.raises((Unreachable, WaitTimeout)):
+            store.barrier(timeout=3)
+        assert store.ready
+        assert store[name]["a"] == {"n": 1}
+        assert store.lag()
+        own_kafka.start()
+        (token,) = Topics(own_kafka.address, unique).commit(name, ("a", '{"n":2}'))
+        store.wait_for(token, timeout=60)
+        assert store[name]["a"] == {"n": 2}
+        eventually(lambda: set(store.lag().values()) == {0})
