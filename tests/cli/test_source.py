@@ -94,6 +94,23 @@ def test_a_signal_stops_it_cleanly(
     assert out == f"{article.path.stem} stopped: public.terminal_acquirer → {article.topic}: 6 records\n"
 
 
+def test_a_source_that_another_one_took_over_from_ends_with_exit_code_4(
+    compactory: Shell, article: Article, kafka: str, terminals: str
+) -> None:
+    running = compactory.start("source", "run", *article.arguments, "--kafka", kafka, "--json")
+    try:
+        await_topic(kafka, article.topic)
+        with GlobalStore(kafka, [article.topic]) as store, psycopg.connect(terminals, autocommit=True) as database:
+            wait(lambda: len(store[article.topic]) == 5)
+            assert compactory("source", "run", "--once", *article.arguments, "--kafka", kafka).code == 0
+            database.execute("UPDATE terminal_acquirer SET acquirer_id = 'new' WHERE id = 3")
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 4, err
+    assert json.loads(err.splitlines()[-1])["error"] == "LeaseLost"
+
+
 def test_two_connectors_run_side_by_side(
     compactory: Shell, terminals: str, kafka: str, unique: Callable[[str], str]
 ) -> None:

@@ -111,7 +111,7 @@ def test_a_wrong_password_is_refused_and_never_printed(compactory: Shell, guarde
 
 def test_a_role_without_rights_is_told_so(compactory: Shell, guarded: str) -> None:
     outcome = compactory("sql", "install", COMPACTORY_POSTGRES=guarded)
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "permission denied" in outcome.err
 
 

@@ -104,7 +104,7 @@ def _set_up(stage: Stage, narrator: Narrator) -> None:
     with narrator.step("source", "loading the topic") as step:
         stage.wait_for_topic()
         stage.open_store()
-        step.told = f"compactory source run {stage.home.folder}/terminal_acquirer.json: every row is in the topic"
+        step.told = f"terminal_acquirer.json → topic {TOPIC}: every row is there"
     with narrator.step("store", "loading a second store") as step:
         step.took = stage.time_a_start()
         step.told = f"what a service waits at its start for {ROWS:,} entries"

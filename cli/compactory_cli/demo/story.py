@@ -21,18 +21,18 @@ def tell(stage: Stage, narrator: Narrator) -> None:
     with narrator.step("change", "UPDATE in Postgres") as step:
         times = [_change(stage, f"T{1 + 97 * count}", f"B{count}") for count in range(_CHANGES)]
         step.took = statistics.median(times)
-        step.told = f"from COMMIT to the lookup: median of {_CHANGES}, slowest {seconds(max(times))}"
+        step.told = f"from COMMIT to lookup: median of {_CHANGES} updates, slowest {seconds(max(times))}"
     with narrator.step("stop", "stopping Postgres") as step:
         stage.postgres.stop()
         step.told = "Postgres is down"
     with narrator.step("lookups", "looking up without Postgres") as step:
-        step.told = f"{number(_lookups(stage))} a second in one thread, Postgres still down"
+        step.told = f"go on: {number(_lookups(stage))} a second in one thread"
     with narrator.step("start", "starting Postgres") as step:
         stage.postgres.start()
         step.told = "Postgres is back"
     with narrator.step("catch up", "UPDATE in Postgres") as step:
         _change(stage, "T4242", "B42")
-        step.told = "a new change arrived; the source had found its way back by itself"
+        step.told = "a new change arrived: the source came back by itself"
 
 
 def _change(stage: Stage, terminal: str, acquirer: str) -> float:
