@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Thread, current_thread
 from typing import Literal
 
 from compactory.batch import split
-from compactory.errors import ConfigError, StoreFailed
+from compactory.errors import CompactoryError, ConfigError, StoreFailed
 from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.memory import give_back
 from compactory.progress import Progress
@@ -68,9 +69,12 @@ class Reader:
                 if not self._stopping.is_set():
                     self._on_complete()
                     self._read("follow")
-        except BaseException as error:  # even a SystemExit of a user's callable must wake the waiters
+        except BaseException as error:  # noqa: BLE001 (even a SystemExit of a user's callable must wake waiters)
             if self._progress.move(StoreState.FAILED, error):
-                log.exception("the reader died; lookups are not kept up to date any more")
+                # where it happened, not the text of foreign errors: that may quote a record's value
+                what = str(error) if isinstance(error, CompactoryError) else type(error).__name__
+                where = "".join(traceback.format_tb(error.__traceback__))
+                log.critical("the reader died, nothing is kept up to date any more: %s\n%s", what, where)
 
     def _read(self, profile: Literal["load", "follow"]) -> None:
         """Read with one consumer; while loading only until the store is complete."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import pydantic
 import pytest
 
 from compactory import BadRecord, Directory, GlobalStore, Index, StoreFailed, StoreState
@@ -45,8 +46,20 @@ def test_bad_records_are_kept_and_reading_goes_on(
     assert SECRET not in caplog.text
 
 
-def test_on_bad_record_fail_stops_the_store(topics: Topics, open_store: Opener, kafka: str) -> None:
-    """Guarantee 4: the strict choice, while loading and after."""
+def test_on_bad_record_fail_stops_the_store(
+    topics: Topics, open_store: Opener, kafka: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guarantee 4: the strict choice, while loading and after. Not even then does a value get into the log."""
+
+    class Card(pydantic.BaseModel):
+        number: int
+
+    strict = topics.create()
+    topics.produce(strict, ("a", f'{{"number":"x{SECRET}"}}'))
+    with pytest.raises(StoreFailed, match="offset 0: ValidationError"):
+        open_store(Directory("cards", topic=strict, decode=Card), on_bad_record="fail")
+    assert "the reader died" in caplog.text
+    assert SECRET not in caplog.text
     name = topics.create()
     topics.produce(name, ("a", '{"n":1}'))
     store = open_store(name, on_bad_record="fail")
