@@ -26,18 +26,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers follow from the fixtures that a test asks for."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if "apache_kafka_server" in fixtures:
+        if not fixtures.isdisjoint({"apache_kafka_server", "secured"}):
             item.add_marker(pytest.mark.kafka)
         if "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
 
 
-@pytest.fixture(scope="session")
-def apache_kafka_server() -> Iterator[ApacheKafka]:
-    """The run's Apache Kafka."""
+def needs_apache_kafka() -> None:
+    """Skip where Apache Kafka can't be run; with CI=true fail."""
     lacking = apache_kafka.missing()
     if lacking:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"Apache Kafka is needed: {lacking}")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_server() -> Iterator[ApacheKafka]:
+    """The run's Apache Kafka."""
+    needs_apache_kafka()
     server = ApacheKafka()
     try:
         server.start()

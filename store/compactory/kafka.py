@@ -45,6 +45,7 @@ log = logging.getLogger("compactory.kafka")
 R = TypeVar("R")
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_NO_RIGHT = object()  # stands for an answer that an ACL forbids
 _ATTEMPT = 2.0  # seconds that one admin request may take before it is tried again within the deadline
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
                           KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})  # fmt: skip
@@ -52,6 +53,7 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION
                       KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
                       KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                       KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
+_FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _PASSING = _UNREACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
                            KafkaError.NOT_CONTROLLER, KafkaError._WAIT_CACHE, KafkaError.NETWORK_EXCEPTION,
                            KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE}  # fmt: skip
@@ -127,12 +129,35 @@ class Kafka:
         """
         found: dict[str, Topic] = {}
         wanted = TopicCollection(list(names))
-        answers = self._ask("describe topics", timeout, lambda a, t: a.describe_topics(wanted, request_timeout=t))
+        answers = self._ask(
+            "describe topics", "Describe", timeout, lambda a, t: a.describe_topics(wanted, request_timeout=t)
+        )
         for name, answer in answers.items():
             if answer is not None:
                 numbers = tuple(sorted(part.id for part in answer.partitions))
                 found[name] = Topic(name=name, topic_id=_topic_id(answer.topic_id), partitions=numbers)
         return found
+
+    def lacking_rights(self, names: Iterable[str], operations: Iterable[str], timeout: float = 10.0) -> list[str]:
+        """Return a problem for each of these ACL operations (``Read``, ``Write`` …) that we lack on a topic.
+
+        Nothing for topics that do not exist, nor for brokers that do not tell.
+        """
+        wanted = TopicCollection(list(names))
+        if not wanted.topic_names:
+            return []
+        answers = self._ask(
+            "describe topics",
+            "Describe",
+            timeout,
+            lambda a, t: a.describe_topics(wanted, include_authorized_operations=True, request_timeout=t),
+        )
+        problems = []
+        for name, answer in answers.items():
+            held = {item.name.replace("_", "").lower() for item in (answer and answer.authorized_operations) or ()}
+            missing = [operation for operation in operations if held and operation.lower() not in held]
+            problems += [self._forbidden(f"{operation.lower()} a topic", operation, name) for operation in missing]
+        return problems
 
     def topic_names(self, timeout: float = 10.0) -> list[str]:
         """Return the names of all topics that are visible to us, internal ones left out."""
@@ -166,6 +191,7 @@ class Kafka:
         asked = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
         answers = self._ask(
             "describe topic configurations",
+            "DescribeConfigs",
             timeout,
             lambda a, t: a.describe_configs(list(asked), request_timeout=t),
         )
@@ -192,6 +218,8 @@ class Kafka:
             except KafkaException as error:
                 if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
+                if _code(error) in _FORBIDDEN:
+                    raise ConfigError(self._forbidden("create topics", "Create", name)) from error
                 raise
         return True
 
@@ -257,6 +285,7 @@ class Kafka:
             return {}
         answers = self._ask(
             "list offsets",
+            "Describe",
             timeout,
             lambda a, t: a.list_offsets(asked, isolation_level=isolation, request_timeout=t),
         )
@@ -267,22 +296,40 @@ class Kafka:
         }
 
     def _ask(
-        self, doing: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]
+        self, doing: str, right: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]
     ) -> dict[R, Any]:
-        """Send ``request`` until every part is answered or ``timeout`` is over; None stands for "does not exist"."""
+        """Send ``request`` until every part is answered or ``timeout`` is over; None stands for "does not exist".
+
+        Raises ConfigError with every topic on which the ACL operation ``right`` is missing.
+        """
         deadline = time.monotonic() + timeout
         with self._mapped(doing):
             while True:
                 left = deadline - time.monotonic()
                 try:
                     futures = request(self._client(), max(0.1, min(left, _ATTEMPT)))
-                    return {name: _answer(future) for name, future in futures.items()}
+                    answers = {name: _answer(future) for name, future in futures.items()}
                 except KafkaException as error:
                     why = self._why()
                     refused = why is not None and why.code() in _REFUSED
                     if refused or _code(error) not in _PASSING or left <= 0:
                         raise
+                else:
+                    break
                 time.sleep(min(0.05, max(0.0, left)))
+        refused_to = sorted({_topic_of(name) for name, answer in answers.items() if answer is _NO_RIGHT})
+        if refused_to:
+            raise ConfigError(self._forbidden(doing, right, topic) for topic in refused_to)
+        return answers
+
+    def _forbidden(self, doing: str, right: str, topic: str) -> str:
+        """Say which right is missing, and how to give it."""
+        user = self._properties.get("sasl.username", "NAME")
+        return (
+            f"Kafka at {self.bootstrap} refused to {doing}: {user} lacks the ACL operation {right} on topic {topic!r};"
+            f" kafka-acls.sh --bootstrap-server {self.bootstrap} --add --allow-principal User:{user}"
+            f" --operation {right} --topic {topic}"
+        )
 
 
 @contextmanager
@@ -313,9 +360,12 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "refused", "passing"
     """Sort an error event of a consumer.
 
     ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
-    yet), which a reader must never paper over. ``refused``: no right to read. ``passing``: the client recovers itself.
+    yet), which a reader must never paper over. ``refused``: no right to read. ``passing``: the client recovers itself,
+    or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
     """
     code = error.code()
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return "passing"
     if code == KafkaError._PARTITION_EOF:
         return "end"
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -358,7 +408,14 @@ def _answer(future: Future[Any]) -> Any:
     except KafkaException as error:
         if _code(error) in _ABSENT:
             return None
+        if _code(error) in _FORBIDDEN:
+            return _NO_RIGHT
         raise
+
+
+def _topic_of(asked: Any) -> str:
+    """The topic that a part of a request is about: a name, a TopicPartition or a ConfigResource."""
+    return str(getattr(asked, "topic", None) or getattr(asked, "name", None) or asked)
 
 
 def _code(error: KafkaException) -> int:

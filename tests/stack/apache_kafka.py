@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -17,7 +17,9 @@ from confluent_kafka.admin import AdminClient
 from compactory.errors import Unreachable
 from compactory_cli.stack.process import Process, free_port
 
-__all__ = ["ApacheKafka", "missing"]
+__all__ = ["ADMIN", "ApacheKafka", "missing"]
+
+ADMIN = "admin"
 
 POM = Path(__file__).with_name("pom.xml")
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
@@ -53,13 +55,20 @@ def jars() -> Path:
 
 
 class ApacheKafka:
-    """Broker and controller in one JVM on 127.0.0.1; the log survives :meth:`stop`, :meth:`kill` and a new start."""
+    """Broker and controller in one JVM on 127.0.0.1; the log survives :meth:`stop`, :meth:`kill` and a new start.
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None, heap: str = "640m") -> None:
+    With ``users`` clients must log in by SASL/PLAIN (the password is the name) and may do what ACLs allow; ``admin``,
+    who is always there, may do everything.
+    """
+
+    def __init__(
+        self, *, settings: Mapping[str, str] | None = None, users: Iterable[str] = (), heap: str = "640m"
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
         self.port = free_port()
         self._controller = free_port()
-        self._settings = dict(settings or {})
+        self._users = tuple(users)
+        self._settings = {**(self._secured() if self._users else {}), **(settings or {})}
         self._heap = heap
         self._process: Process | None = None
 
@@ -70,6 +79,36 @@ class ApacheKafka:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
+
+    def client(self, user: str = ADMIN) -> dict[str, str]:
+        """Client properties with which a user logs in, or the address alone where nobody has to."""
+        if not self._users:
+            return {"bootstrap.servers": self.address}
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": user,
+        }
+
+    def tool(self, main_class: str) -> Path:
+        """One of Kafka's own command-line tools."""
+        script = self.home / main_class.rpartition(".")[2]
+        java = f"java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{jars()}/*'"
+        script.write_text(f'#!/bin/sh\nexec {java} {main_class} "$@"\n')
+        script.chmod(0o755)
+        return script
+
+    def login(self, user: str = ADMIN) -> Path:
+        """A properties file with which such a tool logs in."""
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        file = self.home / f"{user}.properties"
+        file.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={module} required username="{user}" password="{user}";\n'
+        )
+        return file
 
     def start(self, timeout: float = 90.0) -> None:
         """Format the storage on first use, start, return when the broker answers."""
@@ -128,8 +167,26 @@ class ApacheKafka:
             env={**os.environ},
         )
 
+    def _secured(self) -> dict[str, str]:
+        accounts = " ".join(f'user_{name}="{name}"' for name in (ADMIN, *self._users))
+        login = (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{ADMIN}" password="{ADMIN}"'
+        )
+        return {
+            "listeners": f"SASL_PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"SASL_PLAINTEXT://{self.address}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{login} {accounts};",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # ANONYMOUS is broker and controller talking to each other on the plain listener.
+            "super.users": f"User:{ADMIN};User:ANONYMOUS",
+        }
+
     def _answers(self) -> bool:
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        admin = AdminClient({**self.client(), "log_level": 0})
         try:
             return bool(admin.list_topics(timeout=1).brokers)
         except KafkaException:

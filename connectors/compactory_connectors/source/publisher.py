@@ -8,6 +8,7 @@ frozen can still leave an old value behind when it wakes up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -58,19 +59,21 @@ class Publisher:
         self._kafka = kafka
         self._offsets_topic = offsets_topic
         self._transactions = transactions
+        self._id = f"compactory-{connector}"
         self._timeout = timeout
         self._failure: KafkaError | None = None
         self._last_error: KafkaError | None = None
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
             # An abandoned transaction blocks read_committed readers until it times out: 10 s at most.
-            own |= {"transactional.id": f"compactory-{connector}", "transaction.timeout.ms": 10_000}
+            own |= {"transactional.id": self._id, "transaction.timeout.ms": 10_000}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
     def open(self, timeout: float = 30.0) -> None:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
-            self._guard("take over the transactional id", lambda: self._producer.init_transactions(timeout))
+            taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
+            self._guard(taking, lambda: self._producer.init_transactions(timeout))
 
     def publish(self, topic: str, records: Iterable[Record], offset: Record) -> None:
         """Publish records and their offset; on return Kafka has acknowledged all of it."""
@@ -83,7 +86,8 @@ class Publisher:
     def close(self) -> None:
         """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder."""
         self._producer.purge()
-        self._producer.flush(0)
+        with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
+            self._producer.flush(0)
 
     def _commit(self, topic: str, records: Iterable[Record], offset: Record) -> None:
         self._producer.begin_transaction()

@@ -16,6 +16,7 @@ __all__ = ["OFFSETS_TOPIC", "ensure", "living_keys", "read", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
+_RIGHTS = ("Read", "Write")
 
 log = structlog.get_logger("compactory.source")
 
@@ -30,7 +31,9 @@ def ensure(
     """
     wanted = {OFFSETS_TOPIC: (1, -1), **topics}
     missing = sorted(wanted.keys() - kafka.topics(wanted).keys())
-    problems, warnings = _check(kafka, [name for name in wanted if name not in missing])
+    present = [name for name in wanted if name not in missing]
+    problems, warnings = _check(kafka, present)
+    problems += kafka.lacking_rights(present, _RIGHTS)
     if not create:
         problems += [
             f"topic {name!r} does not exist; create it with cleanup.policy=compact, or run without --no-create-topics"
@@ -43,6 +46,8 @@ def ensure(
         own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else configs or {}
         if kafka.create_topic(name, partitions=partitions, replication=replication, config={**own, **_COMPACTED}):
             log.info("topic created", topic=name)
+    if problems := kafka.lacking_rights(missing, _RIGHTS):
+        raise ConfigError(problems)
     return warnings + _check(kafka, missing)[1]
 
 

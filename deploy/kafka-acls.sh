@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Gives each component its Kafka ACLs and no others; running it again changes nothing. docs/security.md has the table.
+#
+#   deploy/kafka-acls.sh source User:directory-source      the rights of `compactory source run`
+#   deploy/kafka-acls.sh store User:payments               those of a GlobalStore, `compactory serve`, get, directories
+#
+# Environment:
+#   BOOTSTRAP      bootstrap servers (needed)
+#   TOPICS         topics of the directories, separated by spaces (needed)
+#   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
+#   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
+#   KAFKA_ACLS     the tool, kafka-acls.sh unless it is called otherwise
+#   COMMAND_CONFIG properties file with which the tool logs in
+set -euo pipefail
+
+component=${1:-} principal=${2:-}
+if [[ ! $component =~ ^(source|store)$ || $principal != *:* ]]; then
+    sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
+    exit 2
+fi
+: "${BOOTSTRAP:?give the bootstrap servers}" "${TOPICS:?name the topics of the directories}"
+
+allow() { # resource arguments -- operations
+    local arguments=(--bootstrap-server "$BOOTSTRAP" --add --allow-principal "$principal")
+    [[ -z ${COMMAND_CONFIG:-} ]] || arguments+=(--command-config "$COMMAND_CONFIG")
+    while [[ $1 != -- ]]; do arguments+=("$1"); shift; done
+    shift
+    for operation in "$@"; do arguments+=(--operation "$operation"); done
+    # The tool may be a command with arguments of its own.
+    # shellcheck disable=SC2086
+    ${KAFKA_ACLS:-kafka-acls.sh} "${arguments[@]}"
+}
+
+topics=()
+for topic in $TOPICS; do topics+=(--topic "$topic"); done
+
+case $component in
+source)
+    ids=()
+    for connector in ${CONNECTORS:?name the connectors}; do ids+=(--transactional-id "compactory-$connector"); done
+    operations=(Read Write DescribeConfigs)
+    [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
+    # Read and Write include Describe. Write on a topic includes idempotent production since Kafka 2.8.
+    allow "${topics[@]}" --topic compactory-offsets -- "${operations[@]}"
+    allow "${ids[@]}" -- Write
+    ;;
+store)
+    # No group: a store assigns partitions itself and commits nothing.
+    allow "${topics[@]}" -- Read
+    ;;
+esac

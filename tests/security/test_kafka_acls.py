@@ -1,0 +1,290 @@
+"""Each component works with just the ACLs of deploy/kafka-acls.sh, and says which one is missing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from compactory import CompactoryError, ConfigError, GlobalStore
+from compactory.kafka import Kafka
+from compactory_connectors.source.connector import load_connector
+from compactory_connectors.source.source import Source
+from compactory_connectors.source.topics import OFFSETS_TOPIC
+from tests.conftest import needs_apache_kafka
+from tests.source.conftest import ARTICLE, article_environment
+from tests.source.workload import TERMINALS, wait_until
+from tests.stack.apache_kafka import ApacheKafka
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "kafka-acls.sh"
+SOURCE, STORE = "directory-source", "payments"
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[ApacheKafka]:
+    """A Kafka of its own, where nobody may do anything that is not allowed."""
+    needs_apache_kafka()
+    server = ApacheKafka(users=[SOURCE, STORE])
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@dataclass
+class House:
+    """One connector with its topic on the secured Kafka, administered by the test."""
+
+    server: ApacheKafka
+    database: str
+    prefix: str
+
+    def __post_init__(self) -> None:
+        self.topic = f"{self.prefix}terminal_acquirer"
+        self.admin = AdminClient({**self.server.client(), "log_level": 0})
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute(TERMINALS)
+            connection.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'A1')")
+
+    def grant(self, component: str, user: str, **settings: str) -> None:
+        """Give what the shipped script asks the tool for; the tool itself takes seconds."""
+        asked = [line.split() for line in self.script(component, user, KAFKA_ACLS="echo", **settings).splitlines()]
+        bindings = [binding for words in asked for binding in _bindings(words)]
+        for future in self.admin.create_acls(bindings).values():
+            future.result(10)
+        wait_until(lambda: len(self.acls(user)) == len(bindings), what="the ACLs")
+
+    def script(self, component: str, user: str, **settings: str) -> str:
+        """What the script prints."""
+        environment = {
+            "BOOTSTRAP": self.server.address, "TOPICS": self.topic, "CONNECTORS": self.prefix, **settings
+        }  # fmt: skip
+        command = [SCRIPT, component, f"User:{user}"]
+        return subprocess.run(
+            command, env={**os.environ, **environment}, check=True, capture_output=True, text=True
+        ).stdout
+
+    def acls(self, user: str) -> list[Any]:
+        found = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        return self.admin.describe_acls(found).result(10)
+
+    def take(self, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Remove one right; what it includes stays: Describe comes with Read and Write."""
+        pattern = (kind, name, ResourcePatternType.LITERAL, f"User:{user}")
+        removed = AclBindingFilter(*pattern, None, operation, AclPermissionType.ANY)
+        assert self.admin.delete_acls([removed])[removed].result(10)
+        kept = AclBinding(*pattern, "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+        self.admin.create_acls([kept])[kept].result(10)
+        wait_until(lambda: not self.holds(user, name, operation), what="the removal")
+
+    def holds(self, user: str, name: str, operation: AclOperation) -> bool:
+        return any(acl.name == name and acl.operation == operation for acl in self.acls(user))
+
+    def create(self, topic: str) -> None:
+        config = {"cleanup.policy": "compact"}
+        self.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(10)
+        wait_until(lambda: topic in self.admin.list_topics(timeout=5).topics)
+
+    def produce(self, topic: str) -> None:
+        producer = Producer(self.server.client())
+        producer.produce(topic, b"{}", b"left over")
+        assert producer.flush(10) == 0
+
+    def source(self, **changes: Any) -> None:
+        """One round of the source, with its own user."""
+        found = load_connector(ARTICLE, environment=article_environment(self.database, self.prefix))
+        connector = replace(found, name=self.prefix, **changes)
+        create = self.holds(SOURCE, self.topic, AclOperation.CREATE)
+        kafka = Kafka(self.server.client(SOURCE))
+        Source(connector, kafka, create_topics=create).run(threading.Event(), once=True, patience=15)
+
+    def store(self) -> dict[str, Any]:
+        """What a store reads, with its own user."""
+        with GlobalStore(self.server.client(STORE), [self.topic], stall_timeout=10) as store:
+            return dict(store[self.topic])
+
+    def clear(self) -> None:
+        for user in (SOURCE, STORE):
+            everything = _all_of(user)
+            self.admin.delete_acls([everything])[everything].result(10)
+        topics = [name for name in self.admin.list_topics(timeout=5).topics if not name.startswith("__")]
+        for future in self.admin.delete_topics(topics).values() if topics else ():
+            future.result(10)
+
+
+def _all_of(user: str) -> AclBindingFilter:
+    anything = (ResourceType.ANY, None, ResourcePatternType.ANY)
+    return AclBindingFilter(*anything, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY)
+
+
+def _bindings(words: list[str]) -> Iterator[AclBinding]:
+    """What ``kafka-acls.sh --add`` makes of its arguments."""
+    given = list(itertools.pairwise(words))
+    [principal] = [value for name, value in given if name == "--allow-principal"]
+    operations = [value for name, value in given if name == "--operation"]
+    kinds = {"--topic": ResourceType.TOPIC, "--transactional-id": ResourceType.TRANSACTIONAL_ID}
+    for name, value in given:
+        for operation in operations if name in kinds else ():
+            pattern = (kinds[name], value, ResourcePatternType.LITERAL, principal, "*")
+            yield AclBinding(*pattern, _OPERATIONS[operation], AclPermissionType.ALLOW)
+
+
+_OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+@pytest.fixture
+def house(secured: ApacheKafka, database: str, unique: Callable[[str], str]) -> Iterator[House]:
+    found = House(secured, database, unique("acl"))
+    yield found
+    found.clear()
+
+
+def test_source_and_store_need_no_more(house: House) -> None:
+    tool = str(house.server.tool("org.apache.kafka.tools.AclCommand"))
+    for component, user in (("source", SOURCE), ("store", STORE)):
+        house.script(component, user, KAFKA_ACLS=tool, COMMAND_CONFIG=str(house.server.login()))
+        wait_until(lambda user=user: house.acls(user), what="the ACLs")
+    house.source()
+    assert house.store()["1"]["acquirerId"] == "A1"
+    with psycopg.connect(house.database) as connection:
+        connection.execute("UPDATE terminal_acquirer SET acquirer_id = 'A2'")
+    house.source()
+    assert house.store()["1"]["acquirerId"] == "A2"
+
+
+def test_a_first_load_reads_what_the_topic_holds(house: House) -> None:
+    house.create(house.topic)
+    house.produce(house.topic)
+    house.grant("source", SOURCE)
+    house.grant("store", STORE)
+    house.source()
+    assert list(house.store()) == ["1"]
+
+
+def test_without_transactions_the_id_is_not_needed(house: House) -> None:
+    house.grant("source", SOURCE)
+    house.take(SOURCE, ResourceType.TRANSACTIONAL_ID, f"compactory-{house.prefix}", AclOperation.WRITE)
+    house.source(transactions=False)
+    house.grant("store", STORE)
+    assert list(house.store()) == ["1"]
+
+
+def test_topics_made_by_somebody_else(house: House) -> None:
+    house.create(house.topic)
+    house.create(OFFSETS_TOPIC)
+    house.grant("source", SOURCE, CREATE_TOPICS="no")
+    house.source()
+
+
+def test_get_from_a_shell(house: House) -> None:
+    house.grant("source", SOURCE)
+    house.source()
+    house.grant("store", STORE)
+    names = {name: value for name, value in house.server.client(STORE).items() if name != "bootstrap.servers"}
+    variables = {f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}": value for name, value in names.items()}
+    done = subprocess.run(
+        [sys.executable, "-m", "compactory_cli", "get", house.topic, "1", "--kafka", house.server.address],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"acquirerId": "A1"' in done.stdout
+
+
+def test_a_stranger_is_told_what_is_missing(house: House) -> None:
+    house.create(house.topic)
+    with pytest.raises(ConfigError, match=f"lacks the ACL operation Describe on topic '{house.topic}'"):
+        house.store()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation", "told"),
+    [
+        ("TOPIC", "{topic}", "CREATE", "topic '{topic}' does not exist"),
+        ("TOPIC", "{topic}", "DESCRIBE_CONFIGS", "lacks the ACL operation DescribeConfigs on topic '{topic}'"),
+        ("TOPIC", "{topic}", "READ", "lacks the ACL operation Read on topic '{topic}'"),
+        ("TOPIC", "{topic}", "WRITE", "lacks the ACL operation Write on topic '{topic}'"),
+        ("TOPIC", "compactory-offsets", "READ", "lacks the ACL operation Read on topic 'compactory-offsets'"),
+        ("TOPIC", "compactory-offsets", "WRITE", "lacks the ACL operation Write on topic 'compactory-offsets'"),
+        (
+            "TRANSACTIONAL_ID",
+            "compactory-{prefix}",
+            "WRITE",
+            "the transactional id 'compactory-{prefix}' (the ACL",
+        ),
+    ],
+)
+def test_one_right_less_and_the_source_names_it(house: House, kind: str, name: str, operation: str, told: str) -> None:
+    names = {"topic": house.topic, "prefix": house.prefix}
+    if operation != "CREATE":
+        house.create(house.topic)
+        house.create(OFFSETS_TOPIC)
+        house.produce(house.topic)
+        house.produce(OFFSETS_TOPIC)
+    house.grant("source", SOURCE)
+    house.take(SOURCE, ResourceType[kind], name.format(**names), AclOperation[operation])
+    with pytest.raises(CompactoryError) as caught:
+        house.source()
+    assert told.format(**names) in str(caught.value)
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_one_right_less_and_the_store_names_it(house: House) -> None:
+    house.create(house.topic)
+    house.produce(house.topic)
+    house.grant("store", STORE)
+    house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.READ)
+    with pytest.raises(CompactoryError, match=f"reading '{house.topic}' was refused"):
+        house.store()
+
+
+def test_a_password_is_never_printed(house: House) -> None:
+    with (
+        pytest.raises(ConfigError) as caught,
+        GlobalStore({**house.server.client(STORE), "sasl.password": "not-the-one"}, ["t"], stall_timeout=10),
+    ):
+        pass
+    assert "not-the-one" not in str(caught.value)
+
+
+def test_the_script_explains_itself() -> None:
+    done = subprocess.run([SCRIPT, "sink"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "TOPICS" in done.stderr
+    assert "set -euo" not in done.stderr
