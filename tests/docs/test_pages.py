@@ -1,0 +1,82 @@
+"""Links resolve, pages are found, and whatever a code block says exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compactory_cli.settings_file import read_settings
+from compactory_connectors.source.connector import parse_connector
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, usage_problem
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_resolve(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: there is no such file"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading; there are {sorted(anchors(target))}"
+
+
+def test_every_page_is_linked_to() -> None:
+    targets = {(page.parent / link.partition("#")[0]).resolve() for page in PAGES for link in links(page)}
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in targets and page.name != "README.md"] == []
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    from docs.generate.__main__ import PAGES as GENERATED
+    from docs.generate.__main__ import REFERENCE
+
+    stale = [name for name, page in GENERATED.items() if (REFERENCE / name).read_text() != page()]
+    assert not stale, f"run make docs: {stale}"
+    assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.name)
+def test_commands_and_options_exist(block) -> None:
+    targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for words in commands(block.text):
+        if words[0] == "compactory":
+            assert usage_problem(words[1:]) is None, " ".join(words)
+        elif words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets, " ".join(words)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
+def test_python_compiles_and_its_imports_exist(block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module or "")
+            assert [item.name for item in node.names if not hasattr(module, item.name)] == []
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.name)
+def test_settings_are_valid(block, tmp_path: Path) -> None:
+    path = tmp_path / "compactory.toml"
+    path.write_text(block.text)
+    assert read_settings(path).problems == ()
+
+
+@pytest.mark.parametrize("block", blocks("json", "yaml"), ids=lambda block: block.name)
+def test_documents_can_be_read(block) -> None:
+    if block.language == "yaml":
+        assert list(yaml.safe_load_all(block.text))
+        return
+    document = json.loads(block.text)
+    if "topic.prefix" in document:
+        parse_connector(block.text, default_name="any", environment={})
+
+
+def test_every_block_that_says_so_is_run() -> None:
+    runs = {block.run for block in blocks("sh", "python", "json", "toml", "sql")} - {None}
+    tested = set(re.findall(r'run="(\w+)"', (Path(__file__).parent / "test_examples.py").read_text()))
+    assert runs == tested
