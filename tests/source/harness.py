@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import psycopg
 
 from compactory_connectors.source.horizon import Horizon
 from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.server import Server
+from compactory_connectors.source.server import Server, TableReplaced
 from compactory_connectors.source.table import TableReader
 from compactory_connectors.source.table_plan import TablePlan
 
@@ -23,21 +24,26 @@ class PlainRows:
     columns = COLUMNS
 
     def __init__(self, key: str) -> None:
+        """A key that is NULL is the text ``null``, as JSON's is."""
         self.key_columns = (key,)
         self._position = COLUMNS.index(key)
 
     def render(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, bytes]:
-        return raw[self._position], b"|".join(part or b"" for part in raw[: len(COLUMNS)])
+        return self.render_key(raw), b"|".join(part or b"" for part in raw[: len(COLUMNS)])
 
     def render_key(self, raw: Sequence[bytes | None]) -> bytes | None:
-        return raw[self._position]
+        part = raw[self._position]
+        return b"null" if part is None else part
 
 
 class Feed:
     """Polls ``terminal_acquirer`` and keeps what a topic would hold. ``sent`` lists every record in order."""
 
-    def __init__(self, url: str, *, key: str = "id", adopted: bool = False, **changes: Any) -> None:
+    def __init__(
+        self, url: str, *, key: str = "id", adopted: bool = False, table: str = "terminal_acquirer", **changes: Any
+    ) -> None:
         self.url = url
+        self.table = table
         self.topic: dict[bytes, bytes] = {}
         self.sent: list[tuple[bytes | None, bytes | None]] = []
         self.stored: bytes | None = None
@@ -49,10 +55,11 @@ class Feed:
         if hasattr(self, "server"):
             self.server.close()
         self.server = Server.open({"conninfo": self.url})
-        oid = self.server.connection.execute("SELECT 'terminal_acquirer'::regclass::oid::int8").fetchone()[0]
+        find = "SELECT oid::int8 FROM pg_class WHERE relname = %s"
+        (oid,) = self.server.connection.execute(find, [self.table]).fetchone()
         plan = TablePlan(
             schema="public",
-            name="terminal_acquirer",
+            name=self.table,
             oid=oid,
             topic="t",
             rows=PlainRows(self._key),
@@ -82,6 +89,15 @@ class Feed:
                 break
         self.sent += records
         return records
+
+    def poll_until_replaced(self) -> None:
+        """One poll; a reader that wants to look at the table again is left for the next session."""
+        with suppress(TableReplaced):
+            self.poll()
+
+    def living(self) -> list[bytes | None]:
+        """The keys that a sweep finds in the table."""
+        return [self.reader.plan.rows.render_key(row) for rows in self.reader.living_rows() for row in rows]
 
     @property
     def horizon(self) -> Horizon | None:

@@ -10,8 +10,7 @@ import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.horizon import Horizon, Snapshot
-from compactory_connectors.source.server import PollSnapshot
-from compactory_connectors.source.table import TableReplaced
+from compactory_connectors.source.server import PollSnapshot, TableReplaced
 from tests.source.harness import Feed, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state
 
@@ -235,7 +234,7 @@ def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -
     horizons = [Horizon(Snapshot(number, number)) for number in (10, 20, 30)]
     durable = None
     for number, (horizon, flushed) in enumerate(zip(horizons, (5, 100, 250), strict=True), 1):
-        at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed, table_oid=feed.reader.plan.oid)
+        at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed)
         durable = feed.reader._durable(durable, horizon, at)
         assert durable == (None if number == 1 else horizons[number - 2])
 

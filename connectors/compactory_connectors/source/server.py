@@ -22,7 +22,16 @@ from .horizon import Snapshot
 from .jdbc_url import Connection
 from .offset import Identity
 
-__all__ = ["ChunkReader", "PollSnapshot", "RawRow", "Server", "connect", "postgres_errors", "statement"]
+__all__ = [
+    "ChunkReader",
+    "PollSnapshot",
+    "RawRow",
+    "Server",
+    "TableReplaced",
+    "connect",
+    "postgres_errors",
+    "statement",
+]
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
@@ -41,6 +50,12 @@ SESSION = {
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
+class TableReplaced(CompactoryError):
+    """The table's name belongs to another table now, or to none; a new session looks again."""
+
+    retryable = True
+
+
 def connect(conninfo: Mapping[str, Any]) -> psycopg.Connection[Any]:
     """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
     options = {"connect_timeout": 10, "application_name": "compactory-source", **_KEEPALIVE, **conninfo}
@@ -57,12 +72,11 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
-    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and whose the table's name is."""
+    """What a poll transaction sees, and WAL positions in bytes read after its snapshot."""
 
     snapshot: Snapshot
     written: int
     flushed: int
-    table_oid: int | None
 
 
 @contextmanager
@@ -164,21 +178,29 @@ class Server:
         return Snapshot.parse(text)
 
     @contextmanager
-    def poll(self, table: sql.Identifier, *, indexed: bool = False, streaming: bool = False) -> Iterator[PollSnapshot]:
+    def poll(
+        self, table: sql.Identifier, table_oid: int, *, indexed: bool = False, streaming: bool = False
+    ) -> Iterator[PollSnapshot]:
         """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
 
         ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
+        Raises TableReplaced when the table's name no longer belongs to ``table_oid``.
         """
         begin = statement(
             "source/begin",
             seqscan=sql.SQL("off" if indexed else "on"),
             fraction=sql.SQL("0.1" if streaming else "1"),
             table=sql.Literal(table.as_string()),
+            locked=table,
         )
         try:
             row = _last(self.connection.execute(begin)).fetchone()
             assert row is not None
-            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[3])
+            if row[3] != table_oid:
+                raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]))
+        except psycopg.errors.UndefinedTable as error:
+            raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
         finally:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")

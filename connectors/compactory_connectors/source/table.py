@@ -14,16 +14,14 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from compactory.errors import CompactoryError
-
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
-from .offset import Identity, Page, SourceOffset
+from .offset import Page, SourceOffset
 from .record import RowError
 from .server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from .table_plan import TablePlan
 
-__all__ = ["PAGE_ROWS", "Batch", "Record", "TableReader", "TableReplaced"]
+__all__ = ["PAGE_ROWS", "Batch", "Record", "TableReader"]
 
 PAGE_ROWS = 10_000
 """Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
@@ -43,12 +41,6 @@ class Batch:
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
-
-
-class TableReplaced(CompactoryError):
-    """The table's name belongs to another table now, or to none; a new session looks again."""
-
-    retryable = True
 
 
 class TableReader:
@@ -87,8 +79,8 @@ class TableReader:
         """
         base = self.offset
         indexed = self._where.by_stamp(base)
-        with self._server.poll(self._table, indexed=indexed, streaming=base.horizon is None) as at:
-            base = base.on(self._identity(at), at.snapshot)
+        with self._server.poll(self._table, self.plan.oid, indexed=indexed, streaming=base.horizon is None) as at:
+            base = base.on(self._server.identity(self.plan.oid), at.snapshot)
             if _too_old(base.horizon, at.snapshot):
                 base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
             xids: set[int] = set()
@@ -122,15 +114,10 @@ class TableReader:
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every living row in one snapshot, in chunks, with the plan's columns."""
         query = statement("source/keys", columns=self._columns, table=self._table, alive=self._where.alive())
-        with self._server.poll(self._table):
+        with self._server.poll(self._table, self.plan.oid):
             reader = ChunkReader(self._server.connection, "keys", query)
             while rows := reader.fetch(PAGE_ROWS):
                 yield rows
-
-    def _identity(self, at: PollSnapshot) -> Identity:
-        if at.table_oid != self.plan.oid:
-            raise TableReplaced(f"table {self.plan.qualified} was dropped or replaced since this session began")
-        return self._server.identity(self.plan.oid)
 
     def _chunks(self, base: SourceOffset, size: int) -> Iterator[list[RawRow]]:
         """Chunks of exactly ``size`` rows, then a smaller one, possibly empty."""

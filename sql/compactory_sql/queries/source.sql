@@ -10,11 +10,13 @@ SELECT pg_is_in_recovery() AS standby,
 
 -- name: source/begin
 -- A poll's transaction in one round trip: its snapshot, WAL positions read after it, the oid of the table's name now.
+-- The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
 -- The insert position bounds every change this snapshot shows; the flush position tells which earlier one is durable.
 -- Without statistics on updated_xid the planner would read the whole table for a handful of new rows.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
+LOCK TABLE {locked} IN ACCESS SHARE MODE;
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
        pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed,

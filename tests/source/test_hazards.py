@@ -1,0 +1,77 @@
+"""What happens to a table behind a reader's back: rewrites, disabled triggers, crashed backends, odd keys and names."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from tests.source.harness import Feed, expected
+from tests.source.test_table import STAMP, add
+from tests.source.workload import TERMINALS, wait_until
+
+REWRITE = "ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE text USING acquirer_id || ''"
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'compactory-source' AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture(params=["xmin", "adopted"])
+def adopted(request: pytest.FixtureRequest) -> bool:
+    return request.param == "adopted"
+
+
+@pytest.fixture
+def sql(database: str, adopted: bool) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(TERMINALS)
+        if adopted:
+            connection.execute(STAMP)
+        yield connection
+
+
+@pytest.fixture
+def feed(database: str, sql: psycopg.Connection, adopted: bool) -> Iterator[Feed]:
+    feed = Feed(database, adopted=adopted)
+    yield feed
+    feed.close()
+
+
+@contextmanager
+def blocked(database: str, sql: psycopg.Connection, statement: str, action: Callable[[], object]) -> Iterator[None]:
+    """Run the action while another transaction has executed the statement and not committed; it commits at the end."""
+    with psycopg.connect(database) as other:
+        other.execute(statement)
+        thread = threading.Thread(target=action)
+        thread.start()
+        wait_until(lambda: sql.execute(WAITING).fetchone(), what="a wait for the lock")
+        yield
+        other.commit()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_rewrite_while_a_poll_waits_for_the_table_hides_nothing(
+    database: str, sql: psycopg.Connection, feed: Feed
+) -> None:
+    """Guarantee 8: a rewritten table looks empty to older snapshots, and its rows keep their old stamps."""
+    add(sql, "T1")
+    feed.poll()
+    add(sql, "T2")
+    with blocked(database, sql, REWRITE, feed.poll):
+        pass
+    feed.poll()
+    assert feed.topic == expected(database)
+
+
+def test_a_rewrite_while_a_sweep_waits_for_the_table_removes_nothing(
+    database: str, sql: psycopg.Connection, feed: Feed
+) -> None:
+    """Guarantee 13: an older snapshot shows a rewritten table as empty, and every key as vanished."""
+    add(sql, "T1", "T2")
+    feed.poll()
+    living = []
+    with blocked(database, sql, REWRITE, lambda: living.extend(feed.living())):
+        pass
+    assert sorted(living) == [b"1", b"2"]
