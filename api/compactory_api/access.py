@@ -20,6 +20,7 @@ from .refusal import Misdirected, Unauthorized
 __all__ = ["Access", "Scope", "Tokens", "is_loopback"]
 
 _LOOPBACK_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_MOST_KNOWN = 64
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 
 
@@ -59,7 +60,7 @@ class Tokens:
 
 
 class Access:
-    """Decides about requests. Immutable; any thread may ask.
+    """Decides about requests. Any thread may ask.
 
     ``hosts`` are the Host headers (lower case, without port) that are answered; None: any.
     """
@@ -72,7 +73,7 @@ class Access:
             if token is not None
         )
         self._hosts = hosts
-        self.is_open = not self._tokens and hosts is None
+        self._known: set[bytes] = set()  # Host headers found good before
 
     @classmethod
     def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool) -> Access:
@@ -95,20 +96,27 @@ class Access:
 
     def check(self, authorization: bytes | None, host: bytes | None) -> Scope:
         """Return what the request may see. Raises Unauthorized, Misdirected."""
-        if self._hosts is not None and _without_port((host or b"").lower()) not in self._hosts:
-            raise Misdirected(
-                "without a token this server answers only to localhost, 127.0.0.1 and [::1];"
-                " set COMPACTORY_HTTP_READ_TOKEN, or say --no-auth where every client is trusted"
-            )
+        if self._hosts is not None and host not in self._known:
+            self._check_host(self._hosts, host or b"")
         if not self._tokens:
             return Scope.READ
+        given = _normal(authorization or b"")
         found: Scope | None = None
         for expected, scope in self._tokens:  # always all of them, each in constant time
-            if hmac.compare_digest(expected, _normal(authorization or b"")):
+            if hmac.compare_digest(expected, given):
                 found = scope
         if found is None:
             raise Unauthorized("send Authorization: Bearer TOKEN" if not authorization else "the token is not valid")
         return found
+
+    def _check_host(self, hosts: frozenset[bytes], host: bytes) -> None:
+        if _without_port(host.lower()) not in hosts:
+            raise Misdirected(
+                "without a token this server answers only to localhost, 127.0.0.1 and [::1];"
+                " set COMPACTORY_HTTP_READ_TOKEN, or say --no-auth where every client is trusted"
+            )
+        if len(self._known) < _MOST_KNOWN:
+            self._known.add(host)
 
 
 def is_loopback(host: str) -> bool:

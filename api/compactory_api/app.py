@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -26,17 +26,19 @@ from .access import Access
 from .entries import entry_routes
 from .freshness import Freshness
 from .health import Health
-from .lookup import Lookups, Send
+from .lookup import Lookups
 from .metrics import Exposition
 from .openapi import document
 from .operations import SCOPE, operation_routes
-from .path import DIRECTORIES, ENTRIES, raw_path
-from .problem import answer
+from .path import ENTRIES, raw_path
+from .problem import problem
 from .refusal import BadRequest, MethodRefused, NoResource
 from .store_worker import StoreWorker
 from .timing import Timing
 
 __all__ = ["Application", "create_app"]
+
+Send = Callable[[Any], Awaitable[None]]
 
 log = logging.getLogger("compactory.api")
 
@@ -64,7 +66,7 @@ class Application:
         self.freshness = Freshness(store)
         self._access = access
         self._timing = Timing()
-        self._lookups = Lookups(store, self.freshness)
+        self._lookups = Lookups(store)
         self.routes = _fastapi()
         self.routes.include_router(entry_routes(store, self.freshness))
         exposition = Exposition(self.health.workers, self._timing)
@@ -76,17 +78,23 @@ class Application:
             await self.routes(scope, receive, send)
             return
         began = perf_counter()
-        route = _LOOKUP
+        route = _NO_ROUTE
         try:
             path = raw_path(scope)
             headers = _chosen(scope["headers"])
             if path not in _OPEN_PATHS:
                 scope[SCOPE] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
-            name, entries, key = path[len(DIRECTORIES) :].partition(ENTRIES)
-            if entries and b"/" not in name and path.startswith(DIRECTORIES):
-                status = await self._lookups.answer(scope["method"], name, key, headers, send)
-            else:
+            place, entries, key = path.partition(ENTRIES)
+            target = self._lookups.target(place) if entries else None
+            if target is None:
                 status, route = await self._route(scope, receive, send)
+            else:
+                route = _LOOKUP
+                if b"compactory-min-offset" in headers:
+                    await target.wait(self.freshness, headers)
+                status, answer, body = target.answer(scope["method"], key, headers)
+                await send({"type": "http.response.start", "status": status, "headers": answer})
+                await send({"type": "http.response.body", "body": body})
         except CompactoryError as error:
             status = await _refuse(error, send)
         except Exception as error:
@@ -125,7 +133,7 @@ def _chosen(headers: list[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
 
 
 async def _refuse(error: Exception, send: Send) -> int:
-    refusal = answer(error)
+    refusal = problem(error)
     await send({"type": "http.response.start", "status": refusal.status, "headers": refusal.headers})
     await send({"type": "http.response.body", "body": refusal.body})
     return refusal.status
@@ -151,7 +159,7 @@ def _fastapi() -> FastAPI:
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:
-    refusal = answer(error)
+    refusal = problem(error)
     headers = {name.decode(): value.decode() for name, value in refusal.headers}
     return Response(refusal.body, refusal.status, headers)
 

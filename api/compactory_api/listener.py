@@ -20,7 +20,7 @@ from .access import Access, Tokens, is_loopback
 from .health import Health
 from .listen import Listen
 from .metrics import Exposition
-from .problem import answer
+from .problem import problem
 from .refusal import MethodRefused, NoResource, Unauthorized
 
 __all__ = ["Listener"]
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             if not isinstance(error, CompactoryError):
                 log.exception("a health request failed")
-            refusal = answer(error)
+            refusal = problem(error)
             status, body = refusal.status, refusal.body
             headers = [(name.decode(), value.decode()) for name, value in refusal.headers if name != b"content-length"]
         self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # body unread

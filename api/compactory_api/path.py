@@ -18,17 +18,19 @@ _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 def raw_path(scope: Any) -> bytes:
     """Return the path without query string as it came in, below wherever the application is mounted."""
     raw: bytes | None = scope.get("raw_path")
+    root = scope.get("root_path")
+    if raw is not None and not root:
+        return raw
     if raw is None:  # optional in ASGI; such a server has lost the difference between / and %2F
         raw = quote(scope["path"]).encode()
-    root = scope.get("root_path")
-    return raw.removeprefix(quote(root).encode()) if root else raw
+    return raw.removeprefix(quote(root or "").encode())
 
 
 def decode_segment(raw: bytes) -> str:
     """Percent-decode a part of a path. Raises BadRequest for a broken escape and for what is not UTF-8."""
-    if b"%" not in raw:
-        if raw.isascii():
-            return raw.decode()
+    if b"%" not in raw and raw.isascii():
+        return raw.decode()
+    if not raw.isascii():
         raise BadRequest("the path holds bytes that must be percent-encoded")
     if _BROKEN_ESCAPE.search(raw):
         raise BadRequest("the path holds a % that is not followed by two hexadecimal digits; a percent sign is %25")

@@ -32,7 +32,7 @@ from .refusal import (
     UnsupportedMedia,
 )
 
-__all__ = ["MEDIA_TYPE", "PROBLEMS", "Answer", "answer", "kind_of"]
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "Answer", "kind_of", "problem"]
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:compactory:problem:"
@@ -111,7 +111,7 @@ def kind_of(error: BaseException) -> _Kind:
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _UNEXPECTED)
 
 
-def answer(error: BaseException) -> Answer:
+def problem(error: BaseException) -> Answer:
     """Return the answer that stands for an error. An unexpected one tells nothing of itself to the outside."""
     kind = kind_of(error)
     document: dict[str, Any] = {"type": _TYPE + kind.name, "title": kind.title, "status": kind.status}

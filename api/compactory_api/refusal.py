@@ -63,7 +63,7 @@ class MethodRefused(CompactoryError):
         super().__init__(method, allowed)
 
     def __str__(self) -> str:
-        return f"{self.method} is not possible here; {self.allowed} is"
+        return f"{self.method} is not possible here; possible: {self.allowed}"
 
 
 class TooLarge(CompactoryError):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-__all__ = ["TRAILER", "Origin", "count_partitions", "newer", "origin", "pack", "partition_base"]
+__all__ = ["TRAILER", "Origin", "count_partitions", "newer", "origin", "pack", "partition_base", "unpack"]
 
 _TRAILER = Struct("<qq")
 _OFFSET_BITS = 48
@@ -38,8 +38,13 @@ def partition_base(partition: int) -> int:
 
 def origin(cell: bytes) -> Origin:
     """Return where the cell (or a bare trailer) came from."""
+    return Origin(*unpack(cell))
+
+
+def unpack(cell: bytes) -> tuple[int, int, int]:
+    """Return partition, offset and timestamp as a plain tuple: what `origin` gives, at half the price."""
     place, timestamp = _unpack_from(cell, len(cell) - TRAILER)
-    return Origin(place >> _OFFSET_BITS, place & _OFFSET_MASK, timestamp)
+    return place >> _OFFSET_BITS, place & _OFFSET_MASK, timestamp
 
 
 def newer(cell: bytes) -> tuple[int, int]:

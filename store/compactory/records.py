@@ -57,9 +57,8 @@ class Topic:
         return tuple(Partition(self.name, number) for number in self.partitions)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One live entry and where it came from.
+class Entry(NamedTuple):
+    """One live entry and where it came from. A tuple, because a frozen dataclass takes 2 µs to make.
 
     ``key`` is the lookup key, ``value`` the bytes exactly as in the topic. ``timestamp_ms`` is the record's timestamp
     (milliseconds since 1970 UTC), -1 where the record has none.
