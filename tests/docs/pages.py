@@ -15,7 +15,8 @@ import typer.main
 from compactory_cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+FOLDERS = ("benchmarks", "deploy", "docs", "examples")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
 _FENCE = re.compile(
     r"(?:^[ ]*<!-- run: (?P<run>\w+) -->\n)?^(?P<indent>[ ]*)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$",
