@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from compactory_connectors.source.horizon import Horizon, Snapshot, widen
 from compactory_connectors.source.offset import SEEN_LIMIT, Identity, Page, SourceOffset, offset_key
 
-HERE = Identity(system_identifier="77", timeline=1, postmaster_start="2026-01-01 00:00:00+00", table_oid=16385)
+HERE = Identity(
+    system_identifier="77",
+    timeline=1,
+    postmaster_start="2026-01-01 00:00:00+00",
+    statistics_start="2025-12-31 00:00:00+00",
+    table_oid=16385,
+)
 
 
 @given(st.integers(3, 1 << 40), st.integers(1, (1 << 31) - 1))
@@ -82,9 +88,10 @@ def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
     assert moved.identity == elsewhere
 
 
-def test_a_restarted_server_goes_back_to_what_was_flushed() -> None:
+@pytest.mark.parametrize("field", ["postmaster_start", "statistics_start"])
+def test_a_restarted_server_goes_back_to_what_was_flushed(field: str) -> None:
     """Guarantee 8: a crash can take the xid counter back; only a durable horizon is safe."""
-    restarted = replace(HERE, postmaster_start="2026-01-02 00:00:00+00")
+    restarted = replace(HERE, **{field: "2026-01-02 00:00:00+00"})
     moved = offset().on(restarted, Snapshot(95, 95))
     assert moved.horizon == offset().durable
     assert not moved.pages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
 
 import psycopg
@@ -12,7 +14,7 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.horizon import Horizon, Snapshot
 from compactory_connectors.source.server import PollSnapshot, TableReplaced
 from tests.source.harness import Feed, expected
-from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state
+from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
 
 # The parts of an adopted table that a poll reads.
 STAMP = """
@@ -239,26 +241,37 @@ def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -
         assert durable == (None if number == 1 else horizons[number - 2])
 
 
-def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServer) -> None:
-    """Guarantee 8: ids that a crash gave out twice do not hide the second use of them."""
+@pytest.mark.parametrize("victim", ["server", "backend"])
+def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServer, victim: str) -> None:
+    """Guarantee 8: ids that a crash gave out twice do not hide the second use of them.
+
+    After the crash of a backend the server recovers as well, and its start time stays the same.
+    """
     url = postgres_crashing.url()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(TERMINALS)
         add(connection, "T1")
-    feed = Feed(url)
-    feed.poll()
-    with psycopg.connect(url) as lost:  # uses up ids that never reach the disk
-        lost.execute("SET synchronous_commit = off")
-        for number in range(50):
-            add(lost, f"lost {number}")
-            lost.rollback()
+        feed = Feed(url)
         feed.poll()
-        before = feed.reader.offset.horizon
-        feed.close()
+        add(connection, "T2")
+    lost = psycopg.connect(url)  # uses up ids that never reach the disk
+    for number in range(50):
+        add(lost, f"lost {number}")
+        lost.rollback()
+    feed.poll()
+    before = feed.horizon
+    feed.close()
+    if victim == "server":
         postgres_crashing.kill()
-    postgres_crashing.start()
+        postgres_crashing.start()
+    else:
+        os.kill(lost.info.backend_pid, signal.SIGKILL)
+        with pytest.raises(psycopg.OperationalError):
+            lost.execute("SELECT")
+        wait_until(lambda: _answers(url), what="the end of crash recovery")
+    lost.close()
     with psycopg.connect(url, autocommit=True) as connection:
-        numbers = [add(connection, f"after {number}")[0] for number in range(30)]
+        numbers = [add(connection, f"after {number}")[0] for number in range(80)]
         again = connection.execute("SELECT min(xmin::text::int8) FROM terminal_acquirer WHERE id = %s", numbers[:1])
         reused = again.fetchone()[0] < before.snapshot.xmax
     assert reused, "the crash took no transaction id back"
@@ -266,6 +279,14 @@ def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServe
     feed.poll()
     assert feed.topic == expected(url)
     feed.close()
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def test_histories_with_restarts(database: str, sql: psycopg.Connection, feed: Feed, seeded: random.Random) -> None:

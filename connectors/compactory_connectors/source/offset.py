@@ -21,11 +21,16 @@ SEEN_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which server and table the transaction ids of an offset belong to."""
+    """Which server and table the transaction ids of an offset belong to.
+
+    ``statistics_start`` changes when the server recovers from the crash of a backend (an out-of-memory kill): unflushed
+    ids are lost then as well, while the postmaster and its start time stay.
+    """
 
     system_identifier: str
     timeline: int
     postmaster_start: str
+    statistics_start: str
     table_oid: int
 
     def same_history(self, other: Identity) -> bool:
@@ -90,6 +95,7 @@ class SourceOffset:
             "system_identifier": self.identity.system_identifier,
             "timeline": self.identity.timeline,
             "postmaster_start": self.identity.postmaster_start,
+            "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
             "durable": _horizon_fields(self.durable),
             "pages": [{**_horizon_fields(page.horizon), "after": page.after} for page in self.pages],
@@ -106,6 +112,7 @@ class SourceOffset:
                 system_identifier=value["system_identifier"],
                 timeline=value["timeline"],
                 postmaster_start=value["postmaster_start"],
+                statistics_start=value["statistics_start"],
                 table_oid=value["table_oid"],
             ),
             horizon=_horizon(value),

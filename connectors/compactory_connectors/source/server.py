@@ -146,13 +146,18 @@ class Server:
         self.connection = connection
         row = connection.execute(query("source/server")).fetchone()
         assert row is not None
-        standby, timeline, system, started, self.database = row
+        standby, timeline, system, started, statistics, self.database = row
         if standby:
             raise ConfigError(
                 "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
                 " (several hosts and targetServerType=primary find it)"
             )
-        self._identity = {"system_identifier": system, "timeline": timeline, "postmaster_start": started}
+        self._identity = {
+            "system_identifier": system,
+            "timeline": timeline,
+            "postmaster_start": started,
+            "statistics_start": statistics,
+        }
 
     @classmethod
     def open(cls, conninfo: Mapping[str, Any]) -> Self:

@@ -1,11 +1,13 @@
 -- name: source/server
 -- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
--- is right at once after a promotion; it fails on a standby, which is refused before it is asked.
+-- is right at once after a promotion; it fails on a standby, which is refused before it is asked. After the crash of a
+-- backend the server recovers as after its own, but the postmaster lives on: only its statistics begin anew.
 SELECT pg_is_in_recovery() AS standby,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        pg_postmaster_start_time()::text AS postmaster_start,
+       coalesce((SELECT stats_reset::text FROM pg_stat_bgwriter), '') AS statistics_start,
        current_database() AS database;
 
 -- name: source/begin
