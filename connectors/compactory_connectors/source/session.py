@@ -102,13 +102,16 @@ class Session:
             current = self._current or self._server.peek()
             self._current = None
             published = False
-            now = time.monotonic()
+            now, looked_at = time.monotonic(), time.time()
             for number, reader in enumerate(self._readers):
                 if not (woken and reader.plan.notifies) and now < self._due[number]:
                     continue
                 self._due[number] = now + self._interval
-                if not reader.is_idle(current) and not self._floor_held(reader, current):
+                if not reader.is_idle(current):
+                    if self._floor_held(reader, current):
+                        continue
                     published |= self._drain(number, reader)
+                self._board.current(reader.plan.qualified, looked_at)
             return published
 
     def rest(self, stop: threading.Event) -> bool:

@@ -39,6 +39,8 @@ class TableStatus:
     errors_total: int = 0
     last_poll: float | None = None
     last_publish: float | None = None
+    current_at: float | None = None  # everything committed before then is in the topic
+    held_since: float | None = None
     detail: str | None = None
 
 
@@ -105,11 +107,18 @@ class StatusBoard:
                 changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
             self._tables[table] = replace(known, **changes)
 
+    def current(self, table: str, at: float) -> None:
+        """Record that everything committed before ``at`` is published."""
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], current_at=at)
+
     def held(self, table: str, detail: str | None) -> None:
         """Record that something of this table waits for an operator, or with None that it no longer does."""
         with self._lock:
+            known = self._tables[table]
             state = SourceState.RUNNING if detail is None else SourceState.HELD
-            self._tables[table] = replace(self._tables[table], state=state, detail=detail)
+            since = None if detail is None else known.held_since or time.time()
+            self._tables[table] = replace(known, state=state, detail=detail, held_since=since)
 
     def failed(self, detail: str) -> None:
         """Count an error against every table of the session that just ended."""
