@@ -34,28 +34,30 @@ class Claims:
         self.winners = winners
         self.rivals = rivals
 
-    def put(self, name: Any, cell: bytes, old: bytes | None) -> bytes | None:
-        """Claim ``name`` for ``cell``; ``old`` is what the same owner had under it. Return the former winner."""
+    def with_claim(self, name: Any, cell: bytes, old: bytes | None) -> tuple[bytes, ...]:
+        """Return who would claim ``name`` with ``cell`` added; ``old`` is what the same owner had under it."""
         holder = self.winners.get(name)
         if holder is None or (holder == old and name not in self.rivals):
-            self.winners[name] = cell
-            return holder
-        others = self.rivals.get(name) or (holder,)
-        self._settle(name, (*(other for other in others if other != old), cell))
-        return holder
+            return (cell,)
+        return (*(other for other in self.rivals.get(name, (holder,)) if other != old), cell)
 
-    def drop(self, name: Any, cell: bytes) -> bytes | None:
-        """Give up the claim of ``cell``. Return the former winner."""
+    def without_claim(self, name: Any, cell: bytes) -> tuple[bytes, ...]:
+        """Return who would claim ``name`` with ``cell`` gone."""
         holder = self.winners.get(name)
-        others = self.rivals.get(name)
-        if others is not None:
-            self._settle(name, tuple(other for other in others if other != cell))
-        elif holder == cell:
-            del self.winners[name]
-        return holder
+        others = self.rivals.get(name, () if holder is None else (holder,))
+        return tuple(other for other in others if other != cell)
 
-    def _settle(self, name: Any, cells: tuple[bytes, ...]) -> None:
-        self.winners[name] = max(cells, key=newer)
+    def winner(self, cells: tuple[bytes, ...]) -> bytes | None:
+        """Return which of the claiming cells answers."""
+        return cells[0] if len(cells) == 1 else max(cells, key=newer, default=None)
+
+    def settle(self, name: Any, cells: tuple[bytes, ...]) -> None:
+        """Let exactly these cells claim ``name``."""
+        winner = self.winner(cells)
+        if winner is None:
+            self.winners.pop(name, None)
+        else:
+            self.winners[name] = winner
         if len(cells) > 1:
             self.rivals[name] = cells
         else:

@@ -1,7 +1,9 @@
 """A secondary index of one directory: which entries have a value in a field. Pure.
 
 It files lookup keys, not cells: an update that leaves the field alone then leaves the index alone. A reader fetches
-the entry and checks that it still has the value, so it never gets an entry that does not match.
+the entry and checks that it has the value, so it never gets an entry that does not match. A key is filed under its new
+value before the entry changes and taken out from under the old one after it: whichever way a reader comes, it is the
+entry's change that it sees, at once.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ _AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
 class Secondary:
     """The lookup keys of a directory by an `Index`.
 
-    Written by the table's thread after the entries, read by any. A key is filed under its new value before it is taken
-    out from under the old one. A unique index keeps every key that has the value; the one whose record has the newer
-    timestamp answers (tie: higher partition, then offset), and when it goes, the next appears.
+    Written by the table's thread, read by any. A unique index keeps every key that has the value; the one whose record
+    has the newer timestamp answers (tie: higher partition, then offset), and when it goes, the next appears.
     """
 
     def __init__(self, index: Index, directory: str, entries: Mapping[bytes, bytes], backend: Backend) -> None:
@@ -80,42 +81,43 @@ class Secondary:
             return list(found)
         return [found, *(name for name in self.rivals.get(wanted, ()) if name != found)]
 
-    def move(self, name: bytes, old: Term | None, new: Term | None) -> None:
-        """File ``name`` under ``new``, then take it out from under ``old``; its entry has been changed already."""
-        if old == new:
-            if new in self.rivals:
-                self._settle(new, self.rivals[new])  # its timestamp has changed
+    def enter(self, name: bytes, cell: bytes | None, old: Term | None, new: Term | None) -> None:
+        """File ``name``, whose entry is about to become ``cell``, under ``new``. Before the entry changes."""
+        if new is None or new == old or cell is None:
             return
-        if new is not None:
-            self._file(name, new)
-        if old is not None:
-            self._unfile(name, old)
-
-    def _file(self, name: bytes, under: Term) -> None:
-        found = self.filed.get(under)
+        found = self.filed.get(new)
         if found is None:
-            self.filed[under] = name if self.index.unique else {name}
+            self.filed[new] = name if self.index.unique else {name}
         elif self.index.unique:
-            self._settle(under, (*self.rivals.get(under, (found,)), name))
+            self._settle(new, (*self.rivals.get(new, (found,)), name), {name: cell})
         else:
             found.add(name)
+
+    def leave(self, name: bytes, old: Term | None, new: Term | None) -> None:
+        """Take ``name`` out from under ``old``. After the entry has changed."""
+        if old != new:
+            if old is not None:
+                self._unfile(name, old)
+        elif old in self.rivals:
+            self._settle(old, self.rivals[old], {})  # its timestamp has changed
 
     def _unfile(self, name: bytes, under: Term) -> None:
         found = self.filed.get(under)
         if found is None:
             return
         if self.index.unique:
-            self._settle(under, tuple(other for other in self.rivals.get(under, (found,)) if other != name))
+            self._settle(under, tuple(other for other in self.rivals.get(under, (found,)) if other != name), {})
             return
         found.discard(name)
         if not found:
             del self.filed[under]
 
-    def _settle(self, under: Term, names: tuple[bytes, ...]) -> None:
+    def _settle(self, under: Term, names: tuple[bytes, ...], coming: Mapping[bytes, bytes]) -> None:
+        """Let these names claim a term; ``coming`` are cells that are not among the entries yet."""
         if not names:
             del self.filed[under]
         else:
-            self.filed[under] = max(names, key=lambda name: newer(self._entries[name]))
+            self.filed[under] = max(names, key=lambda name: newer(coming.get(name) or self._entries[name]))
         if len(names) > 1:
             self.rivals[under] = names
         else:

@@ -22,6 +22,7 @@ from compactory.secondary import Secondary
 __all__ = ["Table"]
 
 Terms = tuple[Term | None, ...]
+Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
 _UNREAD: Document = {}
 
 
@@ -132,15 +133,16 @@ class Table:
     def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
         old = self.owners.get(topic_key)
         self._graves.pop(topic_key, None)
-        self.owners[topic_key] = cell
         if self._key_of is None:
-            self._reindex(Swap(name, old, cell), terms)
+            moves = self._enter(Swap(name, old, cell), terms)
+            self.entries[name] = cell
+            self._leave(name, moves)
             return
         old_name = None if old is None else self._name(topic_key, self.document_of(old))
-        former = self.claims.put(name, cell, old if old_name == name else None)
-        self._reindex(Swap(name, former, self.entries.get(name)), terms if self.entries.get(name) == cell else None)
+        self.owners[topic_key] = cell
+        self._settle(name, self.claims.with_claim(name, cell, old if old_name == name else None), cell, terms)
         if old is not None and old_name is not None and old_name != name:
-            self._release(old_name, old)
+            self._settle(old_name, self.claims.without_claim(old_name, old), None, ())
 
     def _remove(self, topic_key: bytes, trailer: bytes) -> None:
         if self.spread:
@@ -149,22 +151,33 @@ class Table:
         if old is None:
             return
         if self._key_of is None:
-            self._reindex(Swap(topic_key, old, None), None)
+            self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
         else:
-            self._release(self._name(topic_key, self.document_of(old)), old)
+            name = self._name(topic_key, self.document_of(old))
+            self._settle(name, self.claims.without_claim(name, old), None, ())
 
-    def _release(self, name: bytes, cell: bytes) -> None:
-        former = self.claims.drop(name, cell)
-        self._reindex(Swap(name, former, self.entries.get(name)), None)
+    def _settle(self, name: bytes, cells: tuple[bytes, ...], cell: bytes | None, terms: Terms) -> None:
+        """Let these cells claim a lookup key; ``terms`` are those of ``cell``."""
+        swap = Swap(name, self.entries.get(name), self.claims.winner(cells))
+        moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
+        self.claims.settle(name, cells)
+        self._leave(name, moves)
 
-    def _reindex(self, swap: Swap, terms: Terms | None) -> None:
-        """Bring the indexes after a swap; ``terms`` are those of the new cell where they are known already."""
+    def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
+        """Prepare the indexes for a swap; ``terms`` are those of the new cell where they are known already."""
         if not self.indexes or swap.old == swap.new:
-            return
+            return ()
         old_terms = self._terms_of(swap.old)
         new_terms = self._terms_of(swap.new) if terms is None else terms
-        for index, old, new in zip(self.indexes.values(), old_terms, new_terms, strict=True):
-            index.move(swap.name, old, new)
+        moves = tuple(zip(self.indexes.values(), old_terms, new_terms, strict=True))
+        for index, old, new in moves:
+            index.enter(swap.name, swap.new, old, new)
+        return moves
+
+    def _leave(self, name: bytes, moves: Moves) -> None:
+        """Tidy the indexes up after the swap."""
+        for index, old, new in moves:
+            index.leave(name, old, new)
 
     def _terms_of(self, cell: bytes | None) -> Terms:
         if cell is None:
