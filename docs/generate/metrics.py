@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,14 +12,19 @@ from compactory import GlobalStore, Partition
 from compactory_api.metrics import Exposition
 from compactory_api.store_worker import StoreWorker
 from compactory_api.timing import BOUNDS, Timing
+from compactory_connectors.source.status import SourceState, SourceStatus, TableStatus
+from compactory_connectors.source.worker import SourceWorker
 
 from .markdown import cell, code, page, table
 
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` answers `GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it.
-Seconds are seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
+`compactory serve` and, with `--listen`, `compactory source run` answer `GET /metrics` in the Prometheus text format, or
+OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*` are the server's,
+`compactory_source_*` the source's; a store that a service embeds shows its own through a `Listener`, see
+[Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds.
+Beside these there are the usual `process_*` and `python_*` metrics of the process."""
 
 _ROUTE = """\
 Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
@@ -42,6 +49,13 @@ class _Shown(GlobalStore):
         return 0.1
 
 
+def _source() -> SourceWorker:
+    table = TableStatus(table="public.terminal_acquirer", topic="terminal_acquirer")
+    status = SourceStatus(connector="terminals", state=SourceState.RUNNING, detail=None, tables=(table,))
+    source: Any = SimpleNamespace(status=lambda: status)
+    return SourceWorker(source, lambda: True)
+
+
 def page_text() -> str:
     """The page."""
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
@@ -53,7 +67,8 @@ def page_text() -> str:
 def _rows() -> Iterator[list[str]]:
     timing = Timing()
     timing.observe("route", 200, 0.001)
-    text, _ = Exposition([StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"]))], timing).render("")
+    store = StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"]))
+    text, _ = Exposition([store, _source()], timing).render("")
     for family in text_string_to_metric_families(text.decode()):
         if not family.name.startswith("compactory_"):
             continue
