@@ -66,6 +66,7 @@ class Feed:
             timestamp="updated_date",
             incrementing="id",
             key_types=("bigint" if self._key == "id" else "text",),
+            shape=self.server.shape(oid),
             soft_delete="is_active",
             adopted=self._adopted,
         )

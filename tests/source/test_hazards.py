@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from compactory_connectors.source.server import TableReplaced
 from tests.source.harness import Feed, expected
 from tests.source.test_table import STAMP, add
 from tests.source.workload import TERMINALS, wait_until
@@ -75,3 +76,49 @@ def test_a_rewrite_while_a_sweep_waits_for_the_table_removes_nothing(
     with blocked(database, sql, REWRITE, lambda: living.extend(feed.living())):
         pass
     assert sorted(living) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_changes_under_disabled_triggers_are_sent(
+    database: str, sql: psycopg.Connection, feed: Feed, restarted: bool
+) -> None:
+    """Guarantee 8: rows without a new stamp; the triggers are on again before the next poll."""
+    add(sql, "T1", "T2")
+    feed.poll()
+    with sql.transaction():
+        sql.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER ALL")
+        sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'unstamped' WHERE id = 1")
+        sql.execute("ALTER TABLE terminal_acquirer ENABLE TRIGGER ALL")
+    if restarted:
+        feed.restart()
+    feed.poll_until_replaced()
+    feed.restart()
+    feed.poll()
+    assert feed.topic == expected(database)
+    add(sql, "T3")
+    feed.poll()
+    assert feed.topic == expected(database)
+    assert len(feed.sent) <= 5
+
+
+@pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
+def test_a_table_that_is_not_adopted_any_more(database: str, sql: psycopg.Connection, feed: Feed) -> None:
+    """Guarantee 8: a running reader notices that its stamps are not written."""
+    add(sql, "T1")
+    feed.poll()
+    sql.execute("DROP TRIGGER zz_xid ON terminal_acquirer")
+    sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'unstamped'")
+    feed.poll_until_replaced()
+    feed._adopted = False
+    feed.restart()
+    feed.poll()
+    assert feed.topic == expected(database)
+
+
+def test_a_retyped_column_is_not_rendered_by_the_old_plan(sql: psycopg.Connection, feed: Feed) -> None:
+    add(sql, "T1")
+    feed.poll()
+    sql.execute("ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE bytea USING acquirer_id::bytea")
+    with pytest.raises(TableReplaced):
+        feed.poll()

@@ -44,6 +44,7 @@ def test_horizon_keeps_only_ids_that_the_floor_does_not_cover() -> None:
 def offset(**changes: object) -> SourceOffset:
     base = SourceOffset(
         identity=HERE,
+        shape="columns and triggers",
         horizon=Horizon(Snapshot(100, 120, (100,)), frozenset({101})),
         durable=Horizon(Snapshot(90, 90)),
         pages=(Page(Horizon(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
@@ -102,6 +103,17 @@ def test_a_counter_that_runs_behind_trusts_nothing() -> None:
     moved = offset(durable=offset().horizon).on(HERE, Snapshot(50, 50))
     assert moved.horizon is None
     assert moved.sweep
+
+
+def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
+    """Guarantee 8: until the next horizon the system column decides, from the snapshot on."""
+    stamped = offset(horizon=Horizon(Snapshot(100, 120)), pages=(Page(Horizon(Snapshot(100, 130)), (0, "", "7")),))
+    assert stamped.under("columns and triggers") == stamped
+    moved = stamped.under("other triggers")
+    assert moved.horizon == Horizon(Snapshot(100, 120), frozenset())
+    assert moved.durable == Horizon(Snapshot(90, 90), frozenset())
+    assert moved.pages[0].horizon.seen == frozenset()
+    assert offset().under("other triggers").horizon == offset().horizon
 
 
 def test_the_same_server_goes_on() -> None:

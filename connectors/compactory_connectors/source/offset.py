@@ -59,10 +59,12 @@ class SourceOffset:
 
     ``horizon`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
     a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
-    ``sweep`` says that keys which the table lacks are still to be removed from the topic.
+    ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
+    columns and triggers that the table had.
     """
 
     identity: Identity
+    shape: str | None = None
     horizon: Horizon | None = None
     durable: Horizon | None = None
     pages: tuple[Page, ...] = ()
@@ -85,6 +87,17 @@ class SourceOffset:
             return replace(self, identity=identity, horizon=trusted, pages=())
         return replace(self, identity=identity, horizon=None, durable=None, pages=(), sweep=True)
 
+    def under(self, shape: str) -> SourceOffset:
+        """Adapt to the table's shape now.
+
+        Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
+        """
+        if shape == self.shape:
+            return self
+        pages = tuple(Page(_unstamped(page.horizon), page.after) for page in self.pages)
+        horizon, durable = (_unstamped(known) if known else None for known in (self.horizon, self.durable))
+        return replace(self, shape=shape, horizon=horizon, durable=durable, pages=pages)
+
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
         value: dict[str, Any] = {
@@ -97,6 +110,7 @@ class SourceOffset:
             "postmaster_start": self.identity.postmaster_start,
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
+            "shape": self.shape,
             "durable": _horizon_fields(self.durable),
             "pages": [{**_horizon_fields(page.horizon), "after": page.after} for page in self.pages],
             "sweep": self.sweep,
@@ -115,6 +129,7 @@ class SourceOffset:
                 statistics_start=value["statistics_start"],
                 table_oid=value["table_oid"],
             ),
+            shape=value["shape"],
             horizon=_horizon(value),
             durable=_horizon(value["durable"]),
             pages=tuple(_page(page) for page in value["pages"]),
@@ -128,6 +143,10 @@ class SourceOffset:
 def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
     """The key of a table's offset record."""
     return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
+
+
+def _unstamped(horizon: Horizon) -> Horizon:
+    return Horizon(horizon.snapshot, horizon.seen or frozenset())
 
 
 def _horizon_fields(horizon: Horizon | None) -> dict[str, Any]:

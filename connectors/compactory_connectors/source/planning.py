@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
@@ -19,6 +20,12 @@ __all__ = ["plan_tables"]
 
 def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
+    with server.connection.transaction():  # what is found and its digest are of one snapshot
+        server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return _plans(server, connector)
+
+
+def _plans(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     plans: list[TablePlan] = []
     problems: list[str] = []
     for table in describe_tables(server.connection, connector):
@@ -34,15 +41,14 @@ def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
             continue
         found = inspect(server.connection, table.oid)
         problems += rights.lacking_log() if found.adopted else ()
-        plans.append(_plan(connector, table, rows, found, (*rights.narrowed(), *_warnings(found))))
+        plan = _plan(connector, table, rows, found, server.shape(table.oid))
+        plans.append(replace(plan, warnings=(*plan.warnings, *rights.narrowed(), *_warnings(found))))
     if problems:
         raise ConfigError(problems)
     return plans
 
 
-def _plan(
-    connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection, warnings: tuple[str, ...]
-) -> TablePlan:
+def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection, shape: str) -> TablePlan:
     declared = {column.name: column.declared for column in table.columns}
     delete = connector.soft_delete
     return TablePlan(
@@ -54,11 +60,12 @@ def _plan(
         timestamp=connector.timestamp_columns[0],
         incrementing=connector.incrementing_column,
         key_types=tuple(declared[name] for name in rows.key_columns),
+        shape=shape,
         soft_delete=delete.column if delete else None,
         tombstones=delete.tombstone if delete else True,
         adopted=found.adopted,
         notifies=found.adopted and found.notify,
-        warnings=(*rows.warnings, *warnings),
+        warnings=rows.warnings,
     )
 
 

@@ -72,11 +72,12 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
-    """What a poll transaction sees, and WAL positions in bytes read after its snapshot."""
+    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it."""
 
     snapshot: Snapshot
     written: int
     flushed: int
+    shape: str
 
 
 @contextmanager
@@ -177,6 +178,10 @@ class Server:
         """Which server and table transaction ids belong to."""
         return Identity(**self._identity, table_oid=table_oid)
 
+    def shape(self, table_oid: int) -> str:
+        """A digest of the table's columns and triggers; see the query."""
+        return str(self.scalar(statement("source/shape", oid=sql.Literal(table_oid))))
+
     def peek(self) -> Snapshot:
         """The current snapshot, outside of a poll."""
         text = self.scalar(statement("source/peek"))
@@ -197,13 +202,14 @@ class Server:
             fraction=sql.SQL("0.1" if streaming else "1"),
             table=sql.Literal(table.as_string()),
             locked=table,
+            shape=statement("source/shape", oid=sql.Literal(table_oid)),
         )
         try:
             row = _last(self.connection.execute(begin)).fetchone()
             assert row is not None
             if row[3] != table_oid:
                 raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
-            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]))
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4])
         except psycopg.errors.UndefinedTable as error:
             raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
         finally:

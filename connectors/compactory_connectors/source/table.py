@@ -18,7 +18,7 @@ from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .offset import Page, SourceOffset
 from .record import RowError
-from .server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .table_plan import TablePlan
 
 __all__ = ["PAGE_ROWS", "Batch", "Record", "TableReader"]
@@ -77,9 +77,11 @@ class TableReader:
         snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
         Raises psycopg.Error and TableReplaced.
         """
-        base = self.offset
+        base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
         with self._server.poll(self._table, self.plan.oid, indexed=indexed, streaming=base.horizon is None) as at:
+            if at.shape != self.plan.shape:
+                raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = base.on(self._server.identity(self.plan.oid), at.snapshot)
             if _too_old(base.horizon, at.snapshot):
                 base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
@@ -215,7 +217,9 @@ class TableReader:
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
-        if stored.horizon is None or done.identity != stored.identity or done.horizon is None:
+        if stored.horizon is None or done.horizon is None:
+            return True
+        if (done.identity, done.shape) != (stored.identity, stored.shape):
             return True
         if (
             self._sent

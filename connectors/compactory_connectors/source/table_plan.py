@@ -21,6 +21,7 @@ class TablePlan:
     timestamp: str
     incrementing: str
     key_types: tuple[str, ...]
+    shape: str
     soft_delete: str | None = None
     tombstones: bool = True
     adopted: bool = False

@@ -22,7 +22,16 @@ LOCK TABLE {locked} IN ACCESS SHARE MODE;
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
        pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed,
-       to_regclass({table})::oid::int8 AS oid;
+       to_regclass({table})::oid::int8 AS oid,
+       ({shape}) AS shape;
+
+-- name: source/shape
+-- What a session's plan of a table rests on: columns and types, and which triggers there are. A trigger that was off
+-- for a while counts as well, for each ALTER TABLE makes a new version of its row.
+SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
+                     FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
+                  (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
+                     FROM pg_trigger WHERE tgrelid = {oid})));
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
