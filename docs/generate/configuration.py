@@ -126,12 +126,10 @@ def _variable_rows() -> list[list[str]]:
 
 
 def _options(kind: type) -> str:
-    signature = inspect.signature(kind.__init__)
+    signature = inspect.signature(kind)
     meanings = dict(described(kind.__doc__))
     rows = []
     for name, parameter in signature.parameters.items():
-        if name in ("self", "kind"):
-            continue
         default = parameter.default
         shown = "required" if default is inspect.Parameter.empty else code(getattr(default, "__name__", repr(default)))
         rows.append([code(name), cell(meanings[name] + _NOTES.get(name, "")), shown])
