@@ -122,3 +122,31 @@ def test_a_retyped_column_is_not_rendered_by_the_old_plan(sql: psycopg.Connectio
     sql.execute("ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE bytea USING acquirer_id::bytea")
     with pytest.raises(TableReplaced):
         feed.poll()
+
+
+@pytest.mark.parametrize("value", ["1.0", None])
+def test_a_key_lives_when_its_bytes_do(
+    database: str, sql: psycopg.Connection, adopted: bool, value: str | None
+) -> None:
+    """Guarantee 10: 1.00 equals 1.0 for Postgres and is another key for Kafka; NULL equals nothing and is one key."""
+    sql.execute("ALTER TABLE terminal_acquirer ALTER COLUMN terminal_id DROP NOT NULL,"
+                " ALTER COLUMN terminal_id TYPE numeric USING terminal_id::numeric")  # fmt: skip
+    feed = Feed(database, key="terminal_id", adopted=adopted, key_types=("numeric",))
+    add(sql, value)
+    feed.poll()
+    with sql.transaction():
+        sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 1")
+        add(sql, "1.00" if value else None)
+    feed.poll()
+    assert feed.topic == ({b"1.00": b"2|1.00|A|t"} if value else {b"null": b"2||A|t"})
+    feed.close()
+
+
+def test_a_sweep_keeps_deactivated_rows_that_are_sent_as_values(
+    database: str, sql: psycopg.Connection, adopted: bool
+) -> None:
+    feed = Feed(database, adopted=adopted, tombstones=False)
+    add(sql, "T1")
+    add(sql, "T2", active=False)
+    assert sorted(feed.living()) == [b"1", b"2"]
+    feed.close()

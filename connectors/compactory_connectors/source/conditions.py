@@ -70,6 +70,10 @@ class Conditions:
             return sql.SQL("true")
         return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.soft_delete))
 
+    def present(self) -> sql.Composable:
+        """Rows whose key belongs in the topic, deactivated ones included where they are sent as values."""
+        return self.alive() if self.plan.tombstones else sql.SQL("true")
+
 
 def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
     """Top-level transaction ids that had not ended at the snapshot."""

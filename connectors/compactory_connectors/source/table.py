@@ -59,6 +59,10 @@ class TableReader:
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        keys = plan.rows.key_columns
+        self._keys = sql.SQL(", ").join(
+            sql.Identifier("t", name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns
+        )
         self._key_positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.incrementing in plan.rows.key_columns
 
@@ -114,8 +118,8 @@ class TableReader:
         return self._sent is None or not _behind(self._stored.durable, self._sent)
 
     def living_rows(self) -> Iterator[list[RawRow]]:
-        """Every living row in one snapshot, in chunks, with the plan's columns."""
-        query = statement("source/keys", columns=self._columns, table=self._table, alive=self._where.alive())
+        """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
+        query = statement("source/keys", columns=self._keys, table=self._table, present=self._where.present())
         with self._server.poll(self._table, self.plan.oid):
             reader = ChunkReader(self._server.connection, "keys", query)
             while rows := reader.fetch(PAGE_ROWS):
@@ -236,7 +240,7 @@ class TableReader:
         records: list[Record] = []
         for row in rows:
             phase = row[_PHASE]
-            if phase != b"0" and self._key(row) in living:
+            if phase != b"0" and render_key(row) in living:
                 continue
             gone = phase == b"2" or (phase == b"1" and self.plan.tombstones)
             record = (render_key(row), None) if gone else render(row)
@@ -248,28 +252,43 @@ class TableReader:
     def _key(self, row: RawRow) -> tuple[bytes | None, ...]:
         return tuple(row[position] for position in self._key_positions)
 
-    def _living(self, rows: Sequence[RawRow]) -> set[tuple[bytes | None, ...]]:
-        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
+    def _living(self, rows: Sequence[RawRow]) -> set[bytes | None]:
+        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins.
+
+        What is equal for Postgres (1.0 and 1.00, citext) may be two keys in the topic, so that rendered keys decide.
+        """
         keys = {self._key(row) for row in rows if row[_PHASE] == b"2" or (row[_PHASE] == b"1" and not self._id_is_key)}
         if not keys:
             return set()
-        names = [sql.Identifier(f"k{number}") for number in range(len(self._key_positions))]
-        columns = [[_text(part) if part is not None else None for part in column] for column in zip(*keys, strict=True)]
-        matches = [
-            sql.SQL("t.{} = d.{}::{}").format(sql.Identifier(column), name, _type(declared))
-            for column, name, declared in zip(self.plan.rows.key_columns, names, self.plan.key_types, strict=True)
-        ]
-        found = self._server.rows(
-            statement(
-                "source/living",
-                names=sql.SQL(", ").join(names),
-                arrays=sql.SQL(", ").join(sql.SQL("{}::text[]").format(sql.Literal(column)) for column in columns),
-                table=self._table,
-                matches=sql.SQL(" AND ").join(matches),
-                alive=self._where.alive(),
-            )
+        return {self.plan.rows.render_key(row) for row in self._server.rows(self._rows_under(keys))}
+
+    def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
+        """The query for living rows that have one of these keys."""
+        matches, arrays, names = [], [], []
+        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
+        for number, (column, declared, parts) in enumerate(columns):
+            names.append(sql.Identifier(f"k{number}"))
+            texts = [None if part is None else part.decode() for part in parts]
+            arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
+            matches.append(_match(column, names[-1], declared, None in parts))
+        return statement(
+            "source/living",
+            columns=self._keys,
+            names=sql.SQL(", ").join(names),
+            arrays=sql.SQL(", ").join(arrays),
+            table=self._table,
+            matches=sql.SQL(" AND ").join(matches),
+            alive=self._where.alive(),
         )
-        return {tuple(row) for row in found}
+
+
+def _match(column: str, name: sql.Identifier, declared: str, nullable: bool) -> sql.Composable:
+    """A key column equal to a value; NULL, which no index condition takes, only where one is looked for."""
+    parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": _type(declared)}
+    equal = sql.SQL("{column} = {value}::{type}").format(**parts)
+    if not nullable:
+        return equal
+    return sql.SQL("({} OR {column} IS NULL AND {value} IS NULL)").format(equal, **parts)
 
 
 def _type(declared: str) -> sql.SQL:

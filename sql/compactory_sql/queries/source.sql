@@ -56,14 +56,12 @@ SELECT {columns}, 2, NULL, d.id::text, '0'
 SELECT DISTINCT t.xmin::text FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age(%(floor)s::xid);
 
 -- name: source/living
--- Which of these keys belong to a row that lives in this snapshot: such a key must not be deleted.
-SELECT {names}
-  FROM unnest({arrays}) AS d ({names})
- WHERE EXISTS (SELECT FROM {table} AS t WHERE {matches} AND {alive});
+-- Rows that live in this snapshot under one of these keys, which must not be deleted; for their record keys only.
+SELECT {columns} FROM unnest({arrays}) AS d ({names}) JOIN {table} AS t ON {matches} WHERE {alive};
 
 -- name: source/keys
--- The key columns of every living row.
-SELECT {columns} FROM {table} AS t WHERE {alive};
+-- Every row whose key belongs in the topic; for their record keys only.
+SELECT {columns} FROM {table} AS t WHERE {present};
 
 -- name: source/holders
 -- Who holds the snapshot's floor back: the transaction with this id, open or prepared.
