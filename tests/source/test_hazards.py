@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from compactory_connectors.source.record import RowError
 from compactory_connectors.source.server import TableReplaced
 from tests.source.harness import Feed, expected
 from tests.source.test_table import STAMP, add
@@ -122,6 +123,45 @@ def test_a_retyped_column_is_not_rendered_by_the_old_plan(sql: psycopg.Connectio
     sql.execute("ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE bytea USING acquirer_id::bytea")
     with pytest.raises(TableReplaced):
         feed.poll()
+
+
+def test_a_page_border_among_rows_without_a_timestamp(database: str, sql: psycopg.Connection, feed: Feed) -> None:
+    """Guarantee 9: validate.non.null=false lets such rows through; they come last."""
+    sql.execute("ALTER TABLE terminal_acquirer ALTER COLUMN updated_date DROP NOT NULL")
+    feed.restart()
+    add(sql, *(f"T{number}" for number in range(4)))
+    sql.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id, updated_date)"
+                " SELECT 'N' || n, 'A', NULL FROM generate_series(1, 10) n")  # fmt: skip
+    feed.poll(page_rows=3, pages=3)
+    feed.restart()
+    feed.poll(page_rows=3)
+    assert feed.topic == expected(database)
+    assert len(feed.sent) == 14
+
+
+def test_an_incrementing_column_with_a_fraction_is_refused(sql: psycopg.Connection, feed: Feed) -> None:
+    """The real connector refuses it too; a ValueError would end the source with a traceback."""
+    sql.execute(
+        "ALTER TABLE terminal_acquirer ALTER COLUMN id DROP IDENTITY;"
+        " ALTER TABLE terminal_acquirer ALTER COLUMN id TYPE numeric(10, 2)"
+    )
+    sql.execute("INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id) VALUES (1.5, 'T1', 'A')")
+    feed.restart()
+    with pytest.raises(RowError, match="id"):
+        feed.poll()
+
+
+def test_names_that_look_like_placeholders(database: str, sql: psycopg.Connection, adopted: bool) -> None:
+    name = '100% {odd} "%s"'
+    sql.execute('ALTER TABLE terminal_acquirer RENAME TO "100% {odd} ""%s"""')
+    feed = Feed(database, adopted=adopted, table=name)
+    sql.execute('INSERT INTO "100% {odd} ""%s""" (terminal_id, acquirer_id)'
+                " SELECT 'T' || n, 'A' FROM generate_series(1, 10) n")  # fmt: skip
+    feed.poll(page_rows=3, pages=2)
+    feed.restart()
+    feed.poll(page_rows=3)
+    assert len(feed.topic) == 10
+    feed.close()
 
 
 @pytest.mark.parametrize("value", ["1.0", None])

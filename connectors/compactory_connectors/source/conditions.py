@@ -34,14 +34,18 @@ class Conditions:
             if page.after[0] == 2:
                 conditions.append(self._unseen(page.horizon))
                 continue
-            place = sql.SQL("({}, t.{}, t.{}) <= ({}, {}, {})").format(
-                self.phase(),
-                sql.Identifier(self.plan.timestamp),
-                sql.Identifier(self.plan.incrementing),
-                *(sql.Literal(part) for part in page.after),
-            )
-            conditions.append(sql.SQL("({} OR ({}) IS NOT TRUE)").format(self._unseen(page.horizon), place))
+            place = self._up_to(*page.after)
+            conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.horizon), place))
         return sql.SQL(" AND ").join(conditions)
+
+    def _up_to(self, phase: int, timestamp: str | None, number: str | None) -> sql.Composable:
+        """Rows up to this place in the order of emission, in which NULL comes last."""
+        earlier, same = _before_and_at(self.plan.timestamp, timestamp)
+        lower, equal = _before_and_at(self.plan.incrementing, number)
+        place = sql.SQL("({phase} < {at} OR {phase} = {at} AND ({earlier} OR {same} AND ({lower} OR {equal})))")
+        return place.format(
+            phase=self.phase(), at=sql.Literal(phase), earlier=earlier, same=same, lower=lower, equal=equal
+        )
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
         """Logged deletions that the offset does not cover; the log has top-level transaction ids."""
@@ -51,7 +55,7 @@ class Conditions:
         for page in base.pages:
             if page.after[0] == 2:
                 unseen = _not_in_snapshot(xid, page.horizon.snapshot)
-                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2]))))
+                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2] or 0))))
         return sql.SQL(" AND ").join(conditions)
 
     def _unseen(self, horizon: Horizon) -> sql.Composable:
@@ -73,6 +77,15 @@ class Conditions:
     def present(self) -> sql.Composable:
         """Rows whose key belongs in the topic, deactivated ones included where they are sent as values."""
         return self.alive() if self.plan.tombstones else sql.SQL("true")
+
+
+def _before_and_at(column: str, value: str | None) -> tuple[sql.Composable, sql.Composable]:
+    """What sorts before a value of a column, and what equals it; NULL sorts last."""
+    name = sql.Identifier("t", column)
+    if value is None:
+        return sql.SQL("{} IS NOT NULL").format(name), sql.SQL("{} IS NULL").format(name)
+    parts = {"name": name, "value": sql.Literal(value)}
+    return sql.SQL("{name} < {value}").format(**parts), sql.SQL("{name} = {value}").format(**parts)
 
 
 def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:

@@ -46,11 +46,11 @@ class Identity:
 class Page:
     """A poll that was only partly published: rows visible at ``horizon`` up to ``after`` are in the topic.
 
-    ``after`` is (phase, timestamp, id) in the text form of Postgres.
+    ``after`` is (phase, timestamp, id) in the text form of Postgres, None for NULL.
     """
 
     horizon: Horizon
-    after: tuple[int, str, str]
+    after: tuple[int, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

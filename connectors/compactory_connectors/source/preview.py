@@ -73,6 +73,6 @@ def _preview(server: Server, plan: TablePlan, limit: int) -> TablePreview:
 
 def _estimate(server: Server, plan: TablePlan) -> int:
     """The number of rows: counted for a small table, the planner's estimate for a large one."""
-    query = statement("source/count", table=sql.Identifier(plan.schema, plan.name))
-    rows: Any = server.scalar(query, {"oid": plan.oid})
+    query = statement("source/count", table=sql.Identifier(plan.schema, plan.name), oid=sql.Literal(plan.oid))
+    rows: Any = server.scalar(query)
     return int(rows)

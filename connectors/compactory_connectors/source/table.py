@@ -87,7 +87,7 @@ class TableReader:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = base.on(self._server.identity(self.plan.oid), at.snapshot)
-            if _too_old(base.horizon, at.snapshot):
+            if not indexed and _too_old(base.horizon, at.snapshot):
                 base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
             xids: set[int] = set()
             seen_here: Horizon | None = None
@@ -169,14 +169,14 @@ class TableReader:
         """The horizon of everything that this snapshot shows, before all of it has been read."""
         if self.plan.adopted:
             return Horizon(snapshot)
-        floor = str(snapshot.xmin % (1 << 32))
-        visible = self._server.column(statement("source/row_xids", table=self._table), {"floor": floor})
+        floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
+        visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
         return Horizon.above(snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
 
     def _page(self, base: SourceOffset, visible: Horizon, rows: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
         phase, timestamp, number = rows[-1][_PHASE:_XID]
-        after = (int(phase or 0), _text(timestamp), _text(number))
+        after = (int(phase or 0), _optional(timestamp), _optional(number))
         return replace(self._progress(base, rows), pages=(*base.pages, Page(visible, after)))
 
     def _finished(
@@ -207,7 +207,7 @@ class TableReader:
 
     def _progress(self, base: SourceOffset, rows: Sequence[RawRow]) -> SourceOffset:
         stamps = [
-            (_text(row[_STAMP]), int(row[_ID] or 0)) for row in rows if row[_STAMP] is not None and row[_PHASE] != b"2"
+            (_text(row[_STAMP]), self._number(row)) for row in rows if row[_STAMP] is not None and row[_PHASE] != b"2"
         ]
         if not stamps:
             return base
@@ -217,6 +217,13 @@ class TableReader:
         if None not in known and (milliseconds, nanos, number) <= known:
             return base
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
+
+    def _number(self, row: RawRow) -> int:
+        try:
+            return int(row[_ID] or 0)
+        except ValueError:  # numeric with a fraction
+            column = self.plan.incrementing
+            raise RowError(f"column {column}: not a whole number, which the incrementing column must be") from None
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
@@ -300,13 +307,17 @@ def _xids(rows: Iterable[RawRow]) -> Iterator[int]:
     return (int(xid) for xid in {row[_XID] for row in rows} if xid is not None and xid != b"0")
 
 
+def _optional(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode()
+
+
 def _text(raw: bytes | None) -> str:
     return raw.decode() if raw is not None else ""
 
 
 def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
     """Whether 32-bit ids can no longer be compared with the horizon's."""
-    if horizon is None or horizon.seen is None:
+    if horizon is None:
         return False
     return snapshot.xmax - horizon.snapshot.xmin > _HALF_XIDS
 

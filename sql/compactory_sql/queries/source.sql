@@ -53,7 +53,7 @@ SELECT {columns}, 2, NULL, d.id::text, '0'
 
 -- name: source/row_xids
 -- Ids at or above the snapshot's floor of all row versions that are visible now.
-SELECT DISTINCT t.xmin::text FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age(%(floor)s::xid);
+SELECT DISTINCT t.xmin::text FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age({floor}::text::xid);
 
 -- name: source/living
 -- Rows that live in this snapshot under one of these keys, which must not be deleted; for their record keys only.
@@ -74,7 +74,7 @@ SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, pre
 -- name: source/count
 -- Rows of a table for people: counted where it is small, the planner's estimate where it is large.
 SELECT CASE WHEN c.reltuples > 100000 THEN c.reltuples::int8 ELSE (SELECT count(*) FROM {table}) END
-  FROM pg_class AS c WHERE c.oid = %(oid)s;
+  FROM pg_class AS c WHERE c.oid = {oid};
 
 -- name: source/sleep
 -- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY. The snapshot is
