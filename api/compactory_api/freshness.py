@@ -78,7 +78,7 @@ class Freshness:
 
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
-        self._waiters: set[_Waiter] = set()
+        self.waiters: set[_Waiter] = set()  # requests that wait right now
         self._loop: asyncio.AbstractEventLoop | None = None
         self._knocked = False
         self._stop_at = math.inf  # time.monotonic() at which no wait goes on
@@ -87,7 +87,7 @@ class Freshness:
     def close(self, within: float) -> None:
         """Let waits go on for ``within`` seconds at most; they end with Stopping. For the loop's thread."""
         self._stop_at = time.monotonic() + within
-        if self._loop is not None and self._waiters:
+        if self._loop is not None and self.waiters:
             self._loop.call_later(within, self._look)
 
     async def wait(self, tokens: Iterable[Token], seconds: float) -> None:
@@ -106,19 +106,19 @@ class Freshness:
             raise end
         self._loop = asyncio.get_running_loop()
         waiter = _Waiter(targets, self._loop.create_future())
-        self._waiters.add(waiter)
+        self.waiters.add(waiter)
         try:
             if self._gap(targets):  # again: it may have moved before the waiter was known
                 await asyncio.wait_for(waiter.future, seconds)
         except TimeoutError:
             raise self._late(targets, seconds) from None
         finally:
-            self._waiters.discard(waiter)
+            self.waiters.discard(waiter)
 
     def _moved(self) -> None:
         """Called by the store's threads: wake the loop, once for any number of moves."""
         loop = self._loop
-        if loop is None or not self._waiters or self._knocked:
+        if loop is None or not self.waiters or self._knocked:
             return
         self._knocked = True
         try:
@@ -130,7 +130,7 @@ class Freshness:
         self._knocked = False
         end = self._end()
         positions = self._store.positions()
-        for waiter in list(self._waiters):
+        for waiter in list(self.waiters):
             if waiter.future.done():
                 continue
             if end is not None:

@@ -128,6 +128,8 @@ def _key_after(query: Query, cursor: str) -> str:
     try:
         raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         mark, key = raw[:_MARK], raw[_MARK:].decode()
+        if len(mark) < _MARK:
+            raise ValueError("too short")
     except (binascii.Error, ValueError):
         raise BadRequest("cursor: not one of ours; take next_cursor of the page before, unchanged") from None
     if mark != query.mark():

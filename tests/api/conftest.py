@@ -1,0 +1,38 @@
+"""A store over a real Kafka behind a real uvicorn on a free port, asked over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from compactory import Directory, GlobalStore
+from compactory_api.access import Access
+from tests.api.serving import Serving
+from tests.store.topics import Topics
+
+
+@pytest.fixture
+def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
+    """Topics of the run's Apache Kafka."""
+    return Topics(kafka, unique)
+
+
+@pytest.fixture
+def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
+    """Makes running servers over directories, ready unless told otherwise; stopped after the test."""
+    running: list[Serving] = []
+
+    def start(
+        *directories: str | Directory[Any], access: Access | None = None, ready: bool = True, **options: Any
+    ) -> Serving:
+        serving = Serving(GlobalStore(kafka, directories, **options), access or Access())
+        running.append(serving)
+        if ready:
+            serving.wait_ready()
+        return serving
+
+    yield start
+    for serving in running:
+        serving.stop()
