@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import directories, get, serve, source, sql
-from .demo.command import demo
+from .demo import command as demo
 from .flags import Flags, command
 
 __all__ = ["app", "run"]
@@ -47,7 +47,7 @@ app.command("directories")(directories.directories)
 app.command("serve")(serve.serve)
 app.add_typer(source.app)
 app.add_typer(sql.app)
-app.command("demo")(demo)
+app.add_typer(demo.app)
 
 
 def run() -> None:

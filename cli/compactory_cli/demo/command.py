@@ -1,11 +1,13 @@
-"""``compactory demo``: starts the stage, tells the story, stays up until Ctrl-C or SIGTERM, leaves nothing behind."""
+"""``compactory demo``: starts everything, stays up until it is told to end, leaves nothing behind."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,24 +17,66 @@ from ..flags import Flags, command
 
 if TYPE_CHECKING:
     from .narrator import Narrator
+    from .servers import Servers
     from .stage import Stage
 
-__all__ = ["demo"]
+__all__ = ["app"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+app = typer.Typer(name="demo")
 
+
+class Server(StrEnum):
+    """What can be stopped."""
+
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
+
+
+_Server = Annotated[Server, typer.Argument(metavar="postgres|kafka", help="Which one.", show_default=False)]
+
+
+@app.callback(invoke_without_command=True)
 @command
 def demo(
     flags: Flags,
+    context: typer.Context,
     check: Annotated[bool, typer.Option("--check", help="Tell the story and end; exit 1 if a step fails.")] = False,
 ) -> None:
-    """Show the whole path: Postgres, broker, 50,000 terminals, source and store, with nothing set up before.
+    """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, with nothing set up before.
 
     Says in .compactory/demo.json what runs where. Stays up until Ctrl-C and leaves nothing behind.
     """
-    with suppress(_Asked), _stoppable():
-        _demo(flags, check=check)
+    if context.invoked_subcommand is None:
+        with suppress(_Asked), _stoppable():
+            _demo(flags, check=check)
+
+
+@app.command("stop")
+@command
+def stop(flags: Flags, server: _Server) -> None:
+    """Stop a server of the demo that runs in this folder: Postgres ends, the broker hangs until it is started."""
+    _order(flags, "stop", server)
+
+
+@app.command("start")
+@command
+def start(flags: Flags, server: _Server) -> None:
+    """Start a server of the demo again."""
+    _order(flags, "start", server)
+
+
+def _order(flags: Flags, action: str, server: Server) -> None:
+    from ..terminal import output, print_json, seconds
+    from .control import order
+    from .home import Home
+
+    answer = order(Home(), {"action": action, "server": server.value})
+    if flags.json:
+        print_json(answer)
+    else:
+        output().print(f"{answer['told']} ({seconds(answer['seconds'])})", highlight=False, soft_wrap=True)
 
 
 class _Asked(BaseException):
@@ -45,21 +89,58 @@ def _demo(flags: Flags, *, check: bool) -> None:
 
     began = time.perf_counter()
     narrator = Narrator(as_json=flags.json)
+    narrator.say("[bold]compactory demo[/]: a committed row becomes a lookup, and stays one while Postgres is down\n")
     home = Home()
     with ExitStack() as cleaning:
         cleaning.callback(home.remove)
         home.claim()  # before anything slow: a demo.json that a killed demo left is gone at once
-        from .stage import Stage
+        logging.basicConfig(filename=home.scratch / "store.log", level=logging.INFO)
+        from .servers import Servers
 
-        stage = Stage(home)
+        servers = Servers(home.scratch)
+        cleaning.callback(servers.close)
+        cleaning.callback(_ignore_signals)  # nothing may cut the cleaning short
+        servers.launch()
+        from .stage import Stage  # while they start
+
+        stage = Stage(home, servers)
         cleaning.callback(stage.close)
-        cleaning.callback(_ignore_signals)  # runs first: nothing may cut the cleaning short
-        _set_up(stage, narrator)
-        _story(stage, narrator)
-        if not check:
-            home.announce(stage.describe())
-            _invite(stage, narrator, time.perf_counter() - began)
-            _stay(stage, narrator)
+        cleaning.callback(_ignore_signals)
+        if check:
+            _check(stage, servers, narrator)
+        else:
+            _set_up(stage, servers, narrator)
+            _stay(stage, narrator, began)
+
+
+def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
+    """Tell everything. Raises StepFailed whatever a step fails of."""
+    from compactory.errors import CompactoryError
+
+    from ..failure import StepFailed
+    from .story import tell
+
+    try:
+        _set_up(stage, servers, narrator)
+        narrator.say()
+        tell(stage, narrator)
+    except CompactoryError as error:
+        raise StepFailed(str(error)) from error
+
+
+def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
+    """Say what runs, show a change, and stay up."""
+    from .invitation import invitation
+    from .story import prove
+    from .vigil import Vigil
+
+    with closing(Vigil(stage, narrator)) as vigil:
+        stage.home.announce(stage.describe())
+        took = time.perf_counter() - began
+        narrator.tell_ready(stage.describe(), took)
+        prove(stage, narrator)
+        narrator.say(invitation(stage, took))
+        vigil.keep()
 
 
 @contextmanager
@@ -85,62 +166,26 @@ def _ignore_signals() -> None:
         signal.signal(sign, signal.SIG_IGN)
 
 
-def _set_up(stage: Stage, narrator: Narrator) -> None:
+def _set_up(stage: Stage, servers: Servers, narrator: Narrator) -> None:
     from .stage import ROWS, TOPIC
 
-    narrator.say("[bold]compactory demo[/]: a committed row becomes a lookup, and stays one while Postgres is down\n")
     with narrator.step("kafka", "starting the broker") as step:
-        stage.broker.start()
-        step.told = f"broker on {stage.broker.address}, memory only"
+        servers.start_broker()
+        stage.write_files()
+        stage.create_topic()
+        stage.start_http()
+        step.told = f"broker on {stage.broker.address}, memory only; topic {TOPIC}"
     with narrator.step("postgres", "starting Postgres") as step:
-        stage.postgres.start()
+        servers.postgres.start()
         step.told = stage.postgres.url()
     with narrator.step("table", "filling the table") as step:
-        stage.write_files()
         stage.create_table()
         stage.start_source()
         stage.fill_table()
         step.told = f"public.{TOPIC}: {ROWS:,} rows, adopted"
-    with narrator.step("source", "loading the topic") as step:
-        stage.wait_for_topic()
+    with narrator.step("http", "loading the topic") as step:
+        stage.wait_for_http()
+        step.told = f"{stage.client.url}: the source has sent every row, the server holds it"
+    with narrator.step("store", "loading a store") as step:
         stage.open_store()
-        step.told = f"terminal_acquirer.json → topic {TOPIC}: every row is there"
-    with narrator.step("store", "loading a second store") as step:
-        step.took = stage.time_a_start()
-        step.told = f"what a service waits at its start for {ROWS:,} entries"
-
-
-def _story(stage: Stage, narrator: Narrator) -> None:
-    from .story import tell
-
-    narrator.say()
-    tell(stage, narrator)
-
-
-def _invite(stage: Stage, narrator: Narrator, took: float) -> None:
-    folder, database = stage.home.folder, stage.postgres.url()
-    change = "UPDATE terminal_acquirer SET acquirer_id = 'A7' WHERE terminal_id = 'T42'"
-    narrator.say(
-        f"""
-Up in {took:.1f} s; {folder}/demo.json says what runs where. Try, in another terminal in this folder:
-
-  [cyan]export COMPACTORY_CONFIG={folder}/demo.toml[/]
-  [cyan]compactory get terminal_acquirer T42[/]
-  [cyan]compactory directories[/]
-  [cyan]compactory sql status[/]
-  [cyan]compactory source validate {folder}/terminal_acquirer.json --provider tpp={folder}/tpp.properties[/]
-  [cyan]psql {database} -c "{change}"[/]
-
-Ctrl-C ends it all and leaves nothing behind."""
-    )
-
-
-def _stay(stage: Stage, narrator: Narrator) -> None:
-    """Stay up; say of every process when it ends."""
-    running = stage.pids
-    while True:
-        time.sleep(0.5)
-        now = stage.pids
-        for name in sorted(running.keys() - now.keys()):
-            narrator.tell_end(name, running[name])
-        running = now
+        step.told = f"in this process: what a service waits at its start for {ROWS:,} entries"

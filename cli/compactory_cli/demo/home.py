@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,9 +20,14 @@ from typing import Any
 
 from compactory.errors import ConfigError
 
+from ..stack.postgres import open_to_all
+from .janitor import Janitor
+
 __all__ = ["Home"]
 
 _SCRATCH = "compactory-demo-"
+_FILES = ("demo.json", "demo.json.new", "demo.sock", "demo.toml", "terminal_acquirer.json", "tpp.properties")
+_ENDING = 5.0  # seconds in which the servers of a demo that was killed end
 
 
 class Home:
@@ -31,7 +37,24 @@ class Home:
         self.folder = folder
         self.scratch = Path()
         self._lock: TextIOWrapper | None = None
-        self._files = ["demo.json"]
+        self._janitor: Janitor | None = None
+
+    @property
+    def socket(self) -> Path:
+        """Where the demo takes orders."""
+        return self.folder / "demo.sock"
+
+    def owner(self) -> int | None:
+        """The process id of the demo that runs here, ready or not; None when there is none."""
+        try:
+            with (self.folder / "demo.lock").open("r+", encoding="utf-8") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with (self.folder / "demo.lock").open(encoding="utf-8") as lock:
+                return int(_read(lock).get("pid", 0))
+        except OSError:
+            return None
+        return None
 
     def claim(self) -> None:
         """Lock the folder and make a scratch folder for the servers' data.
@@ -41,17 +64,17 @@ class Home:
         self.folder.mkdir(exist_ok=True)
         self._lock = self._locked()
         self._remove_leftovers()
-        self.scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        self.scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=_temporary()))
         self.scratch.chmod(0o711)  # Postgres, as another user when we are root, has a folder of its own in it
         self._lock.truncate(0)
         self._lock.seek(0)
         json.dump({"pid": os.getpid(), "scratch": str(self.scratch)}, self._lock)
         self._lock.flush()
+        self._janitor = Janitor(self._clear_after_us)
 
     def write(self, name: str, text: str) -> Path:
         """Put a file there for the user to read."""
-        if name not in self._files:
-            self._files.append(name)
+        assert name in _FILES, "or nobody would remove it"
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
         return path
@@ -66,10 +89,28 @@ class Home:
         """Delete all that the demo put there, and the folder when nothing else is in it."""
         if self._lock is None:
             return
-        for name in self._files:
-            (self.folder / name).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
-        (self.folder / "demo.lock").unlink(missing_ok=True)
+        self._remove_files()
+        if self._janitor is not None:
+            self._janitor.dismiss()
+
+    def _clear_after_us(self) -> None:
+        """In the janitor: the demo was killed, and its servers are ending. Whoever has the lock next may be faster."""
+        assert self._lock is not None
+        self._lock.close()  # our copy of it, or it would stay locked
+        deadline = time.monotonic() + _ENDING
+        while self.scratch.exists() and time.monotonic() < deadline:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            time.sleep(0.05)
+        if (self.folder / "demo.lock").exists():
+            self._lock = self._locked()
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        assert self._lock is not None
+        for name in _FILES:
+            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / "demo.lock").unlink()  # last, and still locked
         self._lock.close()
         self._lock = None
         with contextlib.suppress(OSError):
@@ -82,15 +123,20 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(self._running(lock)) from None
+                self._refuse_running(lock)
+                continue
             if path.exists() and os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
                 return lock
             lock.close()  # the demo before us deleted it in between
 
-    def _running(self, lock: TextIOWrapper) -> str:
-        pid = _read(lock).get("pid", "unknown")
+    def _refuse_running(self, lock: TextIOWrapper) -> None:
+        """Raise ConfigError naming the demo that has the lock; return when it is gone and its janitor still clears."""
+        pid = _read(lock).get("pid", 0)
         lock.close()
-        return (
+        if pid and not _lives(pid):
+            time.sleep(0.02)
+            return
+        raise ConfigError(
             f"a demo runs in this folder already (pid {pid}, see {self.folder / 'demo.json'});"
             f" end it with: kill {pid}, or start this one in another folder"
         )
@@ -101,6 +147,31 @@ class Home:
         if left.name.startswith(_SCRATCH):
             shutil.rmtree(left, ignore_errors=True)
         (self.folder / "demo.json").unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+
+
+def _temporary() -> str | None:
+    """Where to make temporary folders; None for the usual place.
+
+    As root we hand Postgres to another user, who can't get into a private TMPDIR such as pam_tmpdir makes.
+    """
+    usual = Path(tempfile.gettempdir()).resolve()
+    places = [usual, Path("/tmp"), Path("/var/tmp")] if os.geteuid() == 0 else []  # noqa: S108 - mkdtemp names it
+    return next((str(place) for place in places if _everybody_may_enter(place)), None)
+
+
+def _everybody_may_enter(folder: Path) -> bool:
+    return folder.is_dir() and all(open_to_all(part) for part in (folder, *folder.parents))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _read(lock: TextIOWrapper) -> dict[str, Any]:

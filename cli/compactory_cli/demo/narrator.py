@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from ..terminal import output, print_json, seconds
 
@@ -38,6 +39,18 @@ class Narrator:
             print_json({"ended": name, "pid": pid})
         else:
             self.say(f" [yellow]![/] {name} (pid {pid}) has ended; lookups in this process go on")
+
+    def tell_order(self, answer: Mapping[str, Any]) -> None:
+        """Somebody had a server stopped or started."""
+        if self._as_json:
+            print_json({"order": dict(answer)})
+        else:
+            self.say(f" [cyan]→[/] [bold]{answer['action']} {answer['server']}[/]: {answer['told']}")
+
+    def tell_ready(self, description: Mapping[str, Any], took: float) -> None:
+        """Everything runs."""
+        if self._as_json:
+            print_json({"ready": dict(description), "seconds": round(took, 4)})
 
     @contextmanager
     def step(self, name: str, doing: str) -> Iterator[Step]:

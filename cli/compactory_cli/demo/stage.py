@@ -1,8 +1,9 @@
-"""What the demo runs: Postgres with the table, the broker, the source as a process of its own, and a store."""
+"""What the demo runs on its servers: the table, the source and HTTP as processes, and a store in this one."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,17 +22,17 @@ from compactory_connectors.source.server import postgres_errors
 from compactory_sql import read
 
 from ..failure import StepFailed
-from ..stack.broker import Broker
-from ..stack.postgres import PostgresServer
 from ..stack.process import Process, free_port, port_in_use
+from .client import Client
 from .home import Home
+from .servers import Servers
 
 __all__ = ["ROWS", "TOPIC", "Stage"]
 
 ROWS = 50_000
 TOPIC = "terminal_acquirer"
 DIRECTORY = Directory(TOPIC, key="terminalId", active="isActive")
-_KAFKA_PORT = 39092
+_HTTP_PORT = 8080
 _PATIENCE = 30.0
 
 _TOML = """\
@@ -59,15 +60,17 @@ kafka.topic.prefix=
 
 
 class Stage:
-    """The servers and the store. Owned by the thread that calls it: children die with the thread that started them."""
+    """Everything that runs. Owned by the thread that calls it: children die with the thread that started them."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, servers: Servers) -> None:
         self.home = home
-        self.postgres = PostgresServer(home.scratch / "postgres", settings={"fsync": "off"})
-        port = free_port() if port_in_use(_KAFKA_PORT) else _KAFKA_PORT
-        self.broker = Broker(home.scratch / "broker", port=port)
+        self.postgres = servers.postgres
+        self.broker = servers.broker
+        self.kafka = Kafka(self.broker.address)
         self.store: GlobalStore | None = None
+        self.client = Client(free_port() if port_in_use(_HTTP_PORT) else _HTTP_PORT, TOPIC)
         self._source: Process | None = None
+        self._http: Process | None = None
 
     @property
     def view(self) -> View[dict[str, Any]]:
@@ -79,7 +82,7 @@ class Stage:
     def pids(self) -> dict[str, int]:
         """Processes that run, by name."""
         pids = {"postgres": self.postgres.pid, "kafka": self.broker.pid}
-        pids["source"] = self._source.pid if self._source else None
+        pids |= {child.name: child.pid for child in self._children}
         return {"demo": os.getpid()} | {name: pid for name, pid in pids.items() if pid is not None}
 
     def describe(self) -> dict[str, Any]:
@@ -87,6 +90,7 @@ class Stage:
         return {
             "postgres": self.postgres.url(),
             "kafka": self.broker.address,
+            "http": self.client.url,
             "topic": TOPIC,
             "pids": self.pids,
         }
@@ -121,53 +125,92 @@ class Stage:
                 [ROWS],
             )
 
+    def create_topic(self) -> None:
+        """The topic that the source fills; made here so that the HTTP server may start before the source."""
+        self.kafka.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
+
+    def start_http(self) -> None:
+        """``compactory serve`` on the topic."""
+        self._http = self._command("http", "serve", TOPIC, "--listen", self.client.url.removeprefix("http://"))
+
     def start_source(self) -> None:
         """``compactory source run`` on the connector."""
         folder = self.home.folder.resolve()
-        ours = {name: "" for name in os.environ if name.startswith("COMPACTORY_")}  # empty counts as not set
-        command = [sys.executable, "-m", "compactory_cli", "source", "run", str(folder / "terminal_acquirer.json")]
-        command += ["--provider", f"tpp={folder / 'tpp.properties'}", "--config", str(folder / "demo.toml")]
-        self._source = Process("source", command, log=self.home.scratch / "source.log", environment=ours)
-        self._source.start()
+        provider = f"tpp={folder / 'tpp.properties'}"
+        self._source = self._command(
+            "source", "source", "run", f"{folder / 'terminal_acquirer.json'}", "--provider", provider
+        )
 
-    def wait_for_topic(self) -> None:
-        """Until the source has made its topic."""
-        kafka = Kafka(self.broker.address)
-        self.wait(lambda: TOPIC in kafka.topics([TOPIC]), "the source has not made its topic")
+    def wait_for_http(self) -> None:
+        """Until the HTTP server holds every row of the table."""
+        self._await_listener()
+        self.wait(self._http_holds_all, f"the HTTP server does not hold {ROWS} entries")
 
     def open_store(self) -> None:
-        """Follow the topic, until every row of the table is there."""
+        """Start the store of this process, as a service does at its start."""
         self.store = GlobalStore(self.broker.address, [DIRECTORY])
         self.store.start()
-        self.wait(lambda: len(self.view) == ROWS, f"the store does not hold {ROWS} entries")
+        if len(self.view) != ROWS:
+            raise StepFailed(f"a store that has just started holds {len(self.view)} of {ROWS} entries")
 
-    def time_a_start(self) -> float:
-        """Seconds that another store takes to be ready."""
-        began = time.perf_counter()
-        with GlobalStore(self.broker.address, [DIRECTORY]) as store:
-            took = time.perf_counter() - began
-            if len(store[TOPIC]) != ROWS:
-                raise StepFailed(f"a store that has just started holds {len(store[TOPIC])} of {ROWS} entries")
-        return took
+    def poison(self) -> None:
+        """Write a record into the topic that is no JSON."""
+        producer = self.kafka.producer({}, {}, lambda _error: None)
+        producer.produce(TOPIC, b"{", b"poison")
+        if producer.flush(_PATIENCE):
+            raise Unreachable("Kafka", "the broker did not take the record")
 
     def wait(self, reached: Callable[[], bool], otherwise: str, pause: float = 0.02) -> None:
         """Wait for a condition, looking every ``pause`` seconds.
 
-        Raises StepFailed when it does not come, Unreachable when the source has ended.
+        Raises StepFailed when it does not come, Unreachable when the source or the HTTP server has ended.
         """
         deadline = time.monotonic() + _PATIENCE
         while not reached():
-            if self._source is not None and not self._source.running:
-                raise Unreachable("source", f"the source has ended:\n{self._source.tail()}")
+            for child in self._children:
+                if not child.running:
+                    raise Unreachable(child.name, f"{child.name} has ended:\n{child.tail()}")
             if time.monotonic() > deadline:
                 raise StepFailed(f"{otherwise} after {_PATIENCE:.0f} s")
             time.sleep(pause)
 
     def close(self) -> None:
         """End everything, in the order in which nobody waits for anybody."""
+        self.broker.resume()
+        self.client.close()
+        for child in self._children:
+            child.signal(signal.SIGTERM)  # side by side
         if self.store is not None:
             self.store.close()
-        if self._source is not None:
-            self._source.stop()
-        self.postgres.stop()
-        self.broker.stop()
+        for child in self._children:
+            child.stop()
+
+    @property
+    def _children(self) -> list[Process]:
+        return [child for child in (self._source, self._http) if child is not None]
+
+    def _command(self, name: str, *arguments: str) -> Process:
+        """One of our own commands as a process, on the demo's configuration alone."""
+        ours = {name: "" for name in os.environ if name.startswith("COMPACTORY_")}  # empty counts as not set
+        config = str(self.home.folder / "demo.toml")
+        command = [sys.executable, "-m", "compactory_cli", *arguments, "--config", config]
+        child = Process(name, command, log=self.home.scratch / f"{name}.log", environment=ours)
+        child.start()
+        return child
+
+    def _await_listener(self) -> None:
+        """Until the HTTP server listens; on another port when somebody was faster to take this one."""
+        for _ in range(2):
+            assert self._http is not None
+            http, port = self._http, self.client.port
+            try:
+                http.wait_until(lambda: http.listens_on(port), _PATIENCE)  # noqa: B023 - called at once
+            except Unreachable:
+                if not port_in_use(port):
+                    raise
+                self.client = Client(free_port(), TOPIC)
+                self.start_http()
+
+    def _http_holds_all(self) -> bool:
+        [directory] = self.client.get("/v1/directories").body["directories"]
+        return bool(directory["entries"] == ROWS)

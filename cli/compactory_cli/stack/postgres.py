@@ -91,10 +91,8 @@ class PostgresServer:
             os.chown(self.home, self._user, self._user)
             self._binaries = self._reachable(self._binaries)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
-        command = [self._binaries / "initdb", "-D", self._data, *options]
-        self._initdb = Process(
-            "initdb", command, log=self.home / "initdb.log", environment={"LC_ALL": "C", "TZ": "UTC"}, user=self._user
-        )
+        command: list[str | Path] = [self._binaries / "initdb", "-D", self._data, *options]
+        self._initdb = self._child("initdb", command)
         self._initdb.start()
 
     def start(self, timeout: float = 60.0) -> None:
@@ -102,19 +100,13 @@ class PostgresServer:
         self.prepare()
         if self._initdb is not None and self._initdb.wait():
             raise Unreachable("postgres", f"initdb failed:\n{self._initdb.tail()}")
-        self._process = Process(
-            "postgres",
-            [self._binaries / "postgres", "-D", self._data, *self._arguments],
-            log=self.home / "postgres.log",
-            environment={"LC_ALL": "C", "TZ": "UTC"},
-            user=self._user,
-        )
+        self._process = self._child("postgres", [self._binaries / "postgres", "-D", self._data, *self._arguments])
         self._process.start()
         self._process.wait_until(self._accepts, timeout)
 
     def stop(self) -> None:
         """Fast shutdown: open transactions are rolled back, the data stays."""
-        if self._initdb:
+        if self._initdb and self._initdb.running:
             self._initdb.kill()
         if self._process:
             self._process.stop(signal.SIGINT)
@@ -149,18 +141,18 @@ class PostgresServer:
             return self.home / "site" / binaries.relative_to(package.parent)
         return binaries
 
-    def _accepts(self) -> bool:
-        return self._run([self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]).returncode == 0
-
-    def _run(self, command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def _child(self, name: str, command: Sequence[str | Path]) -> Process:
+        """A process of the server's user, in a folder that it may enter."""
+        return Process(
+            name,
             command,
+            log=self.home / f"{name}.log",
+            environment={"LC_ALL": "C", "TZ": "UTC"},
             user=self._user,
-            group=self._user,
-            extra_groups=None if self._user is None else [],
-            env={"LC_ALL": "C", "TZ": "UTC", "PATH": os.environ.get("PATH", "")},
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            check=False,
+            folder=self.home,
         )
+
+    def _accepts(self) -> bool:
+        """Whether it takes connections."""
+        command: list[str | Path] = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(command, cwd=self.home, capture_output=True, check=False).returncode == 0

@@ -54,12 +54,14 @@ class Process:
         log: Path,
         environment: Mapping[str, str] | None = None,
         user: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
         self._command = [str(part) for part in command]
         self._environment = dict(environment or {})
         self._user = user
+        self._folder = folder
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -72,16 +74,11 @@ class Process:
         """Whether the child is alive."""
         return self._child is not None and self._child.poll() is None
 
-    @property
-    def code(self) -> int | None:
-        """The exit code of a child that has ended."""
-        return self._child.poll() if self._child else None
-
     def listens_on(self, port: int) -> bool:
         """Whether the child listens on this TCP port; that somebody else does is not enough."""
         if not port_in_use(port) or self.pid is None:
             return False
-        import psutil  # of the demo extra; whoever lacks it is told so before a child starts
+        import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts
 
         with contextlib.suppress(psutil.NoSuchProcess):
             found = psutil.Process(self.pid).net_connections("tcp")
@@ -99,6 +96,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._environment},
+                cwd=self._folder,
                 start_new_session=True,
                 user=self._user,
                 group=self._user,
