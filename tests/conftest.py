@@ -26,9 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers follow from the fixtures that a test asks for."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not fixtures.isdisjoint({"apache_kafka_server", "secured"}):
+        if not fixtures.isdisjoint({"apache_kafka_server", "own_kafka"}):
             item.add_marker(pytest.mark.kafka)
-        if "postgres_server" in fixtures:
+        if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
 
 

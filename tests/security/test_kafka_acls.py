@@ -41,7 +41,7 @@ SOURCE, STORE = "directory-source", "payments"
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[ApacheKafka]:
+def own_kafka() -> Iterator[ApacheKafka]:
     """A Kafka of its own, where nobody may do anything that is not allowed."""
     needs_apache_kafka()
     server = ApacheKafka(users=[SOURCE, STORE])
@@ -167,8 +167,8 @@ _OPERATIONS = {
 
 
 @pytest.fixture
-def house(secured: ApacheKafka, database: str, unique: Callable[[str], str]) -> Iterator[House]:
-    found = House(secured, database, unique("acl"))
+def house(own_kafka: ApacheKafka, database: str, unique: Callable[[str], str]) -> Iterator[House]:
+    found = House(own_kafka, database, unique("acl"))
     yield found
     found.clear()
 
