@@ -7,6 +7,7 @@ frozen can still leave an old value behind when it wakes up.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -84,10 +85,15 @@ class Publisher:
             self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
     def close(self) -> None:
-        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder."""
+        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.
+
+        To be called once. The client ends its threads here: its callbacks refer back to this object, so that otherwise
+        they would live until the cyclic garbage collector comes by.
+        """
         self._producer.purge()
         with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
             self._producer.flush(0)
+        del self._producer
 
     def _commit(self, topic: str, records: Iterable[Record], offset: Record) -> None:
         self._producer.begin_transaction()
@@ -108,9 +114,19 @@ class Publisher:
         for key, value in records:
             try:
                 produce(topic, value, key, on_delivery=self._delivered)
-            except BufferError:  # the queue is full: one page fits into it, so Kafka is slow
-                self._producer.poll(self._timeout)
-                produce(topic, value, key, on_delivery=self._delivered)
+            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
+                self._insist(topic, value, key)
+
+    def _insist(self, topic: str, value: bytes | None, key: bytes | None) -> None:
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            self._producer.poll(0.1)
+            try:
+                self._producer.produce(topic, value, key, on_delivery=self._delivered)
+            except BufferError:
+                continue
+            return
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full"))  # noqa: SLF001
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None and self._failure is None:
