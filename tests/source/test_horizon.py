@@ -74,6 +74,15 @@ def test_a_long_list_of_seen_ids_is_not_written_and_its_rows_go_out_again() -> N
     assert kept.horizon == Horizon(Snapshot(100, 1 << 20), frozenset())
 
 
+def test_offsets_with_many_pages_fit_into_a_message() -> None:
+    """Killed again and again within one poll while many transactions ran: librdkafka refuses more than 1 MB."""
+    first = 10_000_000_000
+    horizon = Horizon(Snapshot(first, first + 100_000), frozenset(range(first, first + 19_000)))
+    pages = tuple(Page(horizon, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
+    assert len(offset(horizon=horizon, durable=horizon, pages=pages).dumps()) < 900_000
+    assert len(offset(horizon=horizon, durable=horizon).dumps()) < 900_000
+
+
 @pytest.mark.parametrize(
     "elsewhere",
     [

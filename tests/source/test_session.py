@@ -6,11 +6,18 @@ import gc
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
+import psycopg
 import pytest
 
+from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
+from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.source.offset import offset_key
 from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read
+from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
+from tests.source.conftest import Bench
+from tests.source.workload import wait_until
 
 
 @pytest.fixture
@@ -52,3 +59,54 @@ def _open_and_close(kafka: str, topic: str) -> None:
 
 def _threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.parametrize(
+    "change", [{"snapshot": 5}, {"durable": "x"}, {"pages": [7]}, {"pages": None}, {"seen": ["x"]}]
+)
+def test_an_offset_of_something_else_is_an_error_with_its_remedy(bench: Bench, change: dict[str, object]) -> None:
+    bench.add("T1")
+    bench.once()
+    key = offset_key(bench.prefix, bench.url.rsplit("/", 1)[1], "public", "terminal_acquirer")
+    (value,) = stored_values(bench.kafka, {key}).values()
+    publisher = Publisher(bench.kafka, bench.prefix, OFFSETS_TOPIC, transactions=False)
+    publisher.publish(bench.topic, [], (key, orjson.dumps(orjson.loads(value) | change)))
+    publisher.close()
+    with pytest.raises(CompactoryError, match="tombstone for its key"):
+        bench.once()
+
+
+def test_a_stop_is_heard_between_the_pages_of_a_load(bench: Bench) -> None:
+    """And the next run goes on there: each row is sent once."""
+    bench.sql.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
+                      " SELECT 'T' || n, 'A' FROM generate_series(1, 20000) n")  # fmt: skip
+    running = bench.start(batch_max_rows=2)
+    bench.wait_for_records(20)
+    running.stop()
+    sent = len(bench.records())
+    assert sent < 20_000
+    bench.once()
+    assert len(bench.records()) == 20_000
+
+
+def test_a_table_adopted_while_the_source_runs(bench: Bench) -> None:
+    """The running source notices it, and no change is lost (guarantee 8)."""
+    bench.add("T1")
+    running = bench.start()
+    bench.wait_for_records(1)
+    bench.sql.execute("DROP TRIGGER stamp ON terminal_acquirer")
+    with psycopg.connect(bench.url, autocommit=True) as connection:
+        install(connection)
+        adopt(connection, Adoption(table="terminal_acquirer", key=("terminal_id",)))
+    bench.add("T2")
+    wait_until(lambda: {key for key, _ in bench.records()} == {b"1", b"2"}, what="T2")
+    wait_until(lambda: all(table.adopted for table in running.source.status().tables), what="adopted")
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "0044-03-15 12:00:00 BC", "294276-12-31 23:59:59.999999"])
+def test_moments_outside_of_pythons_calendar_end_no_source(bench: Bench, moment: str) -> None:
+    bench.sql.execute(
+        "INSERT INTO terminal_acquirer (terminal_id, acquirer_id, updated_date) VALUES ('T1', 'A', %s)", [moment]
+    )
+    bench.once()
+    assert len(bench.records()) == 1

@@ -15,8 +15,9 @@ from .horizon import Horizon, Snapshot
 
 __all__ = ["SEEN_LIMIT", "Identity", "Page", "SourceOffset", "offset_key"]
 
-SEEN_LIMIT = 20_000
-"""More ids than this are not written; after a restart their rows are sent once more."""
+SEEN_LIMIT = 60_000
+"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
+share is not written; after a restart the rows of those ids are sent once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,27 +101,34 @@ class SourceOffset:
 
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
+        share = SEEN_LIMIT // (2 + len(self.pages))
         value: dict[str, Any] = {
             "timestamp": self.timestamp,
             "timestamp_nanos": self.timestamp_nanos,
             "incrementing": self.incrementing,
-            **_horizon_fields(self.horizon),
+            **_horizon_fields(self.horizon, share),
             "system_identifier": self.identity.system_identifier,
             "timeline": self.identity.timeline,
             "postmaster_start": self.identity.postmaster_start,
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
             "shape": self.shape,
-            "durable": _horizon_fields(self.durable),
-            "pages": [{**_horizon_fields(page.horizon), "after": page.after} for page in self.pages],
+            "durable": _horizon_fields(self.durable, share),
+            "pages": [{**_horizon_fields(page.horizon, share), "after": page.after} for page in self.pages],
             "sweep": self.sweep,
         }
         return orjson.dumps(value)
 
     @classmethod
     def loads(cls, raw: bytes) -> SourceOffset:
-        """Read :meth:`dumps`. Raises ValueError or KeyError when it is something else."""
-        value = orjson.loads(raw)
+        """Read :meth:`dumps`. Raises ValueError when it is something else."""
+        try:
+            return cls._read(orjson.loads(raw))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, value: dict[str, Any]) -> SourceOffset:
         return cls(
             identity=Identity(
                 system_identifier=value["system_identifier"],
@@ -149,18 +157,18 @@ def _unstamped(horizon: Horizon) -> Horizon:
     return Horizon(horizon.snapshot, horizon.seen or frozenset())
 
 
-def _horizon_fields(horizon: Horizon | None) -> dict[str, Any]:
+def _horizon_fields(horizon: Horizon | None, limit: int) -> dict[str, Any]:
     if horizon is None:
         return {"snapshot": None}
     if horizon.seen is None:
         return {"snapshot": str(horizon.snapshot)}
-    return {"snapshot": str(horizon.snapshot), "seen": sorted(horizon.seen) if len(horizon.seen) <= SEEN_LIMIT else []}
+    return {"snapshot": str(horizon.snapshot), "seen": sorted(horizon.seen) if len(horizon.seen) <= limit else []}
 
 
 def _horizon(value: dict[str, Any]) -> Horizon | None:
     if value.get("snapshot") is None:
         return None
-    return Horizon(Snapshot.parse(value["snapshot"]), frozenset(value["seen"]) if "seen" in value else None)
+    return Horizon(Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None)
 
 
 def _page(value: dict[str, Any]) -> Page:

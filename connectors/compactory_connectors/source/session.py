@@ -96,8 +96,11 @@ class Session:
         self._publisher.close()
         self._server.close()
 
-    def round(self, *, woken: bool = False) -> bool:
-        """Poll every table that is due, or with ``woken`` those that notify; whether anything was published."""
+    def round(self, stop: threading.Event, *, woken: bool = False) -> bool:
+        """Poll every table that is due, or with ``woken`` those that notify; whether anything was published.
+
+        ``stop`` is heard between the pages of a poll: the next session goes on there.
+        """
         with postgres_errors(self._connector.connection):
             current = self._current or self._server.peek()
             self._current = None
@@ -110,7 +113,7 @@ class Session:
                 if not reader.is_idle(current):
                     if self._floor_held(reader, current):
                         continue
-                    published |= self._drain(number, reader)
+                    published |= self._drain(number, reader, stop)
                 self._board.current(reader.plan.qualified, looked_at)
             return published
 
@@ -130,7 +133,7 @@ class Session:
                     stop.wait(self._blocked)
                     return True
                 self._blocked = 0.0
-                return self.round(woken=True) or self._notified(until, stop)
+                return self.round(stop, woken=True) or self._notified(until, stop)
             finally:
                 if not self._server.connection.closed:
                     self._current = self._server.wake()
@@ -164,7 +167,7 @@ class Session:
             return None
         try:
             return SourceOffset.loads(value)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise CompactoryError(
                 f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
                 " something else or a newer version; reset it by a tombstone for its key to load the table afresh"
@@ -173,8 +176,8 @@ class Session:
     def _key(self, plan: TablePlan) -> bytes:
         return offset_key(self._connector.name, self._server.database, plan.schema, plan.name)
 
-    def _drain(self, number: int, reader: TableReader) -> bool:
-        """Publish everything one poll finds."""
+    def _drain(self, number: int, reader: TableReader, stop: threading.Event) -> bool:
+        """Publish everything one poll finds, or its pages before ``stop`` is set."""
         sent = 0
         before = reader.offset
         for batch in self._batches(reader):
@@ -183,6 +186,8 @@ class Session:
                 self._topic_keys[number] = living_keys(self._kafka, reader.plan.topic)
             self._publish(reader, batch)
             sent += len(batch.records)
+            if stop.is_set():
+                return True
         if before.horizon is not None and reader.offset.sweep and not before.sweep:
             log.warning("another server or history: every row was sent again", table=reader.plan.qualified)
         if reader.offset.sweep and number not in self._held:

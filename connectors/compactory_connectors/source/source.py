@@ -78,7 +78,7 @@ class Source:
             self._board.connector(SourceState.RUNNING)
             woken = False
             while not stop.is_set():
-                busy = session.round(woken=woken)
+                busy = session.round(stop, woken=woken)
                 backoff.reset()
                 if once:
                     break
