@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compactory import CompactoryError, ConfigError, GlobalStore
+from compactory import CompactoryError, ConfigError, GlobalStore, StoreState
 from compactory.kafka import Kafka
 from compactory_connectors.source.connector import load_connector
 from compactory_connectors.source.source import Source
@@ -272,6 +272,26 @@ def test_one_right_less_and_the_store_names_it(house: House) -> None:
     house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.READ)
     with pytest.raises(CompactoryError, match=f"reading '{house.topic}' was refused"):
         house.store()
+
+
+def test_a_store_that_still_loads_needs_no_group_either(house: House) -> None:
+    """The client looks for the coordinator of a group that nobody is in, and is refused while the store loads."""
+    house.create(house.topic)
+    house.grant("store", STORE)
+    producer = Producer({**house.server.client(), "transactional.id": house.prefix})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(house.topic, b"{}", b"1")
+    assert producer.flush(10) == 0
+    store = GlobalStore(house.server.client(STORE), [house.topic])
+    loading = threading.Thread(target=store.start)
+    loading.start()
+    wait_until(lambda: "Group authorization" in (store._reader.last_error or ""), what="the refusal")
+    assert store.state is StoreState.LOADING
+    producer.commit_transaction(10)
+    loading.join(20)
+    assert dict(store[house.topic]) == {"1": {}}
+    store.close()
 
 
 def test_a_password_is_never_printed(house: House) -> None:
