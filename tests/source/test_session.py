@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.offset import offset_key
 from compactory_connectors.source.publisher import Publisher
+from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
@@ -68,7 +71,7 @@ def test_an_offset_of_something_else_is_an_error_with_its_remedy(bench: Bench, c
     bench.add("T1")
     bench.once()
     key = offset_key(bench.prefix, bench.url.rsplit("/", 1)[1], "public", "terminal_acquirer")
-    (value,) = stored_values(bench.kafka, {key}).values()
+    value = stored_values(bench.kafka)[key]
     publisher = Publisher(bench.kafka, bench.prefix, OFFSETS_TOPIC, transactions=False)
     publisher.publish(bench.topic, [], (key, orjson.dumps(orjson.loads(value) | change)))
     publisher.close()
@@ -87,6 +90,22 @@ def test_a_stop_is_heard_between_the_pages_of_a_load(bench: Bench) -> None:
     assert sent < 20_000
     bench.once()
     assert len(bench.records()) == 20_000
+
+
+def test_another_tables_keys_in_the_same_topic_are_not_swept(bench: Bench) -> None:
+    """Guarantee 13: the offsets topic tells that another table is published there as well."""
+    bench.add("T1", "T2", "T3")
+    bench.once()
+    bench.sql.execute(
+        "CREATE SCHEMA other; CREATE TABLE other.terminal_acquirer (LIKE terminal_acquirer INCLUDING ALL)"
+    )
+    bench.sql.execute("INSERT INTO other.terminal_acquirer (id, terminal_id, acquirer_id) VALUES (77, 'T', 'A')")
+    tables = tuple(replace(table, schema="other") for table in bench.connector().tables)
+    running = bench.start(name=f"{bench.prefix}other", tables=tables)
+    bench.wait_for_records(4)
+    wait_until(lambda: any(t.state is SourceState.HELD for t in running.source.status().tables), what="HELD")
+    assert {key for key, value in bench.records() if value is not None} == {b"1", b"2", b"3", b"77"}
+    assert len(bench.records()) == 4
 
 
 def test_a_table_adopted_while_the_source_runs(bench: Bench) -> None:
@@ -110,3 +129,22 @@ def test_moments_outside_of_pythons_calendar_end_no_source(bench: Bench, moment:
     )
     bench.once()
     assert len(bench.records()) == 1
+
+
+def test_a_topic_that_was_deleted_is_filled_again(bench: Bench) -> None:
+    """The offset tells what is in a topic, not in its successor of the same name."""
+    bench.add("T1", "T2")
+    bench.once()
+    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin.delete_topics([bench.topic])[bench.topic].result()
+    wait_until(lambda: not bench.kafka.topics([bench.topic]), what="the topic's end")
+    bench.once()
+    assert [key for key, _ in bench.records()] == [b"1", b"2"]
+
+
+def test_another_topic_of_the_same_connector_is_filled(bench: Bench) -> None:
+    bench.add("T1", "T2")
+    bench.once()
+    bench.once(topic_prefix=f"{bench.prefix}more-")
+    bench.topic = f"{bench.prefix}more-terminal_acquirer"
+    assert [key for key, _ in bench.records()] == [b"1", b"2"]

@@ -56,7 +56,7 @@ def test_the_offset_has_connects_shape(bench: Bench, database: str) -> None:
     key = json.dumps(
         [bench.prefix, {"protocol": "1", "table": f"{name}.public.terminal_acquirer"}], separators=(",", ":")
     )
-    (value,) = stored_values(bench.kafka, {key.encode()}).values()
+    value = stored_values(bench.kafka)[key.encode()]
     offset = json.loads(value)
     assert offset["incrementing"] == 1
     assert offset["snapshot"]

@@ -6,6 +6,8 @@ compare them; the rest is what exact polling and the recognition of another serv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import orjson
 
 from .horizon import Horizon, Snapshot
 
-__all__ = ["SEEN_LIMIT", "Identity", "Page", "SourceOffset", "offset_key"]
+__all__ = ["SEEN_LIMIT", "Identity", "Page", "SourceOffset", "offset_key", "sharing"]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
@@ -61,10 +63,11 @@ class SourceOffset:
     ``horizon`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
     a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
-    columns and triggers that the table had.
+    columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     """
 
     identity: Identity
+    topic: tuple[str, str | None] | None = None
     shape: str | None = None
     horizon: Horizon | None = None
     durable: Horizon | None = None
@@ -112,6 +115,7 @@ class SourceOffset:
             "postmaster_start": self.identity.postmaster_start,
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
+            "topic": self.topic,
             "shape": self.shape,
             "durable": _horizon_fields(self.durable, share),
             "pages": [{**_horizon_fields(page.horizon, share), "after": page.after} for page in self.pages],
@@ -137,6 +141,7 @@ class SourceOffset:
                 statistics_start=value["statistics_start"],
                 table_oid=value["table_oid"],
             ),
+            topic=_topic(value["topic"]),
             shape=value["shape"],
             horizon=_horizon(value),
             durable=_horizon(value["durable"]),
@@ -153,8 +158,30 @@ def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
     return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
 
 
+def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[str]:
+    """Other tables than that of the key ``table`` which are published to the topic, by all values of the offsets topic.
+
+    The same table under another connector's name is no other table: the connector was renamed. What can't be read
+    belongs to somebody else.
+    """
+    found: set[str] = set()
+    for key, value in offsets.items():
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            name = orjson.loads(key)[1]["table"]
+            if name != orjson.loads(table)[1]["table"] and orjson.loads(value)["topic"][0] == topic:
+                found.add(str(name))
+    return sorted(found)
+
+
 def _unstamped(horizon: Horizon) -> Horizon:
     return Horizon(horizon.snapshot, horizon.seen or frozenset())
+
+
+def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
+    if value is None:
+        return None
+    name, topic_id = value
+    return name, topic_id
 
 
 def _horizon_fields(horizon: Horizon | None, limit: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from compactory.kafka import Kafka
 
 from .connector import ConnectorConfig
 from .horizon import Snapshot
-from .offset import SourceOffset, offset_key
+from .offset import SourceOffset, offset_key, sharing
 from .planning import plan_tables
 from .publisher import Publisher
 from .record import RowError
@@ -54,6 +54,7 @@ class Session:
         self._due: dict[int, float] = {}
         self._topic_keys: dict[int, set[bytes]] = {}
         self._held: set[int] = set()
+        self._others: dict[int, list[str]] = {}
         self._blocked = 0.0
         self._current: Snapshot | None = None
 
@@ -150,10 +151,16 @@ class Session:
     def _restore(self, plans: Iterable[TablePlan]) -> None:
         plans = list(plans)
         keys = {self._key(plan): plan for plan in plans}
-        values = stored_values(self._kafka, set(keys))
+        values = stored_values(self._kafka)
+        topics = self._kafka.topics({plan.topic for plan in plans})
         for number, (key, plan) in enumerate(keys.items()):
+            topic = (plan.topic, topics[plan.topic].topic_id)
             offset = self._offset(values.get(key), plan)
-            reader = TableReader(self._server, plan, offset)
+            if offset is not None and offset.topic != topic:
+                log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
+                offset = None
+            self._others[number] = sharing(plan.topic, key, values)
+            reader = TableReader(self._server, plan, offset, topic)
             self._readers.append(reader)
             self._due[number] = 0.0
             self._board.table(plan.qualified, plan.topic, adopted=plan.adopted)
@@ -222,13 +229,13 @@ class Session:
         reader.acknowledge(batch)
 
     def _sweep(self, number: int, reader: TableReader) -> int:
-        """Remove keys from the topic that the table lacks, unless they are suspiciously many."""
+        """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
         known = self._topic_keys.get(number, set())
         gone = vanished(known, reader)
         name = reader.plan.qualified
-        if too_many(gone, known):
-            detail = f"{len(gone)} of {len(known)} keys of topic {reader.plan.topic!r} are not in table {name}"
-            log.error("removal held", table=name, removed=len(gone), keys=len(known))
+        detail = self._doubt(number, reader.plan, gone, known)
+        if detail is not None:
+            log.error("removal held", table=name, removed=len(gone), keys=len(known), detail=detail)
             self._board.held(name, detail)
             self._held.add(number)
             return 0
@@ -241,3 +248,14 @@ class Session:
         if gone:
             log.info("keys removed that the table lacks", table=name, removed=len(gone))
         return len(gone)
+
+    def _doubt(self, number: int, plan: TablePlan, gone: set[bytes], known: set[bytes]) -> str | None:
+        """Why keys that the table lacks may have to stay (guarantee 13), or None."""
+        missing = f"{len(gone)} of {len(known)} keys of topic {plan.topic!r} are not in table {plan.qualified}"
+        if gone and self._others[number]:
+            others = ", ".join(self._others[number])
+            return (
+                f"{missing} and may be of {others}, which was published there too; give each table a topic of its own,"
+                f" or if that has ended, write a tombstone for its key to topic {OFFSETS_TOPIC!r}"
+            )
+        return missing if too_many(gone, known) else None

@@ -49,9 +49,15 @@ class TableReader:
     The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
     """
 
-    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        topic: tuple[str, str | None] | None = None,
+    ) -> None:
         self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), sweep=True)
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, sweep=True)
         self._server = server
         self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._sent: Horizon | None = self.offset.horizon

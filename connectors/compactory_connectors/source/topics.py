@@ -81,12 +81,12 @@ def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
         consumer.close()
 
 
-def stored_values(kafka: Kafka, keys: set[bytes]) -> dict[bytes, bytes]:
-    """The latest values of these keys in the offsets topic."""
+def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
+    """The latest value of every key in the offsets topic."""
     found: dict[bytes, bytes] = {}
     for message in read(kafka, OFFSETS_TOPIC):
         key, value = message.key(), message.value()
-        if key in keys and isinstance(key, bytes):
+        if isinstance(key, bytes):
             if isinstance(value, bytes):
                 found[key] = value
             else:
