@@ -1,4 +1,4 @@
-"""``compactory demo`` as a user runs it: up, looked at, ended in every way, and nothing left."""
+"""``compactory demo`` as a user runs it: up, looked at, broken, ended in every way, and nothing left."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import psutil
 import psycopg
 import pytest
 
-from compactory import Directory, GlobalStore
+from compactory import ConfigError
+from compactory_cli.stack.postgres import PostgresServer
 from tests.cli.conftest import ARTICLE, Shell
 
 PATIENCE = 90.0
@@ -25,18 +28,40 @@ PATIENCE = 90.0
 class Demo:
     """A running demo in a folder of its own."""
 
-    def __init__(self, folder: Path, scratch: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="compactory-test-"))
+        self.scratch.chmod(0o711)  # Postgres runs as nobody when we are root
         self.shell = Shell(folder)
-        self.process = self.shell.start("demo", *arguments, TMPDIR=str(scratch))
+        self.process = self.shell.start("demo", *arguments, TMPDIR=str(self.scratch))
         self.file = folder / ".compactory" / "demo.json"
-        self.scratch = scratch
 
-    def ready(self) -> dict[str, Any]:
-        """What demo.json says once it is there."""
+    @property
+    def told(self) -> dict[str, Any]:
+        """What demo.json says; waits for it."""
         wait(lambda: self.file.exists() or self.process.poll() is not None)
         assert self.file.exists(), self.process.communicate()
         found: dict[str, Any] = json.loads(self.file.read_text())
         return found
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and document."""
+        try:
+            with urlopen(self.told["http"] + path, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def acquirer(self, terminal: str) -> str | None:
+        """Look a terminal up over HTTP; None when there is none."""
+        status, found = self.get(f"/v1/directories/terminal_acquirer/entries/{terminal}")
+        assert status in {200, 404}, found
+        return found["acquirerId"] if status == 200 else None
+
+    def update(self, what: str, terminal: str) -> None:
+        """Change a row."""
+        with psycopg.connect(self.told["postgres"], autocommit=True) as database:
+            database.execute(f"UPDATE public.terminal_acquirer SET {what} WHERE terminal_id = '{terminal}'".encode())
 
     def end(self, sign: signal.Signals) -> str:
         """Send a signal, wait for the end, return what was printed."""
@@ -48,121 +73,149 @@ class Demo:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts demos, each in the folder named; those that still run at the end are ended."""
+    """Starts demos in a folder of the test; those that still run at the end are ended."""
     demos: list[Demo] = []
-    scratch = Path(tempfile.mkdtemp(prefix="compactory-test-"))
-    scratch.chmod(0o711)  # Postgres runs as nobody when we are root
 
-    def start(name: str = "here", *arguments: str) -> Demo:
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        demos.append(Demo(folder, scratch, *arguments))
+    def start(*arguments: str) -> Demo:
+        demos.append(Demo(tmp_path, *arguments))
         return demos[-1]
 
     yield start
     for demo in demos:
         if demo.process.poll() is None:
             demo.end(signal.SIGTERM)
-    shutil.rmtree(scratch)
+        shutil.rmtree(demo.scratch)
 
 
-def test_it_shows_the_path_and_leaves_nothing_behind(started: Callable[..., Demo]) -> None:
-    demo = started()
-    told = demo.ready()
-    assert told.keys() == {"postgres", "kafka", "topic", "pids"}
-    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source"}
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """One that several tests look at."""
+    running = Demo(tmp_path_factory.mktemp("demo"))
+    yield running
+    told = running.told
+    out = running.end(signal.SIGTERM)
+    assert f"curl -i {told['http']}/v1/directories/terminal_acquirer/entries/T42" in out
+    assert "✓ change" in out
+    assert_nothing_is_left(running, told)
+    assert not running.file.parent.exists()
+    shutil.rmtree(running.scratch)
+
+
+def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
+    told = demo.told
+    assert told.keys() == {"postgres", "kafka", "http", "topic", "pids"}
+    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http"}
     assert told["pids"]["demo"] == demo.process.pid
     assert all(alive(pid) for pid in told["pids"].values())
-
-    directory = Directory("terminal_acquirer", key="terminalId", active="isActive")
-    with (
-        psycopg.connect(told["postgres"], autocommit=True) as database,
-        GlobalStore(told["kafka"], [directory]) as store,
-    ):
-        view = store["terminal_acquirer"]
-        assert len(view) == 50_000
-        assert (view["T1"]["terminalId"], view["T50000"]["terminalId"]) == ("T1", "T50000")
-        database.execute("UPDATE public.terminal_acquirer SET acquirer_id = 'mine' WHERE terminal_id = 'T42'")
-        wait(lambda: view["T42"]["acquirerId"] == "mine")
-        database.execute("UPDATE public.terminal_acquirer SET is_active = false WHERE terminal_id = 'T43'")
-        wait(lambda: "T43" not in view)
-    look_with_the_commands_it_tells(demo)
-
-    out = demo.end(signal.SIGTERM)
-    assert "✓ change" in out
-    assert "✓ lookups" in out
-    assert "✓ catch up" in out
-    assert_nothing_is_left(demo, told)
-    assert not demo.file.parent.exists()
+    assert demo.get("/v1/directories")[1]["directories"][0]["entries"] == 50_000
+    assert demo.acquirer("T1") == "A1"
+    assert demo.acquirer("T50000") == "A0"
+    demo.update("acquirer_id = 'mine'", "T1")
+    wait(lambda: demo.acquirer("T1") == "mine")
+    demo.update("is_active = false", "T43")
+    wait(lambda: demo.acquirer("T43") is None)
 
 
-def look_with_the_commands_it_tells(demo: Demo) -> None:
-    demo.shell.environment["COMPACTORY_CONFIG"] = ".compactory/demo.toml"
-    assert demo.shell("get", "terminal_acquirer", "T42", "--json").json["value"]["acquirerId"] == "mine"
-    assert demo.shell("get", "terminal_acquirer", "T43").code == 1
-    assert demo.shell("directories", "--json").json["directories"][0]["entries"] == 49_999
-    assert demo.shell("sql", "status").code == 0
+def test_the_commands_it_tells_work(demo: Demo) -> None:
+    ours = ("--config", ".compactory/demo.toml", "--json")
+    assert demo.told
+    assert demo.shell(*ours, "get", "terminal_acquirer", "T42").json["value"]["acquirerId"] == "A42"
+    assert demo.shell(*ours, "sql", "status").code == 0
     provider = ("--provider", "tpp=.compactory/tpp.properties")
-    outcome = demo.shell("source", "validate", ".compactory/terminal_acquirer.json", *provider, "--json")
+    outcome = demo.shell(*ours, "source", "validate", ".compactory/terminal_acquirer.json", *provider)
     assert outcome.json["connectors"][0]["tables"][0]["adopted"] is True
 
 
-def test_lookups_go_on_when_postgres_is_killed_and_ctrl_c_ends_it(started: Callable[..., Demo]) -> None:
-    demo = started("here", "--json")
-    told = demo.ready()
-    os.kill(told["pids"]["postgres"], signal.SIGKILL)
-    wait(lambda: not alive(told["pids"]["postgres"]))
-    with GlobalStore(told["kafka"], ["terminal_acquirer"]) as store:
-        assert store["terminal_acquirer"]["1"]["terminalId"] == "T1"
-    steps = [json.loads(line) for line in demo.end(signal.SIGINT).splitlines()]
-    assert [step["step"] for step in steps if "step" in step] == [
-        *("kafka", "postgres", "table", "source", "store"),
-        *("change", "stop", "lookups", "start", "catch up"),
-    ]
-    assert all(step["ok"] and step["seconds"] > 0 for step in steps if "step" in step)
-    assert [step["ended"] for step in steps if "ended" in step] in ([], ["postgres"])
-    assert_nothing_is_left(demo, told)
+def test_lookups_go_on_while_postgres_is_stopped(demo: Demo) -> None:
+    before = demo.told["pids"]["postgres"]
+    assert demo.shell("demo", "stop", "postgres").out.startswith("Postgres is down")
+    assert not alive(before)
+    assert "postgres" not in demo.told["pids"]
+    assert demo.acquirer("T2") == "A2"
+    assert demo.shell("demo", "start", "postgres", "--json").json["server"] == "postgres"
+    assert alive(demo.told["pids"]["postgres"])
+    demo.update("acquirer_id = 'later'", "T2")
+    wait(lambda: demo.acquirer("T2") == "later")
 
 
-def test_a_second_demo_is_refused_here_and_takes_other_ports_elsewhere(started: Callable[..., Demo]) -> None:
-    first = started()
-    told = first.ready()
-    refused = first.shell("demo", "--json")
-    assert refused.code == 2
-    assert f"a demo runs in this folder already (pid {first.process.pid}" in refused.error["message"]
-    assert first.file.exists()
-    other = started("elsewhere")
-    elsewhere = other.ready()
-    assert elsewhere["kafka"] != told["kafka"]
-    assert elsewhere["postgres"] != told["postgres"]
-    other.end(signal.SIGTERM)
-    assert_nothing_runs(elsewhere)
+def test_the_broker_hangs_when_it_is_stopped_and_keeps_its_topics(demo: Demo) -> None:
+    kafka = psutil.Process(demo.told["pids"]["kafka"])
+    assert "topics are in memory only" in demo.shell("demo", "stop", "kafka").out
+    assert kafka.status() == psutil.STATUS_STOPPED
+    demo.update("acquirer_id = 'meanwhile'", "T3")
+    assert demo.acquirer("T3") == "A3"
+    assert demo.shell("demo", "start", "kafka").code == 0
+    wait(lambda: demo.acquirer("T3") == "meanwhile")
+
+
+def test_a_second_demo_is_refused_here_and_takes_other_ports_elsewhere(
+    demo: Demo, started: Callable[..., Demo]
+) -> None:
+    told = demo.told
+    refused = demo.shell("demo", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"a demo runs in this folder already (pid {demo.process.pid}" in refused.error["message"]
+    other = started("--json")
+    elsewhere = other.told
+    assert all(elsewhere[name] != told[name] for name in ("postgres", "kafka", "http"))
+    other.end(signal.SIGKILL)
+    wait(lambda: not other.file.parent.exists(), "a killed demo left its folder")
+    assert_nothing_is_left(other, elsewhere)
     assert all(alive(pid) for pid in told["pids"].values())
 
 
-def test_a_killed_demo_leaves_no_process_and_the_next_one_clears_up(started: Callable[..., Demo]) -> None:
-    killed = started()
-    told = killed.ready()
-    killed.end(signal.SIGKILL)
-    assert_nothing_runs(told)
-    assert len(list(killed.scratch.glob("compactory-*"))) == 1
-
-    check = started("here", "--check")
-    out, err = check.process.communicate(timeout=PATIENCE)
-    assert check.process.returncode == 0, err
-    assert "✓ catch up" in out
-    assert_nothing_is_left(check, told)
+def test_where_no_demo_runs_nothing_can_be_stopped(tmp_path: Path) -> None:
+    outcome = Shell(tmp_path)("demo", "stop", "kafka")
+    assert outcome.code == 3
+    assert "no demo runs in this folder" in outcome.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_can_be_ended_while_it_starts(started: Callable[..., Demo]) -> None:
     demo = started()
     wait(lambda: any(demo.scratch.glob("compactory-demo-*/postgres/data")))
     children = psutil.Process(demo.process.pid).children(recursive=True)
-    demo.end(signal.SIGTERM)
+    demo.end(signal.SIGINT)
     assert_nothing_is_left(demo, {"pids": {str(child.pid): child.pid for child in children}})
 
 
-def test_its_connector_is_the_articles(tmp_path: Path) -> None:
+def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> None:
+    check = started("--check", "--json")
+    out, err = check.process.communicate(timeout=PATIENCE)
+    assert (check.process.returncode, err) == (0, "")
+    steps = [json.loads(line) for line in out.splitlines()]
+    assert [step["step"] for step in steps] == [
+        *("kafka", "postgres", "table", "http", "store"),
+        *("change", "stop", "lookups", "start", "catch up", "delete", "poison"),
+    ]
+    assert all(step["ok"] and step["seconds"] > 0 for step in steps)
+    assert "terminal_acquirer:0:" in steps[-1]["told"]
+    assert_nothing_is_left(check, {"pids": {}})
+
+
+def test_the_check_fails_when_the_source_is_gone(started: Callable[..., Demo]) -> None:
+    check = started("--check")
+    children = psutil.Process(check.process.pid).children
+    assert check.process.stdout is not None
+    while "✓ table" not in (line := check.process.stdout.readline()):
+        assert line, check.process.communicate()
+    [source] = [child for child in children() if "source" in child.cmdline()]
+    source.kill()
+    out, err = check.process.communicate(timeout=PATIENCE)
+    assert check.process.returncode == 1, err
+    assert "✗ " in out
+    assert err.startswith("error: source has ended")
+    assert_nothing_is_left(check, {"pids": {}})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hands Postgres to another user")
+def test_postgres_as_nobody_says_which_folder_keeps_it_out(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match=f"may not enter {tmp_path}.*set TMPDIR"):
+        PostgresServer(tmp_path / "postgres").start()
+
+
+def test_its_connector_is_the_articles() -> None:
     shipped = Path(__file__).parents[2] / "cli" / "compactory_cli" / "demo" / "terminal_acquirer.json"
     assert json.loads(shipped.read_text()) == json.loads(ARTICLE.read_text())
 

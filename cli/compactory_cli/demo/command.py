@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_AGAIN = 0.5  # seconds; Python drops what a signal's handler raises while a destructor or a weakref's callback runs
 
 app = typer.Typer(name="demo")
 
@@ -89,11 +90,13 @@ def _demo(flags: Flags, *, check: bool) -> None:
 
     began = time.perf_counter()
     narrator = Narrator(as_json=flags.json)
-    narrator.say("[bold]compactory demo[/]: a committed row becomes a lookup, and stays one while Postgres is down\n")
     home = Home()
     with ExitStack() as cleaning:
         cleaning.callback(home.remove)
         home.claim()  # before anything slow: a demo.json that a killed demo left is gone at once
+        narrator.say(
+            "[bold]compactory demo[/]: a committed row becomes a lookup, and stays one while Postgres is down\n"
+        )
         logging.basicConfig(filename=home.scratch / "store.log", level=logging.INFO)
         from .servers import Servers
 
@@ -149,6 +152,7 @@ def _stoppable() -> Iterator[None]:
     before = {sign: signal.getsignal(sign) for sign in _SIGNALS}
 
     def ask(_sign: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         raise _Asked
 
     for sign, handler in before.items():
@@ -157,11 +161,13 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for sign, handler in before.items():
             signal.signal(sign, handler)
 
 
 def _ignore_signals() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for sign in _SIGNALS:
         signal.signal(sign, signal.SIG_IGN)
 
