@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-from benchmarks.rows import Row, alternate
+from benchmarks.rows import Figures, Row, alternate
 from compactory.kafka import Kafka
 from tests.stack.apache_kafka import ApacheKafka
 
@@ -35,24 +35,28 @@ def bootstrap(address: str, partitions: int, rounds: int) -> Iterator[Row]:
     commands = {"bare": ["benchmarks._bare_consume", address, topic]}
     commands |= {kind: ["benchmarks._store_load", address, topic, kind] for kind in FLOORS}
     taken = alternate(commands, rounds)
-    assert all(figures["entries"] == RECORDS for figures in taken.values())
-    bare = taken["bare"]["seconds"]
     for kind, floor in FLOORS.items():
-        seconds = taken[kind]["seconds"]
+        assert taken.median(kind, "entries") == RECORDS
+        ratio = taken.ratio(kind, "bare")
         yield Row(
             what=f"1 M records, {partitions} partition{'s' * (partitions > 1)}, {NAMES[kind]}",
-            figure=f"{seconds:.2f} s, {RECORDS / seconds / 1e6:.2f} M/s, peak {taken[kind]['peak_mb']:.0f} MB",
-            beside=f"bare loop {bare:.2f} s, {RECORDS / bare / 1e6:.2f} M/s, peak {taken['bare']['peak_mb']:.0f} MB",
-            ratio=bare / seconds,
+            figure=described(taken, kind),
+            beside=f"bare loop {described(taken, 'bare')}",
+            ratio=ratio,
             wanted=f"≥ {floor}",
-            met=bare / seconds >= floor,
+            met=ratio >= floor,
         )
+
+
+def described(taken: Figures, name: str) -> str:
+    seconds, cpu, peak = (taken.median(name, figure) for figure in ("seconds", "cpu", "peak_mb"))
+    return f"{seconds:.2f} s, {RECORDS / seconds / 1e6:.2f} M/s, CPU {cpu:.2f} s, peak {peak:.0f} MB"
 
 
 def article(address: str, rounds: int) -> Row:
     topic = filled(address, TERMINALS, 1)
     command = ["benchmarks._store_load", address, topic, "apply"]
-    seconds = alternate({"ours": command}, rounds)["ours"]["seconds"]
+    seconds = alternate({"ours": command}, rounds).median("ours", "seconds")
     return Row(
         what="50,000 records, start() in all",
         figure=f"{seconds:.3f} s",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-__all__ = ["Row", "alternate"]
+__all__ = ["Figures", "Row", "alternate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,24 @@ class Row:
     met: bool | None = None
 
 
-def alternate(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, dict[str, float]]:
-    """Run each ``python -m …`` in a process of its own, in turns; return the medians of the figures it prints as JSON.
+@dataclass(frozen=True)
+class Figures:
+    """What the programs of one comparison printed, round by round."""
+
+    rounds: dict[str, list[dict[str, Any]]]
+
+    def median(self, name: str, figure: str) -> float:
+        """Return the median of a program's figure."""
+        return median(each[figure] for each in self.rounds[name])
+
+    def ratio(self, name: str, beside: str, figure: str = "seconds") -> float:
+        """Return how many times better than ``beside`` the program is: the median of the ratios of each round."""
+        pairs = zip(self.rounds[beside], self.rounds[name], strict=True)
+        return median(theirs[figure] / ours[figure] for theirs, ours in pairs)
+
+
+def alternate(commands: Mapping[str, Sequence[str]], rounds: int) -> Figures:
+    """Run each ``python -m …`` in a process of its own, in turns; return the figures that each prints as JSON.
 
     In turns, because the machine is not equally busy all the time; one more round first, to warm the page cache.
     """
@@ -36,4 +52,4 @@ def alternate(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, d
             done = subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
             if number:
                 figures[name].append(json.loads(done.stdout))
-    return {name: {key: median(each[key] for each in taken) for key in taken[0]} for name, taken in figures.items()}
+    return Figures(figures)

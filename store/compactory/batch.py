@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, groupby
 from operator import itemgetter
@@ -28,7 +28,7 @@ class Run:
     partition: Partition
     keys: list[bytes | None]
     values: list[bytes | None]
-    offsets: list[int]
+    offsets: Sequence[int]
     stamps: list[int]
 
     def where(self, mask: Sequence[bool]) -> Run:
@@ -42,10 +42,10 @@ class Run:
         return self.offsets[-1] + 1
 
 
-def split(messages: Sequence[Message], only: Partition | None = None) -> tuple[list[Run], list[Message]]:
+def split(messages: Sequence[Message], read: Collection[Partition]) -> tuple[list[Run], list[Message]]:
     """Return the runs of a consumed batch, and its events (errors and ends of partitions).
 
-    ``only`` names the partition where a single one is read, which spares looking.
+    ``read`` are the partitions that it may hold: where there is one, or one topic, looking for others is spared.
     """
     events: list[Message] = []
     keys = list(map(_key, messages))
@@ -53,21 +53,22 @@ def split(messages: Sequence[Message], only: Partition | None = None) -> tuple[l
         events = [message for message in messages if message.error() is not None]
         messages = [message for message in messages if message.error() is None] if events else messages
         keys = list(map(_key, messages))
-    return (list(_runs(messages, keys, only)) if messages else []), events
+    return (list(_runs(messages, keys, read)) if messages else []), events
 
 
-def _runs(messages: Sequence[Message], keys: list[bytes | None], only: Partition | None) -> Iterator[Run]:
-    if only is not None:
-        yield _run(only, messages, keys)
+def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collection[Partition]) -> Iterator[Run]:
+    if len(read) == 1:
+        yield _run(next(iter(read)), messages, keys)
         return
+    read_topics = {partition.topic for partition in read}
     partitions = list(map(_partition, messages))
-    topics = list(map(_topic, messages))
-    if partitions.count(partitions[0]) == len(partitions) == topics.count(topics[0]):
+    topics: list[str | None] = list(read_topics) if len(read_topics) == 1 else list(map(_topic, messages))
+    if partitions.count(partitions[0]) == len(partitions) and topics.count(topics[0]) == len(topics):
         yield _run(Partition(str(topics[0]), int(partitions[0] or 0)), messages, keys)
         return
-    for (topic, number), group in groupby(messages, key=lambda message: (message.topic(), message.partition())):
+    for (name, number), group in groupby(messages, key=lambda message: (message.topic(), message.partition())):
         part = list(group)
-        yield _run(Partition(str(topic), int(number or 0)), part, list(map(_key, part)))
+        yield _run(Partition(str(name), int(number or 0)), part, list(map(_key, part)))
 
 
 def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> Run:
@@ -75,6 +76,14 @@ def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | N
         partition,
         keys,
         list(map(_value, messages)),
-        list(map(_offset, messages)),  # type: ignore[arg-type]  # consumed messages always have one
+        _offsets(messages),
         list(map(_milliseconds, map(_timestamp, messages))),
     )
+
+
+def _offsets(messages: Sequence[Message]) -> Sequence[int]:
+    """Return the offsets; they only ever rise, so where none is missing the first and the last tell the others."""
+    first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+    if last - first == len(messages) - 1:
+        return range(first, last + 1)
+    return list(map(_offset, messages))  # type: ignore[arg-type]  # consumed messages always have one

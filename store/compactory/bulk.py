@@ -7,7 +7,7 @@ look (an update, a deletion, a rival, a bad value) is given back, to be applied 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from itertools import compress, repeat
 from operator import add
 from typing import Any, cast
@@ -94,6 +94,8 @@ class Bulk:
 
     def _touches_others(self, keys: Sequence[bytes], partition: int) -> bool:
         """Say whether another partition has written one of the keys: the place's upper two bytes tell."""
+        if self._entries.keys().isdisjoint(keys):
+            return False
         mine = partition.to_bytes(2, "little")
         return any(cell[-10:-8] != mine for cell in map(self._entries.get, keys) if cell is not None)
 
@@ -158,7 +160,11 @@ class Bulk:
 
 def _cells(run: Run, values: list[bytes]) -> map[bytes]:
     base = partition_base(run.partition.partition)
-    places = map(add, run.offsets, repeat(base)) if base else run.offsets
+    offsets = run.offsets
+    if isinstance(offsets, range):
+        places: Iterable[int] = range(offsets.start + base, offsets.stop + base)
+    else:
+        places = map(add, offsets, repeat(base)) if base else offsets
     return map(add, values, map(pack, places, run.stamps))
 
 

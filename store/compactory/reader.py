@@ -109,8 +109,7 @@ class Reader:
         if not messages:
             return
         messages += consumer.consume(_BATCH, 0)
-        only = next(iter(self._assigned)) if len(self._assigned) == 1 else None
-        runs, events = split(messages, only)
+        runs, events = split(messages, self._assigned)
         moved: list[tuple[Partition, int]] = []
         loading = self._progress.state is StoreState.LOADING
         for run in runs:

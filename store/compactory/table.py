@@ -69,7 +69,7 @@ class Table:
 
         While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
         """
-        if self.quarantine.concerns(run.keys) or not self._graves.keys().isdisjoint(run.keys):
+        if self.quarantine.concerns(run.keys) or (self._graves and not self._graves.keys().isdisjoint(run.keys)):
             rest = run
         elif not self._parses and not self._enveloped:
             rest = run.where(()) if self._bulk.apply_plain(run, spread=self.spread) else run
