@@ -46,6 +46,7 @@ _HEADERS = frozenset({b"authorization", b"compactory-min-offset", b"host", b"if-
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
+_READING = frozenset({"GET", "HEAD"})
 
 
 def create_app(store: GlobalStore, *, access: Access | None = None, workers: Sequence[Worker] = ()) -> Application:
@@ -90,9 +91,11 @@ class Application:
                 status, route = await self._route(scope, receive, send)
             else:
                 route = _LOOKUP
+                if scope["method"] not in _READING:
+                    raise MethodRefused(scope["method"], "GET, HEAD")
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
-                status, answer, body = target.answer(scope["method"], key, headers)
+                status, answer, body = target.answer(key, headers)
                 await send({"type": "http.response.start", "status": status, "headers": answer})
                 await send({"type": "http.response.body", "body": body})
         except CompactoryError as error:

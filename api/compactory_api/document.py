@@ -40,7 +40,7 @@ class ListedEntries(BaseModel):
 class BatchQuestion(BaseModel):
     """The keys to look up."""
 
-    keys: list[str] = Field(max_length=1000)
+    keys: list[str] = Field(description="1,000 at most; more are refused with 413")
 
 
 class BatchAnswer(BaseModel):

@@ -16,7 +16,7 @@ from compactory.store import GlobalStore
 from .conditional import is_unchanged
 from .freshness import Freshness, tokens_of, wait_of
 from .path import DIRECTORIES, decode_segment
-from .refusal import MethodRefused, NoEntry
+from .refusal import NoEntry
 from .values import content_type
 
 __all__ = ["Lookup", "Lookups"]
@@ -70,10 +70,8 @@ class Lookup:
         tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
         await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
 
-    def answer(self, method: str, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
+    def answer(self, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
         """Return status, headers and body for a key as it stands in the path."""
-        if method != "GET" and method != "HEAD":
-            raise MethodRefused(method, "GET, HEAD")
         if b"%" in key:
             key = decode_segment(key).encode()
         try:

@@ -66,7 +66,7 @@ class Server:
 
         Raises what the store's start raised (ConfigError, Unreachable, StartTimeout …).
         """
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
         loading = threading.Thread(target=self._load, name="compactory-load", daemon=True)
         loading.start()
         try:

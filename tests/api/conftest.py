@@ -10,6 +10,7 @@ import pytest
 from compactory import Directory, GlobalStore
 from compactory_api.access import Access
 from tests.api.serving import Serving
+from tests.cli.conftest import article, compactory, terminals  # noqa: F401 (fixtures)
 from tests.store.topics import Topics
 
 
