@@ -277,13 +277,16 @@ class TableReader:
 
     def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
         """The query for living rows that have one of these keys."""
-        matches, arrays, names = [], [], []
+        names: list[sql.Composable] = []
+        arrays: list[sql.Composable] = []
+        matches: list[sql.Composable] = []
         columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
         for number, (column, declared, parts) in enumerate(columns):
-            names.append(sql.Identifier(f"k{number}"))
+            name = sql.Identifier(f"k{number}")
+            names.append(name)
             texts = [None if part is None else part.decode() for part in parts]
             arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
-            matches.append(_match(column, names[-1], declared, None in parts))
+            matches.append(_match(column, name, declared, None in parts))
         return statement(
             "source/living",
             columns=self._keys,
