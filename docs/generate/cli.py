@@ -38,10 +38,10 @@ def page_text() -> str:
 
 def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     for name, item in group.commands.items():
+        if not hasattr(item, "commands") or item.invoke_without_command:
+            yield f"{path} {name}", item
         if hasattr(item, "commands"):
             yield from _commands(item, f"{path} {name}")
-        else:
-            yield f"{path} {name}", item
 
 
 def _section(command: tuple[str, Any]) -> str:

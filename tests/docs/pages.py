@@ -85,7 +85,7 @@ def usage_problem(words: list[str]) -> str | None:
     """What ``compactory`` would not understand of its arguments."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
-    while hasattr(command, "commands") and rest:
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         name = rest.pop(0)
         if name not in command.commands:
             return f"no command {name!r}"

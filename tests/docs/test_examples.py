@@ -209,7 +209,9 @@ def test_beside_the_demo(folder: Folder) -> None:
             assert demo.poll() is None, demo.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        out = folder.shell(one(blocks("sh", run="demo")))
+        url = json.loads((folder.path / ".compactory" / "demo.json").read_text())["http"]
+        out = folder.shell(one(blocks("sh", run="demo")).replace("http://127.0.0.1:8080", url))
+    assert out.count('"terminalId":"T42"') == 2
     assert '"terminalId": "T42"' in out
     assert "50,000" in out
     assert list(folder.path.iterdir()) == []
