@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -209,3 +211,17 @@ def test_a_superusers_table_is_refused(tenancy: Tenancy) -> None:
     tenancy.run("CREATE TABLE theirs (id int)")
     with tenancy.connect() as connection, pytest.raises(ConfigError, match="belongs to postgres, a superuser"):
         plan_grants(connection, ["theirs"], Roles())
+
+
+def test_the_command_prints_or_grants(tenancy: Tenancy) -> None:
+    names = [f"--{part}={getattr(tenancy.roles, part)}" for part in ("owner", "source", "writer")]
+    command = [sys.executable, "-m", "compactory_cli", "sql", "roles", TABLE, *names, "--postgres", tenancy.url()]
+    printed = subprocess.run([*command, "--print"], capture_output=True, text=True, check=True).stdout
+    assert f'GRANT SELECT ON {TABLE} TO "{tenancy.roles.source}";' in printed.splitlines()
+    tenancy.run(f'REVOKE SELECT ON {TABLE} FROM "{tenancy.roles.source}"')
+    assert planned(tenancy)
+    subprocess.run(command, capture_output=True, check=True)
+    assert planned(tenancy) == []
+    tenancy.run(f'REVOKE SELECT ON {TABLE} FROM "{tenancy.roles.source}"')
+    tenancy.run(printed)
+    assert planned(tenancy) == []
