@@ -13,6 +13,7 @@ import pytest
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.horizon import Horizon, Snapshot
 from compactory_connectors.source.server import PollSnapshot, TableReplaced
+from compactory_connectors.source.table import _too_old
 from tests.source.harness import Feed, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
 
@@ -136,6 +137,20 @@ def test_a_poll_cut_off_between_pages_goes_on_without_repeating(
     assert len(feed.sent) == 52
     feed.restart()
     assert feed.poll() == []
+
+
+def test_a_row_before_the_cut_that_changed_is_sent_again(database: str, sql: psycopg.Connection, adopted: bool) -> None:
+    """Guarantee 8: its place is among the rows sent before, for nothing moves its timestamp."""
+    sql.execute("DROP TRIGGER stamp ON terminal_acquirer")
+    feed = Feed(database, adopted=adopted)
+    add(sql, *(f"T{number}" for number in range(10)))
+    feed.poll(page_rows=3, pages=2)
+    sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    feed.restart()
+    feed.poll(page_rows=3)
+    assert feed.topic == expected(database)
+    assert len(feed.sent) == 11
+    feed.close()
 
 
 def test_deactivation_is_a_tombstone_after_the_active_rows(sql: psycopg.Connection, feed: Feed) -> None:
@@ -287,6 +302,13 @@ def _answers(url: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
+
+
+def test_a_horizon_too_far_back_for_32_bit_ids_is_not_used() -> None:
+    """Guarantee 8: beyond 2³¹ transactions an old xmin looks like a new one."""
+    horizon = Horizon(Snapshot(1000, 1000))
+    assert not _too_old(horizon, Snapshot(1 << 30, 1 << 30))
+    assert _too_old(horizon, Snapshot(1 << 31, 1 << 31))
 
 
 def test_histories_with_restarts(database: str, sql: psycopg.Connection, feed: Feed, seeded: random.Random) -> None:
