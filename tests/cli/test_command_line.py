@@ -14,7 +14,7 @@ def test_the_version_is_that_of_the_package(compactory: Shell) -> None:
     assert compactory("--version").out == "compactory 0.1.0\n"
 
 
-@pytest.mark.parametrize("path", [(), ("get",), ("directories",), ("source", "run"), ("sql", "adopt"), ("demo",)])
+@pytest.mark.parametrize("path", [(), ("get",), ("source", "run"), ("demo",), ("demo", "stop")])
 def test_every_command_has_help_with_the_common_flags(compactory: Shell, path: tuple[str, ...]) -> None:
     outcome = compactory(*path, "--help")
     assert outcome.code == 0

@@ -116,16 +116,6 @@ def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
     wait(lambda: demo.acquirer("T43") is None)
 
 
-def test_the_commands_it_tells_work(demo: Demo) -> None:
-    ours = ("--config", ".compactory/demo.toml", "--json")
-    assert demo.told
-    assert demo.shell(*ours, "get", "terminal_acquirer", "T42").json["value"]["acquirerId"] == "A42"
-    assert demo.shell(*ours, "sql", "status").code == 0
-    provider = ("--provider", "tpp=.compactory/tpp.properties")
-    outcome = demo.shell(*ours, "source", "validate", ".compactory/terminal_acquirer.json", *provider)
-    assert outcome.json["connectors"][0]["tables"][0]["adopted"] is True
-
-
 def test_lookups_go_on_while_postgres_is_stopped(demo: Demo) -> None:
     before = demo.told["pids"]["postgres"]
     assert demo.shell("demo", "stop", "postgres").out.startswith("Postgres is down")

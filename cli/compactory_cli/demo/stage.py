@@ -17,8 +17,6 @@ from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
 from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt
-from compactory_connectors.source.jdbc_url import parse_url
-from compactory_connectors.source.server import postgres_errors
 from compactory_sql import read
 
 from ..failure import StepFailed
@@ -98,9 +96,11 @@ class Stage:
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection in autocommit. Raises Unreachable when Postgres is away."""
-        url = self.postgres.url()
-        with postgres_errors(parse_url(url)), psycopg.connect(url, autocommit=True) as connection:
-            yield connection
+        try:
+            with psycopg.connect(self.postgres.url(), autocommit=True) as connection:
+                yield connection
+        except psycopg.OperationalError as error:
+            raise Unreachable("Postgres", f"{self.postgres.url()} was not reached: {error}") from error
 
     def write_files(self) -> None:
         """Connector, placeholders and compactory.toml, for the source and for the user."""
@@ -144,7 +144,7 @@ class Stage:
     def wait_for_http(self) -> None:
         """Until the HTTP server holds every row of the table."""
         self._await_listener()
-        self.wait(self._http_holds_all, f"the HTTP server does not hold {ROWS} entries")
+        self.wait(self._http_holds_all, f"the HTTP server does not hold {ROWS} entries", pause=0.05)
 
     def open_store(self) -> None:
         """Start the store of this process, as a service does at its start."""
