@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,23 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
+@pytest.mark.parametrize("folder", ["store/compactory", "connectors/compactory_connectors/source"])
+def test_the_file_map_is_whole(folder: str) -> None:
+    named = re.findall(r"`([\w*]+)/?`", (ROOT / "DESIGN.md").read_text())
+    modules = {
+        path.stem for path in (ROOT / folder).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert [name for name in sorted(modules - {"__init__"}) if not any(fnmatch(name, known) for known in named)] == []
+
+
 @pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.name)
 def test_commands_and_options_exist(block) -> None:
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in commands(block.text):
         if words[0] == "compactory":
             assert usage_problem(words[1:]) is None, " ".join(words)
+        elif "/" in words[0]:
+            assert (ROOT / words[0]).is_file(), words[0]
         elif words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= targets, " ".join(words)
 
