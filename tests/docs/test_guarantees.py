@@ -34,7 +34,8 @@ def proofs() -> Iterator[tuple[int, str]]:
     """Every test that says which guarantee it proves."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name, docstring in functions(path).items():
-            for found in _NUMBERS.finditer(docstring):
+            words = name.replace("_", " ") + "\n" + docstring
+            for found in _NUMBERS.finditer(words):
                 for number in re.findall(r"\d+", found[1]):
                     yield int(number), f"{path.relative_to(ROOT)}::{name}"
 
