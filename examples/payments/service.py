@@ -51,6 +51,7 @@ class Payments:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
+                "session.timeout.ms": 10_000,  # so long the partitions of a killed process wait for another
             }
         )
 
