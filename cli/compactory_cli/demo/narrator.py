@@ -38,7 +38,7 @@ class Narrator:
         if self._as_json:
             print_json({"ended": name, "pid": pid})
         else:
-            self.say(f" [yellow]![/] {name} (pid {pid}) has ended; lookups in this process go on")
+            self.say(f" [yellow]![/] {name} (pid {pid}) has ended; the others go on")
 
     def tell_order(self, answer: Mapping[str, Any]) -> None:
         """Somebody had a server stopped or started."""

@@ -28,10 +28,11 @@ class Vigil:
         """Stay up until a signal comes."""
         while True:
             self._control.take(self._handle, _LOOK)
-            now = self._stage.pids
-            for name in sorted(self._running.keys() - now.keys()):
-                self._narrator.tell_end(name, self._running[name])
-            self._running = now
+            before, self._running = self._running, self._stage.pids
+            for name in sorted(before.keys() - self._running.keys()):
+                self._narrator.tell_end(name, before[name])
+            if before != self._running:
+                self._stage.home.announce(self._stage.describe())
 
     def close(self) -> None:
         """Take no more orders."""
