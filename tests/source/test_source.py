@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 import pytest
 
 from compactory.errors import ConfigError, LeaseLost, Unreachable
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.source.horizon import Snapshot
 from compactory_connectors.source.preview import preview
+from compactory_connectors.source.server import Server
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import OFFSETS_TOPIC, stored_values
 from tests.source.conftest import Bench
@@ -115,6 +117,22 @@ def test_a_writer_that_saw_the_source_awake_is_not_missed(bench: Bench) -> None:
         bench.wait_for_records(2, timeout=5)
         writer.commit()
     bench.wait_for_records(3, timeout=5)
+
+
+def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its triggers stayed silent, and it ended before the lock was taken: only a look after the lock finds it."""
+    adopt_terminals(bench)
+    bench.add("T1")
+    sleep, late = Server.sleep, ["T2"]
+
+    def sleep_after_a_commit(server: Server, oids: Sequence[int]) -> Snapshot | None:
+        if late:
+            bench.add(late.pop())
+        return sleep(server, oids)
+
+    monkeypatch.setattr(Server, "sleep", sleep_after_a_commit)
+    bench.start(poll_interval_ms=3_600_000)
+    bench.wait_for_records(2, timeout=10)
 
 
 def test_a_newer_source_fences_the_older_one(bench: Bench) -> None:
