@@ -1,5 +1,5 @@
 """``python -m compactory_cli`` is ``compactory``."""
 
-from .main import run
+from .entry import run
 
 run()

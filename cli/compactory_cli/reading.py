@@ -26,7 +26,8 @@ def resolve(configuration: Configuration, names: Iterable[str]) -> list[Director
     present = kafka.topics({directory.topic for directory in found})
     missing = [directory for directory in found if directory.topic not in present]
     if missing:
-        known = sorted({*kafka.topic_names(), *configuration.directories})
+        absent = {directory.topic for directory in missing}
+        known = sorted({*kafka.topic_names(), *configuration.directories} - absent)
         raise ConfigError(_unknown(directory, kafka.bootstrap, known) for directory in missing)
     return found
 

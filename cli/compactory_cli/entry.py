@@ -1,0 +1,37 @@
+"""The ``compactory`` script: names the extra to install where a package of it is missing, then runs the command line.
+
+Imports nothing but the standard library before it knows that it may.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["run"]
+
+_EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "pydantic": "cli",
+    "structlog": "cli",
+    "psycopg": "connectors",
+    "prometheus_client": "connectors",
+    "fastapi": "api",
+    "uvicorn": "api",
+    "psutil": "demo",
+}
+
+
+def run() -> None:
+    """Run the command line and exit; 2 when an extra is missing."""
+    try:
+        from .main import run as main
+
+        main()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        remedy = f"pip install 'compactory[{_EXTRAS[package]}]'"
+        print(f"error: this command needs the package {package!r}; install it with: {remedy}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,36 @@
+"""An installation without an extra says which one to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+sys.argv = ["compactory", *{arguments!r}]
+from compactory_cli.entry import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [
+        ("typer", "cli", ["--help"]),
+        ("psycopg", "connectors", ["sql", "status", "--postgres", "postgresql://127.0.0.1:9/x"]),
+        ("fastapi", "api", ["serve", "t", "--kafka", "127.0.0.1:9"]),
+    ],
+)
+def test_a_missing_extra_is_named(package: str, extra: str, arguments: list[str]) -> None:
+    script = HIDE.format(package=package, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'compactory[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
