@@ -202,12 +202,6 @@ def test_a_database_that_is_not_there_is_exit_code_3(compactory: Shell, article:
     assert outcome.error["system"] == "Postgres"
 
 
-def test_a_broker_that_is_not_there_is_exit_code_3(compactory: Shell, article: Article) -> None:
-    outcome = compactory("source", "run", *article.arguments, "--kafka", NOBODY_HOME, "--json")
-    assert outcome.code == 3
-    assert outcome.error["system"] == "Kafka"
-
-
 def test_ctrl_c_stops_it_while_it_waits_for_kafka(compactory: Shell, article: Article) -> None:
     running = compactory.start("source", "run", *article.arguments, "--kafka", NOBODY_HOME, "--log-level", "info")
     try:
