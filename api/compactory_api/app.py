@@ -68,6 +68,7 @@ class Application:
         self._access = access
         self._timing = Timing()
         self._lookups = Lookups(store)
+        self._lookup_at = self._lookups.by_place.get
         self.routes = _fastapi()
         self.routes.include_router(entry_routes(store, self.freshness))
         exposition = Exposition(self.health.workers, self._timing)
@@ -86,8 +87,10 @@ class Application:
             if path not in _OPEN_PATHS:
                 scope[SCOPE] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
             place, entries, key = path.partition(ENTRIES)
-            target = self._lookups.target(place) if entries else None
-            if target is None:
+            target = self._lookup_at(place)
+            if target is None and entries:
+                target = self._lookups.spelled_otherwise(place)
+            if target is None or not entries:
                 status, route = await self._route(scope, receive, send)
             else:
                 route = _LOOKUP

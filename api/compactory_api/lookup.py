@@ -27,21 +27,21 @@ _NO_CACHE = (b"cache-control", b"no-cache")  # a cache may keep an answer, and a
 
 
 class Lookups:
-    """Finds the directory that a path ``/v1/directories/{directory}/entries/{key}`` is about. Thread-safe."""
+    """Finds the directory that a path ``/v1/directories/{directory}/entries/{key}`` is about. Thread-safe.
+
+    ``by_place`` has each under what stands before ``/entries/`` where nothing is percent-encoded.
+    """
 
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
         self._by_name = {directory.name: Lookup(store, directory) for directory in store.directories}
-        self._by_place = {DIRECTORIES + name.encode(): lookup for name, lookup in self._by_name.items()}
+        self.by_place = {DIRECTORIES + name.encode(): lookup for name, lookup in self._by_name.items()}
 
-    def target(self, place: bytes) -> Lookup | None:
-        """Return the lookups of what stands before ``/entries/``; None where that is no path of a directory.
+    def spelled_otherwise(self, place: bytes) -> Lookup | None:
+        """Return the lookups of what stands before ``/entries/`` where escapes hide a directory's name.
 
-        Raises UnknownDirectory, BadRequest.
+        None where it is no path of a directory. Raises UnknownDirectory, BadRequest.
         """
-        return self._by_place.get(place) or self._spelled_otherwise(place)
-
-    def _spelled_otherwise(self, place: bytes) -> Lookup | None:
         name = place.removeprefix(DIRECTORIES)
         if name == place or b"/" in name:
             return None

@@ -43,9 +43,7 @@ class Timing:
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count one request. ``route`` is a template from a closed set, never a path."""
-        cell = self._cells.get((route, status))
-        if cell is None:
-            cell = self._cells[route, status] = _Cell()
+        cell = self._cells.get((route, status)) or self._cells.setdefault((route, status), _Cell())
         cell.counts[bisect_left(BOUNDS, seconds)] += 1
         cell.seconds += seconds
 
