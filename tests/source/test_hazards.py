@@ -190,3 +190,34 @@ def test_a_sweep_keeps_deactivated_rows_that_are_sent_as_values(
     add(sql, "T2", active=False)
     assert sorted(feed.living()) == [b"1", b"2"]
     feed.close()
+
+
+def test_the_rows_of_an_attached_partition_are_sent_and_a_detached_ones_swept(
+    database: str, sql: psycopg.Connection, adopted: bool
+) -> None:
+    """Guarantee 8: rows that were committed long before they became the table's."""
+    sql.execute("ALTER TABLE terminal_acquirer RENAME TO plain")
+    sql.execute("CREATE TABLE terminal_acquirer (LIKE plain INCLUDING DEFAULTS) PARTITION BY RANGE (id)")
+    sql.execute("CREATE TABLE low PARTITION OF terminal_acquirer FOR VALUES FROM (1) TO (100)")
+    sql.execute("CREATE TABLE high (LIKE terminal_acquirer INCLUDING DEFAULTS)")
+    if adopted:
+        stamp = "BEFORE INSERT OR UPDATE ON terminal_acquirer FOR EACH ROW EXECUTE FUNCTION stamp_xid()"
+        sql.execute(f"CREATE TRIGGER zz_xid {stamp}")
+    columns = "(id, terminal_id, acquirer_id)"
+    sql.execute(f"INSERT INTO high {columns} SELECT n, 'T' || n, 'A' FROM generate_series(100, 120) n")
+    sql.execute(f"INSERT INTO terminal_acquirer {columns} VALUES (1, 'T1', 'A')")
+    feed = Feed(database, adopted=adopted)
+    feed.poll()
+    sql.execute("ALTER TABLE terminal_acquirer ATTACH PARTITION high FOR VALUES FROM (100) TO (200)")
+    sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id IN (1, 110)")
+    feed.restart()
+    feed.poll(page_rows=5, pages=2)
+    feed.restart()
+    feed.poll(page_rows=5)
+    assert feed.topic == expected(database)
+    assert len(feed.sent) == 23
+    sql.execute("ALTER TABLE terminal_acquirer DETACH PARTITION high")
+    feed.restart()
+    feed.poll()
+    assert feed.reader.offset.sweep
+    feed.close()

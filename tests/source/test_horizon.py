@@ -127,3 +127,15 @@ def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
 
 def test_the_same_server_goes_on() -> None:
     assert offset().on(HERE, Snapshot(130, 140)) == offset()
+
+
+def test_attached_partitions_are_sent_whole_and_detached_ones_swept() -> None:
+    """Guarantee 8: an attached partition's rows are older than any snapshot; a kill keeps what is still to be sent."""
+    known = offset(partitions=(1, 2))
+    attached = known.within((1, 2, 3))
+    assert (attached.fresh, attached.partitions, attached.sweep) == ((3,), (1, 2, 3), False)
+    resumed = SourceOffset.loads(attached.dumps()).within((1, 2, 3))
+    assert resumed.fresh == (3,)
+    swapped = resumed.within((1, 3, 4))
+    assert (swapped.fresh, swapped.sweep) == ((3, 4), True)
+    assert offset(horizon=None).within((1, 2)).fresh == ()

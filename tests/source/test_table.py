@@ -251,7 +251,7 @@ def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -
     horizons = [Horizon(Snapshot(number, number)) for number in (10, 20, 30)]
     durable = None
     for number, (horizon, flushed) in enumerate(zip(horizons, (5, 100, 250), strict=True), 1):
-        at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed, shape="")
+        at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed, shape="", partitions=())
         durable = feed.reader._durable(durable, horizon, at)
         assert durable == (None if number == 1 else horizons[number - 2])
 

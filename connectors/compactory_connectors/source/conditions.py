@@ -25,11 +25,14 @@ class Conditions:
 
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
-        return self.plan.adopted and base.horizon is not None and base.horizon.seen is None
+        return not base.fresh and self.plan.adopted and base.horizon is not None and base.horizon.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
-        conditions = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
+        conditions: list[sql.Composable] = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
+        if base.fresh:
+            whole = sql.SQL("({} OR t.tableoid = ANY ({}::int8[]::oid[]))")
+            conditions = [whole.format(conditions[0], sql.Literal(list(base.fresh)))]
         for page in base.pages:
             if page.after[0] == 2:
                 conditions.append(self._unseen(page.horizon))

@@ -64,6 +64,8 @@ class SourceOffset:
     a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
+    ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
+    sent: an attached partition brings rows that are older than any snapshot.
     """
 
     identity: Identity
@@ -73,6 +75,8 @@ class SourceOffset:
     durable: Horizon | None = None
     pages: tuple[Page, ...] = ()
     sweep: bool = False
+    partitions: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
     timestamp: int | None = None
     timestamp_nanos: int | None = None
     incrementing: int | None = None
@@ -102,6 +106,16 @@ class SourceOffset:
         horizon, durable = (_unstamped(known) if known else None for known in (self.horizon, self.durable))
         return replace(self, shape=shape, horizon=horizon, durable=durable, pages=pages)
 
+    def within(self, partitions: tuple[int, ...]) -> SourceOffset:
+        """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept."""
+        if self.horizon is None:
+            return replace(self, partitions=partitions, fresh=())
+        came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
+        fresh = tuple(oid for oid in partitions if oid in came)
+        return replace(
+            self, partitions=partitions, fresh=fresh, sweep=self.sweep or not {*self.partitions} <= {*partitions}
+        )
+
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
         share = SEEN_LIMIT // (2 + len(self.pages))
@@ -120,6 +134,8 @@ class SourceOffset:
             "durable": _horizon_fields(self.durable, share),
             "pages": [{**_horizon_fields(page.horizon, share), "after": page.after} for page in self.pages],
             "sweep": self.sweep,
+            "partitions": self.partitions,
+            "fresh": self.fresh,
         }
         return orjson.dumps(value)
 
@@ -147,6 +163,8 @@ class SourceOffset:
             durable=_horizon(value["durable"]),
             pages=tuple(_page(page) for page in value["pages"]),
             sweep=value["sweep"],
+            partitions=tuple(map(int, value["partitions"])),
+            fresh=tuple(map(int, value["fresh"])),
             timestamp=value["timestamp"],
             timestamp_nanos=value["timestamp_nanos"],
             incrementing=value["incrementing"],

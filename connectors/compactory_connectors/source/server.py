@@ -78,6 +78,7 @@ class PollSnapshot:
     written: int
     flushed: int
     shape: str
+    partitions: tuple[int, ...]
 
 
 @contextmanager
@@ -202,6 +203,7 @@ class Server:
             fraction=sql.SQL("0.1" if streaming else "1"),
             table=sql.Literal(table.as_string()),
             locked=table,
+            oid=sql.Literal(table_oid),
             shape=statement("source/shape", oid=sql.Literal(table_oid)),
         )
         try:
@@ -209,7 +211,7 @@ class Server:
             assert row is not None
             if row[3] != table_oid:
                 raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
-            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4])
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
         except psycopg.errors.UndefinedTable as error:
             raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
         finally:

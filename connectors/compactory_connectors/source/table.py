@@ -92,7 +92,7 @@ class TableReader:
         with self._server.poll(self._table, self.plan.oid, indexed=indexed, streaming=base.horizon is None) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            base = base.on(self._server.identity(self.plan.oid), at.snapshot)
+            base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
             if not indexed and _too_old(base.horizon, at.snapshot):
                 base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
             xids: set[int] = set()
@@ -196,7 +196,7 @@ class TableReader:
             polled = (widen(xid, at.snapshot.xmax) for xid in xids)
             horizon = Horizon.above(at.snapshot, polled, *known)
         durable = self._durable(base.durable, horizon, at)
-        return replace(self._progress(base, rows), horizon=horizon, durable=durable, pages=())
+        return replace(self._progress(base, rows), horizon=horizon, durable=durable, pages=(), fresh=())
 
     def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
         """The newest horizon whose WAL has been flushed.
@@ -236,7 +236,7 @@ class TableReader:
         stored = self._stored
         if stored.horizon is None or done.horizon is None:
             return True
-        if (done.identity, done.shape) != (stored.identity, stored.shape):
+        if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
         if (
             self._sent

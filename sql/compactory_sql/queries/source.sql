@@ -23,7 +23,8 @@ SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
        pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed,
        to_regclass({table})::oid::int8 AS oid,
-       ({shape}) AS shape;
+       ({shape}) AS shape,
+       ARRAY(SELECT relid::oid::int8 FROM pg_partition_tree({oid}::oid::regclass) WHERE isleaf ORDER BY 1) AS partitions;
 
 -- name: source/shape
 -- What a session's plan of a table rests on: columns and types, and which triggers there are. A trigger that was off
@@ -31,7 +32,8 @@ SELECT pg_current_snapshot()::text AS snapshot,
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
-                     FROM pg_trigger WHERE tgrelid = {oid})));
+                     FROM pg_trigger
+                    WHERE tgrelid = {oid} OR tgrelid IN (SELECT relid FROM pg_partition_tree({oid}::oid::regclass)))));
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
