@@ -58,7 +58,7 @@ class Topic:
 
 
 class Entry(NamedTuple):
-    """One live entry and where it came from. A tuple, because a frozen dataclass takes 2 µs to make.
+    """One live entry and where it came from. A tuple: a frozen dataclass takes 0.9 µs to make, this 0.2.
 
     ``key`` is the lookup key, ``value`` the bytes exactly as in the topic. ``timestamp_ms`` is the record's timestamp
     (milliseconds since 1970 UTC), -1 where the record has none.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from compactory import Directory, Index
+from compactory import Directory, Entry, Index
+from compactory_api import listing
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics
 
@@ -131,6 +132,33 @@ def test_entries_that_stay_are_listed_once_whatever_comes_and_goes(serve: Serve,
         serving.store.wait_for(*topics.produce(topic, *changes))
     assert [key for key in seen if key in set(stay)] == stay
     assert len(seen) == len(set(seen))
+
+
+class Vanishing:
+    """A view of which an entry goes between the look at the keys and the look at the entry."""
+
+    def __init__(self, gone: str) -> None:
+        self.gone = gone
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["c", "a", "b", "d"])
+
+    def entry(self, key: str) -> Entry:
+        if key == self.gone:
+            raise KeyError(key)
+        return Entry(key, b"{}", "t", 0, 0, 0)
+
+
+@pytest.mark.parametrize("gone", ["a", "b"])
+def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(gone: str) -> None:
+    view: Any = Vanishing(gone)
+    query = listing.Query(directory="d", limit=2)
+    first = listing.page(view, query)
+    assert len(first.entries) == 1
+    assert first.next_cursor is not None
+    second = listing.page(view, query, first.next_cursor)
+    assert [entry.key for entry in second.entries] == ["c", "d"]
+    assert second.next_cursor is None
 
 
 def test_an_index_lists_what_has_the_value(serve: Serve, topics: Topics) -> None:
