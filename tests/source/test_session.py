@@ -17,6 +17,7 @@ from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.offset import offset_key
 from compactory_connectors.source.publisher import Publisher
+from compactory_connectors.source.session import TOPICS_EVERY
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
 from tests.source.conftest import Bench
@@ -140,6 +141,23 @@ def test_a_topic_that_was_deleted_is_filled_again(bench: Bench) -> None:
     wait_until(lambda: not bench.kafka.topics([bench.topic]), what="the topic's end")
     bench.once()
     assert [key for key, _ in bench.records()] == [b"1", b"2"]
+
+
+def test_a_topic_created_again_under_a_running_source_is_filled(bench: Bench) -> None:
+    """Guarantee 8: a source that sleeps sees within seconds that its topic is another one."""
+    bench.add("T1", "T2")
+    bench.start(poll_interval_ms=3_600_000)
+    bench.wait_for_records(2)
+    before = bench.kafka.topics([bench.topic])[bench.topic].topic_id
+    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin.delete_topics([bench.topic])[bench.topic].result()
+
+    def renewed() -> bool:
+        found = bench.kafka.topics([bench.topic])
+        return bool(found) and found[bench.topic].topic_id != before
+
+    wait_until(renewed, TOPICS_EVERY + 20, "another topic of that name")
+    assert [key for key, _ in bench.wait_for_records(2)] == [b"1", b"2"]
 
 
 def test_another_topic_of_the_same_connector_is_filled(bench: Bench) -> None:

@@ -30,12 +30,21 @@ from .table import PAGE_ROWS, Batch, TableReader
 from .table_plan import TablePlan
 from .topics import OFFSETS_TOPIC, ensure, living_keys, stored_values
 
-__all__ = ["Session"]
+__all__ = ["TOPICS_EVERY", "Session", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
+TOPICS_EVERY = 5.0
+"""Seconds between two looks whether a topic was deleted and created again."""
+
 _SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
 _SEEN_LIMIT = 100_000
+
+
+class TopicReplaced(CompactoryError):
+    """A topic that the source publishes to is another one now; a new session looks again."""
+
+    retryable = True
 
 
 class Session:
@@ -55,6 +64,8 @@ class Session:
         self._topic_keys: dict[int, set[bytes]] = {}
         self._held: set[int] = set()
         self._others: dict[int, list[str]] = {}
+        self._topic_ids: dict[str, str | None] = {}
+        self._look_at_topics = 0.0
         self._blocked = 0.0
         self._current: Snapshot | None = None
 
@@ -102,6 +113,7 @@ class Session:
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
         """
+        self._check_topics()
         with postgres_errors(self._connector.connection):
             current = self._current or self._server.peek()
             self._current = None
@@ -121,7 +133,7 @@ class Session:
     def rest(self, stop: threading.Event) -> bool:
         """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
         oids = [reader.plan.oid for reader in self._readers if reader.plan.notifies]
-        until = min(self._due.values())
+        until = min(*self._due.values(), self._look_at_topics)
         if not oids:
             stop.wait(max(0.0, until - time.monotonic()))
             return False
@@ -155,6 +167,7 @@ class Session:
         topics = self._kafka.topics({plan.topic for plan in plans})
         for number, (key, plan) in enumerate(keys.items()):
             topic = (plan.topic, topics[plan.topic].topic_id)
+            self._topic_ids[plan.topic] = topic[1]
             offset = self._offset(values.get(key), plan)
             if offset is not None and offset.topic != topic:
                 log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
@@ -168,6 +181,18 @@ class Session:
         if any(plan.notifies for plan in plans):
             with postgres_errors(self._connector.connection):
                 self._server.listen()
+
+    def _check_topics(self) -> None:
+        """Look now and then whether the topics are still those that the offsets are about."""
+        if time.monotonic() < self._look_at_topics:
+            return
+        self._look_at_topics = time.monotonic() + TOPICS_EVERY
+        found = self._kafka.topics(self._topic_ids)
+        for name, topic_id in self._topic_ids.items():
+            if name not in found or found[name].topic_id != topic_id:
+                raise TopicReplaced(
+                    f"topic {name!r} was deleted, or deleted and created again, since this session began"
+                )
 
     def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
         if value is None:
