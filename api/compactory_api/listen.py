@@ -56,7 +56,7 @@ class Listen:
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "another process listens there; choose another port with --listen, or 0 for any free one"
+        return "another process uses that port; choose another port with --listen, or 0 for any free one"
     if error.errno == errno.EACCES:
         return "ports below 1024 need the right to bind them; choose a higher one"
     if error.errno == errno.EADDRNOTAVAIL:

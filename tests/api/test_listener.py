@@ -126,7 +126,7 @@ def test_status_needs_the_token_and_never_leaves_the_machine_without_one() -> No
     with Listener(Listen("0.0.0.0", 0), [Fake("one")], Tokens(read="abc")) as listener:
         bearer = {"Authorization": "Bearer abc"}
         assert ask(listener.address.port, "/v1/status", headers=bearer).status == 200
-        with pytest.raises(ConfigError, match="another process listens there"):
+        with pytest.raises(ConfigError, match="another process uses that port"):
             Listener(listener.address, []).start()
 
 

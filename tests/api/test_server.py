@@ -169,7 +169,7 @@ def test_what_can_not_be_served_is_refused_before_or_soon_after_the_start(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         busy = compactory("serve", "x", "--kafka", kafka, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert (busy.code, "another process listens there" in busy.err) == (2, True)
+    assert (busy.code, "another process uses that port" in busy.err) == (2, True)
     open_to_all = compactory("serve", "x", "--kafka", kafka, "--listen", "0.0.0.0:0")
     assert (open_to_all.code, "--no-auth" in open_to_all.err) == (2, True)
     missing = compactory("serve", topics.unique("nope"), "--kafka", kafka, "--listen", "127.0.0.1:0", "--json")
