@@ -17,6 +17,7 @@ from compactory_connectors.source.connector import ConnectorConfig, SoftDelete, 
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
+from tests.source.harness import STAMP, Feed
 from tests.source.workload import TERMINALS, wait_until
 
 ARTICLE = Path(__file__).parents[2] / "examples" / "connectors" / "terminal_acquirer.json"
@@ -116,3 +117,24 @@ def bench(database: str, kafka: str, unique: Callable[[str], str]) -> Iterator[B
     bench = Bench(database, kafka, f"{unique('s')}-")
     yield bench
     bench.close()
+
+
+@pytest.fixture(params=["xmin", "adopted"])
+def adopted(request: pytest.FixtureRequest) -> bool:
+    return request.param == "adopted"
+
+
+@pytest.fixture
+def sql(database: str, adopted: bool) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(TERMINALS)
+        if adopted:
+            connection.execute(STAMP)
+        yield connection
+
+
+@pytest.fixture
+def feed(database: str, sql: psycopg.Connection, adopted: bool) -> Iterator[Feed]:
+    feed = Feed(database, adopted=adopted)
+    yield feed
+    feed.close()

@@ -11,33 +11,11 @@ import pytest
 
 from compactory_connectors.source.record import RowError
 from compactory_connectors.source.server import TableReplaced
-from tests.source.harness import Feed, expected
-from tests.source.test_table import STAMP, add
-from tests.source.workload import TERMINALS, wait_until
+from tests.source.harness import Feed, add, expected
+from tests.source.workload import wait_until
 
 REWRITE = "ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE text USING acquirer_id || ''"
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'compactory-source' AND wait_event_type = 'Lock'"
-
-
-@pytest.fixture(params=["xmin", "adopted"])
-def adopted(request: pytest.FixtureRequest) -> bool:
-    return request.param == "adopted"
-
-
-@pytest.fixture
-def sql(database: str, adopted: bool) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(TERMINALS)
-        if adopted:
-            connection.execute(STAMP)
-        yield connection
-
-
-@pytest.fixture
-def feed(database: str, sql: psycopg.Connection, adopted: bool) -> Iterator[Feed]:
-    feed = Feed(database, adopted=adopted)
-    yield feed
-    feed.close()
 
 
 @contextmanager
