@@ -68,9 +68,6 @@ _VARIABLES = {
 }
 
 
-_NOTES = {"writable": "; there are no writers in this version, so nothing looks at it"}
-
-
 def page_text() -> str:
     """The page."""
     from compactory.properties import OWNED
@@ -132,5 +129,5 @@ def _options(kind: type) -> str:
     for name, parameter in signature.parameters.items():
         default = parameter.default
         shown = "required" if default is inspect.Parameter.empty else code(getattr(default, "__name__", repr(default)))
-        rows.append([code(name), cell(meanings[name] + _NOTES.get(name, "")), shown])
+        rows.append([code(name), cell(meanings[name]), shown])
     return table(["parameter", "meaning", "default"], rows)
