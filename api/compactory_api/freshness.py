@@ -7,9 +7,7 @@ the loop looks who is satisfied. No request holds a thread while it waits.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -81,14 +79,12 @@ class Freshness:
         self.waiters: set[_Waiter] = set()  # requests that wait right now
         self._loop: asyncio.AbstractEventLoop | None = None
         self._knocked = False
-        self._stop_at = math.inf  # time.monotonic() at which no wait goes on
+        self._stopped = False  # no wait goes on
         store.subscribe(self._moved)
 
     def close(self, within: float) -> None:
         """Let waits go on for ``within`` seconds at most; they end with Stopping. For the loop's thread."""
-        self._stop_at = time.monotonic() + within
-        if self._loop is not None and self.waiters:
-            self._loop.call_later(within, self._look)
+        asyncio.get_running_loop().call_later(within, self._stop)
 
     async def wait(self, tokens: Iterable[Token], seconds: float) -> None:
         """Return when everything up to the tokens is visible.
@@ -126,6 +122,10 @@ class Freshness:
         except RuntimeError:  # the loop is closed, and with it every request
             self._loop = None
 
+    def _stop(self) -> None:
+        self._stopped = True
+        self._look()
+
     def _look(self) -> None:
         self._knocked = False
         end = self._end()
@@ -139,7 +139,7 @@ class Freshness:
                 waiter.future.set_result(None)
 
     def _end(self) -> Exception | None:
-        if time.monotonic() >= self._stop_at:
+        if self._stopped:
             return Stopping("the server shuts down; ask another one")
         state = self._store.state
         if state is StoreState.FAILED:
