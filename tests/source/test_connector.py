@@ -287,7 +287,7 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"a": 1,}', "line 1, column 9: not valid JSON: Expecting property name enclosed in double quotes"),
+        ('{"a": ?}', "line 1, column 7: not valid JSON: Expecting value"),
         ('{\n "a": 1\n "b": 2\n}', "line 3, column 2: not valid JSON: Expecting ',' delimiter"),
         ("[]", 'must be a JSON object: the configuration, or {"name": …, "config": {…}}'),
         ('{"mode": "a", "mode": "b"}', "mode: given more than once"),
