@@ -77,8 +77,9 @@ def test_a_barrier_covers_everything_written_before(topics: Topics, open_store: 
     name = topics.create(2)
     store = open_store(name)
     for number in range(10):
-        topics.commit(name, ("k", f'{{"n":{number}}}'), partition=number % 2)
-        topics.abort(name, ("k", '{"n":-1}'), partition=number % 2)
+        key = f"k{number % 2}"
+        topics.commit(name, (key, f'{{"n":{number}}}'), partition=number % 2)
+        topics.abort(name, (key, '{"n":-1}'), partition=number % 2)
         store.barrier()
         assert store[name][key] == {"n": number}
     took = []
