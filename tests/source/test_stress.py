@@ -48,6 +48,10 @@ class Process:
         self._child.wait()
         self.kills += 1
 
+    def end(self) -> None:
+        self._child.kill()
+        self._child.wait()
+
     def finish(self) -> None:
         subprocess.run([*self._command, "--once"], env=self._environment, check=True, timeout=60)
 
@@ -55,7 +59,7 @@ class Process:
 @pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=[pytest.mark.proof, pytest.mark.timeout(1200)])])
 @pytest.mark.parametrize("adopted", [False, True], ids=["as-it-is", "adopted"])
 def test_the_topic_ends_as_the_table(
-    bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path
+    bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Guarantees 8, 9, 10: 8 writers and a transaction open for seconds, kill -9 of the source in between.
 
@@ -69,6 +73,7 @@ def test_the_topic_ends_as_the_table(
             install(connection)
             adopt(connection, Adoption(table="terminal_acquirer", key=("terminal_id",), active="is_active"))
     source, writers, cursor = Process(bench, tmp_path), Writers(bench.url, seeded), PlainCursor(bench.url)
+    request.addfinalizer(source.end)
     source.start()
     ends = time.monotonic() + seconds
     with cursor.polling(), writers.writing():

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 
@@ -60,7 +60,8 @@ class Writers:
         try:
             with psycopg.connect(self._url) as connection:
                 while not self._stop.is_set():
-                    target(connection, random_)
+                    with suppress(psycopg.errors.DeadlockDetected):
+                        target(connection, random_)
         except Exception as error:  # noqa: BLE001 - shown by writing()
             self.failures.append(error)
 
@@ -74,7 +75,7 @@ class Writers:
                 if random_.random() < 0.1:
                     raise _Undo
                 self.commits += 1
-        except (_Undo, psycopg.errors.DeadlockDetected):
+        except _Undo:
             pass
 
     def _statement(self, connection: psycopg.Connection, random_: random.Random) -> None:
