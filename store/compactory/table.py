@@ -56,7 +56,6 @@ class Table:
         self._key_of = path(directory.key) if directory.key else None
         self._active_of = path(directory.active) if directory.active else None
         self._decode = decoder(directory)
-        self._validate = validate
         self._parses = bool(directory.key or directory.active or directory.indexes)
         self._enveloped = directory.envelope != "none"
         self._decodes = validate and directory.decode is not bytes and not (

@@ -53,10 +53,6 @@ class Horizon:
     snapshot: Snapshot
     seen: frozenset[int] | None = None
 
-    def advance(self, snapshot: Snapshot, row_xids: Iterable[int]) -> Horizon:
-        """The horizon after a poll at ``snapshot`` which read rows with these 32-bit ``xmin``."""
-        return Horizon.above(snapshot, (widen(xid, snapshot.xmax) for xid in row_xids), self.seen or ())
-
     @classmethod
     def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> Horizon:
         """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover."""
