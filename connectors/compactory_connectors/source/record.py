@@ -47,6 +47,8 @@ class Kind(Enum):
     TIMETZ = auto()
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
+    VALUE = auto()
+    """No column: the value is there already and has no text of Postgres'."""
 
 
 class Java(Enum):
@@ -94,6 +96,8 @@ class Cell:
     java: Java
     decode: Callable[[bytes], Any]
     steps: tuple[Step, ...] = ()
+    present: bool = False
+    """Known not to be null here, although its schema is optional."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +111,14 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class StructNode:
-    """A struct; ``members`` are in the order of ``schema.fields``."""
+    """A struct; ``members`` are in the order of ``schema.fields``.
+
+    It is null in the rows in which ``when`` is; without ``when`` it never is.
+    """
 
     schema: Schema
     members: tuple[Node, ...]
+    when: Cell | None = None
 
     def member(self, name: str) -> Node | None:
         """The member called ``name``, or None."""
@@ -130,6 +138,9 @@ class Record:
     topic: str
     key: Node | None
     value: Node
+    headers: tuple[tuple[str, Node], ...] = ()
+    dated: Callable[[int], str] | None = None
+    """Where the topic hangs on the time: its name by milliseconds since the epoch, in place of ``topic``."""
     warnings: tuple[str, ...] = ()
 
 
@@ -159,5 +170,6 @@ def cells(node: Node | None) -> Iterator[Cell]:
     if isinstance(node, Cell):
         yield node
     elif isinstance(node, StructNode):
+        yield from cells(node.when)
         for member in node.members:
             yield from cells(member)
