@@ -71,9 +71,8 @@ class Bulk:
     def apply_fresh(self, run: Run) -> Run:
         """Apply the records that stand alone; return the rest in their order.
 
-        A record stands alone when its key is new to the table and comes once in the run, and so are its lookup key and
-        its values in unique indexes. The order between them and the rest is not kept, which nobody sees while a store
-        is loading.
+        A record stands alone when its key is new to the table and comes once in the run, and so is its lookup key. The
+        order between them and the rest is not kept, which nobody sees while a store is loading.
         """
         taken = self._alone(run)
         part = run if taken is ALL else run.where(taken)
@@ -85,7 +84,7 @@ class Bulk:
             names, terms = self._columns(part, docs)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return run
-        free = self._free(docs, names, terms)
+        free = self._free(docs, names)
         if free is not ALL:
             part, names = part.where(free), list(compress(names, free))
             terms = [list(compress(values, free)) for values in terms]
@@ -132,7 +131,7 @@ class Bulk:
         names = cast("list[bytes]", part.keys) if self._key is None else key_texts(self._key, docs)
         return names, [index.terms_of(docs) for index in self._indexes]
 
-    def _free(self, docs: list[Document], names: list[bytes], terms: list[list[Term | None]]) -> Mask:
+    def _free(self, docs: list[Document], names: list[bytes]) -> Mask:
         """Return which records are live and collide with nothing."""
         masks: list[Mask] = []
         if self._active is not None:
@@ -141,11 +140,6 @@ class Bulk:
                 masks.append([flag is not False for flag in flags])
         if self._key is not None:
             masks.append(_new(names, self._entries.keys()))
-        masks.extend(
-            _new(values, index.filed.keys())
-            for index, values in zip(self._indexes, terms, strict=True)
-            if index.index.unique
-        )
         masks = [mask for mask in masks if mask is not ALL]
         return [all(row) for row in zip(*masks, strict=True)] if masks else ALL
 
@@ -155,7 +149,7 @@ class Bulk:
             self._owners.update(zip(cast("list[bytes]", run.keys), cells, strict=True))
         self._entries.update(zip(names, cells, strict=True))
         for index, values in zip(self._indexes, terms, strict=True):
-            index.file_new(values, names)
+            index.extend(values, names)
 
 
 def _cells(run: Run, values: list[bytes]) -> map[bytes]:
@@ -177,14 +171,13 @@ def _check_objects(docs: Any) -> None:
         raise DecodeError("one of the values is not a JSON object")
 
 
-def _new(values: list[Any], taken: Collection[Any]) -> Mask:
-    """Return which values come once and are not taken; None never collides."""
-    distinct = set(values)
-    distinct.discard(None)
-    if len(distinct) == len(values) - values.count(None) and cast("Any", taken).isdisjoint(distinct):
+def _new(names: list[bytes], taken: Collection[bytes]) -> Mask:
+    """Return which names come once and are not taken."""
+    distinct = set(names)
+    if len(distinct) == len(names) and cast("Any", taken).isdisjoint(distinct):
         return ALL
-    times = Counter(values)
-    return [value is None or (times[value] == 1 and value not in taken) for value in values]
+    times = Counter(names)
+    return [times[name] == 1 and name not in taken for name in names]
 
 
 def _neither(run: Run, taken: Mask, free: Mask) -> Mask:

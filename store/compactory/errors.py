@@ -12,6 +12,8 @@
     ├── StoreFailed(cause)               the reader died; the cause is kept
     ├── StoreClosed                      the store was closed
     ├── Unreachable(system)              an outside system was not reached in time
+    ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
+    ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
     └── LeaseLost                        another holder owns the lease or the transactional id
 
 This module imports nothing of ours.
@@ -36,6 +38,8 @@ __all__ = [
     "UnknownIndex",
     "Unreachable",
     "WaitTimeout",
+    "WriteFailed",
+    "WriteRefused",
 ]
 
 
@@ -148,6 +152,63 @@ class Unreachable(CompactoryError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class WriteRefused(CompactoryError, ValueError):
+    """Nothing was sent: ``problems`` lists every key or value given that readers of the directory could not use.
+
+    Texts name keys and types, never values.
+    """
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return self.problems[0] if len(self.problems) == 1 else "\n".join(f"- {problem}" for problem in self.problems)
+
+
+class WriteFailed(CompactoryError):
+    """Records were sent, and not all of them were acknowledged. Writing the whole call again is always safe.
+
+    ``topic``        where to
+    ``written``      key → token of the last record with that key that was acknowledged
+    ``not_written``  keys with a record that Kafka certainly did not take
+    ``unknown``      keys with a record that was given up while it was under way: it may turn up all the same
+    ``cause``        why (that of the first record that failed); it says whether trying again may help
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        written: Mapping[str, Any] | None = None,
+        not_written: Iterable[str] = (),
+        unknown: Iterable[str] = (),
+        cause: CompactoryError | None = None,
+    ) -> None:
+        self.message = message
+        self.topic = topic
+        self.written: dict[str, Any] = dict(written or {})
+        self.not_written: tuple[str, ...] = tuple(not_written)
+        self.unknown: tuple[str, ...] = tuple(unknown)
+        self.cause = cause
+        self.retryable = cause is not None and cause.retryable
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _failed_write, (self.message, self.topic, self.written, self.not_written, self.unknown, self.cause)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _failed_write(message: str, topic: str, written: Any, not_written: Any, unknown: Any, cause: Any) -> WriteFailed:
+    """Rebuild a pickled WriteFailed."""
+    return WriteFailed(
+        message, topic=topic, written=written, not_written=not_written, unknown=unknown, cause=cause
+    )
 
 
 class LeaseLost(CompactoryError):

@@ -27,8 +27,8 @@ def collector_paused() -> Iterator[None]:
     with _lock:
         if _pauses == 0:
             _was_enabled = gc.isenabled()
-            gc.disable()
         _pauses += 1
+        gc.disable()  # again, should somebody have switched it on meanwhile
     try:
         yield
     finally:

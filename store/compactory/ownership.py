@@ -6,12 +6,15 @@ winners meanwhile and sees the old or the new cell, never neither.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, MutableMapping
+from struct import Struct
+from typing import NamedTuple
 
 from compactory.cell import newer
 
 __all__ = ["Claims", "Swap"]
+
+_LENGTH = Struct("<I")
 
 
 class Swap(NamedTuple):
@@ -30,28 +33,23 @@ class Claims:
     goes, the next appears. Rivals are only stored aside where there are several.
     """
 
-    def __init__(self, winners: MutableMapping[Any, bytes], rivals: MutableMapping[Any, tuple[bytes, ...]]) -> None:
+    def __init__(self, winners: MutableMapping[bytes, bytes], rivals: MutableMapping[bytes, bytes]) -> None:
         self.winners = winners
-        self.rivals = rivals
+        self.rivals = rivals  # name -> all claiming cells as `_joined`
 
-    def with_claim(self, name: Any, cell: bytes, old: bytes | None) -> tuple[bytes, ...]:
+    def with_claim(self, name: bytes, cell: bytes, old: bytes | None) -> tuple[bytes, ...]:
         """Return who would claim ``name`` with ``cell`` added; ``old`` is what the same owner had under it."""
-        holder = self.winners.get(name)
-        if holder is None or (holder == old and name not in self.rivals):
-            return (cell,)
-        return (*(other for other in self.rivals.get(name, (holder,)) if other != old), cell)
+        return (*(other for other in self._claiming(name) if other != old), cell)
 
-    def without_claim(self, name: Any, cell: bytes) -> tuple[bytes, ...]:
+    def without_claim(self, name: bytes, cell: bytes) -> tuple[bytes, ...]:
         """Return who would claim ``name`` with ``cell`` gone."""
-        holder = self.winners.get(name)
-        others = self.rivals.get(name, () if holder is None else (holder,))
-        return tuple(other for other in others if other != cell)
+        return tuple(other for other in self._claiming(name) if other != cell)
 
     def winner(self, cells: tuple[bytes, ...]) -> bytes | None:
         """Return which of the claiming cells answers."""
         return cells[0] if len(cells) == 1 else max(cells, key=newer, default=None)
 
-    def settle(self, name: Any, cells: tuple[bytes, ...]) -> None:
+    def settle(self, name: bytes, cells: tuple[bytes, ...]) -> None:
         """Let exactly these cells claim ``name``."""
         winner = self.winner(cells)
         if winner is None:
@@ -59,6 +57,25 @@ class Claims:
         else:
             self.winners[name] = winner
         if len(cells) > 1:
-            self.rivals[name] = cells
+            self.rivals[name] = _joined(cells)
         else:
             self.rivals.pop(name, None)
+
+    def _claiming(self, name: bytes) -> tuple[bytes, ...]:
+        holder = self.winners.get(name)
+        if holder is None:
+            return ()
+        several = self.rivals.get(name)
+        return (holder,) if several is None else tuple(_parted(several))
+
+
+def _joined(cells: Iterable[bytes]) -> bytes:
+    return b"".join(_LENGTH.pack(len(cell)) + cell for cell in cells)
+
+
+def _parted(joined: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(joined):
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(joined, at)[0]
+        yield joined[start:at]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from threading import Event, Thread, current_thread
 from typing import Literal
 
 from compactory.batch import split
 from compactory.errors import CompactoryError, ConfigError, StoreFailed
+from compactory.feed import Feed
 from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.memory import give_back
 from compactory.progress import Progress
 from compactory.records import Partition, StoreState
-from compactory.table import Table
 
 __all__ = ["Reader"]
 
@@ -37,12 +37,12 @@ class Reader:
     def __init__(
         self,
         kafka: Kafka,
-        tables: Mapping[str, Sequence[Table]],
+        feeds: Mapping[str, Feed],
         progress: Progress,
         on_complete: Callable[[], None],
     ) -> None:
         self._kafka = kafka
-        self._tables = tables  # topic -> the tables that it feeds
+        self._feeds = feeds
         self._progress = progress
         self._on_complete = on_complete  # called once by the thread, when everything is applied up to the targets
         self._stopping = Event()
@@ -98,10 +98,8 @@ class Reader:
         if not new:
             return
         self._assigned.update(new)
-        for topic, tables in self._tables.items():
-            spread = sum(part.topic == topic for part in self._assigned) > 1
-            for table in tables:
-                table.spread = spread
+        for topic, feed in self._feeds.items():
+            feed.spread_over(sum(part.topic == topic for part in self._assigned))
         consumer.incremental_assign([TopicPartition(*part, offset) for part, offset in new.items()])
 
     def _step(self, consumer: Consumer) -> None:
@@ -113,8 +111,7 @@ class Reader:
         moved: list[tuple[Partition, int]] = []
         loading = self._progress.state is StoreState.LOADING
         for run in runs:
-            for table in self._tables[run.partition.topic]:
-                table.apply(run, loading=loading)
+            self._feeds[run.partition.topic].apply(run, loading=loading)
             moved.append((run.partition, run.next_offset))
         moved.extend(end for event in events if (end := self._handle(event)) is not None)
         self._progress.advance(moved)
@@ -123,8 +120,8 @@ class Reader:
         if time.monotonic() - self._tidied < _TIDY_EVERY or self._progress.state is StoreState.LOADING:
             return
         self._tidied = time.monotonic()
-        for tables in self._tables.values():
-            for table in tables:
+        for feed in self._feeds.values():
+            for table in feed.tables:
                 table.forget_graves(int((time.time() - _KEEP_GRAVES) * 1000))
 
     def _handle(self, event: Message) -> tuple[Partition, int] | None:

@@ -13,16 +13,17 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from compactory.backend import Backend, Memory
+from compactory.backend import Backend
 from compactory.directory import Directory
 from compactory.discovery import Discovery
 from compactory.errors import CompactoryError, ConfigError, StartTimeout, UnknownDirectory, WaitTimeout
+from compactory.feed import Feed
+from compactory.heap import Memory
 from compactory.kafka import Kafka
 from compactory.memory import collector_paused
 from compactory.progress import Progress
 from compactory.reader import Reader
 from compactory.records import Partition, RecordError, StoreState, Topic
-from compactory.table import Table
 from compactory.token import Token
 from compactory.view import Served, View
 
@@ -86,17 +87,24 @@ class GlobalStore:
         self._progress = Progress()
         self._load_seconds: float | None = None
         self._served: dict[str, Served] = {}
-        by_topic: dict[str, list[Table]] = {}
+        by_topic: dict[str, list[Directory[Any]]] = {}
         for directory in given:
-            table = Table(directory, self._backend, validate=validate == "apply", strict=on_bad_record == "fail")
-            self._served[directory.name] = Served(table, self._progress.refusal)
-            by_topic.setdefault(directory.topic, []).append(table)
+            by_topic.setdefault(directory.topic, []).append(directory)
+        self._feeds = {
+            topic: Feed(
+                topic, fed, self._backend.open(topic), validate=validate == "apply", strict=on_bad_record == "fail"
+            )
+            for topic, fed in by_topic.items()
+        }
+        for feed in self._feeds.values():
+            for table in feed.tables:
+                self._served[table.directory.name] = Served(table, self._progress.refusal)
         self._views: dict[str, View[Any]] = {
             directory.name: View(directory, self._served[directory.name]) for directory in given
         }
         self._discovery = Discovery(self._kafka, by_topic, self._progress)
         on_complete = partial(_serve, tuple(self._served.values()), self._progress)
-        self._reader = Reader(self._kafka, by_topic, self._progress, on_complete)
+        self._reader = Reader(self._kafka, self._feeds, self._progress, on_complete)
         # A store that is dropped without close() must not leave its threads behind; nothing here refers to the store.
         self._finalizer = weakref.finalize(self, _stop, self._reader, self._discovery)
 
@@ -176,8 +184,8 @@ class GlobalStore:
             for served in self._served.values():
                 served.open = False
             self._finalizer()
-            for served in self._served.values():
-                served.table.clear()
+            for feed in self._feeds.values():
+                feed.volume.close()
             self._backend.close()
             self._kafka.close()
 

@@ -1,14 +1,13 @@
 """One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
 
-One thread applies runs; any thread reads the mappings meanwhile. Every mapping holds cells (see `compactory.cell`).
+One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells (see `compactory.cell`).
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
 
-from compactory.backend import Backend
+from compactory.backend import Shelf
 from compactory.batch import Run
 from compactory.bulk import Bulk
 from compactory.cell import TRAILER, newer, origin, pack, partition_base
@@ -29,29 +28,26 @@ _UNREAD: Document = {}
 class Table:
     """The entries of a directory.
 
-    ``entries``   lookup key → the cell that answers. Without ``key=`` the topic's key is the lookup key
-    ``owners``    topic key → its newest cell; the same mapping as ``entries`` where there is no ``key=``
-    ``indexes``   what `View.find` and `View.one` look into
+    ``shelf``     where it keeps them; what readers see
+    ``indexes``   what `View.find` and `View.one` go by
     ``spread``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
                   partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
 
-    An entry is owned by its topic key: a tombstone removes only what its own key put there.
+    An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
+    the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
     """
 
-    def __init__(
-        self, directory: Directory[Any], backend: Backend, *, validate: bool = True, strict: bool = False
-    ) -> None:
+    def __init__(self, directory: Directory[Any], shelf: Shelf, *, validate: bool = True, strict: bool = False) -> None:
         self.directory = directory
-        self.entries: MutableMapping[bytes, bytes] = backend.mapping(directory.name, "entries")
-        self.owners = backend.mapping(directory.name, "owners") if directory.key else self.entries
-        self.claims = Claims(self.entries, backend.mapping(directory.name, "rivals"))
-        self.indexes = {
-            index.name: Secondary(index, directory.name, self.entries, backend) for index in directory.indexes
-        }
+        self.shelf = shelf
+        self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
         self.quarantine = Quarantine(directory.name, strict=strict)
         self.spread = False
         self.contested = 0
-        self._graves: dict[bytes, bytes] = {}  # topic key -> trailer of its tombstone, while ``spread``
+        self._entries = shelf.mapping("entries")
+        self._owners = shelf.mapping("owners") if directory.key else self._entries
+        self._claims = Claims(self._entries, shelf.mapping("rivals"))
+        self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
         self._active_of = path(directory.active) if directory.active else None
@@ -61,7 +57,7 @@ class Table:
         self._decodes = validate and directory.decode is not bytes and not (
             directory.decode is dict and (self._parses or self._enveloped)
         )  # fmt: skip
-        self._bulk = Bulk(directory, self.entries, self.owners, self.indexes, decodes=self._decodes)
+        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, decodes=self._decodes)
 
     def apply(self, run: Run, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
@@ -77,12 +73,6 @@ class Table:
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run, key, value, pack(place + offset, stamp))
-
-    def clear(self) -> None:
-        """Let go of everything."""
-        for mapping in (self.entries, self.owners, self.claims.rivals, self._graves):
-            mapping.clear()
-        self.indexes.clear()
 
     def forget_graves(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
@@ -130,36 +120,36 @@ class Table:
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
 
     def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
-        old = self.owners.get(topic_key)
+        old = self._owners.get(topic_key)
         self._graves.pop(topic_key, None)
         if self._key_of is None:
             moves = self._enter(Swap(name, old, cell), terms)
-            self.entries[name] = cell
+            self._entries[name] = cell
             self._leave(name, moves)
             return
         old_name = None if old is None else self._name(topic_key, self.document_of(old))
-        self.owners[topic_key] = cell
-        self._settle(name, self.claims.with_claim(name, cell, old if old_name == name else None), cell, terms)
+        self._owners[topic_key] = cell
+        self._settle(name, self._claims.with_claim(name, cell, old if old_name == name else None), cell, terms)
         if old is not None and old_name is not None and old_name != name:
-            self._settle(old_name, self.claims.without_claim(old_name, old), None, ())
+            self._settle(old_name, self._claims.without_claim(old_name, old), None, ())
 
     def _remove(self, topic_key: bytes, trailer: bytes) -> None:
         if self.spread:
             self._graves[topic_key] = trailer
-        old = self.owners.pop(topic_key, None)
+        old = self._owners.pop(topic_key, None)
         if old is None:
             return
         if self._key_of is None:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
         else:
             name = self._name(topic_key, self.document_of(old))
-            self._settle(name, self.claims.without_claim(name, old), None, ())
+            self._settle(name, self._claims.without_claim(name, old), None, ())
 
     def _settle(self, name: bytes, cells: tuple[bytes, ...], cell: bytes | None, terms: Terms) -> None:
         """Let these cells claim a lookup key; ``terms`` are those of ``cell``."""
-        swap = Swap(name, self.entries.get(name), self.claims.winner(cells))
+        swap = Swap(name, self._entries.get(name), self._claims.winner(cells))
         moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
-        self.claims.settle(name, cells)
+        self._claims.settle(name, cells)
         self._leave(name, moves)
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
@@ -170,7 +160,7 @@ class Table:
         new_terms = self._terms_of(swap.new) if terms is None else terms
         moves = tuple(zip(self.indexes.values(), old_terms, new_terms, strict=True))
         for index, old, new in moves:
-            index.enter(swap.name, swap.new, old, new)
+            index.enter(swap.name, old, new)
         return moves
 
     def _leave(self, name: bytes, moves: Moves) -> None:
@@ -191,7 +181,7 @@ class Table:
         return doc
 
     def _is_superseded(self, topic_key: bytes, trailer: bytes) -> bool:
-        known = self.owners.get(topic_key) or self._graves.get(topic_key)
+        known = self._owners.get(topic_key) or self._graves.get(topic_key)
         if known is None or origin(known).partition == origin(trailer).partition:
             return False
         self.contested += 1

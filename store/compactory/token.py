@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compactory.errors import ConfigError
-from compactory.records import Partition
+from compactory.errors import ConfigError, WaitTimeout
+from compactory.records import Partition, Topic
 
-__all__ = ["Token"]
+__all__ = ["Token", "targets"]
+
+_LARGEST = 2**63 - 1  # of an offset
+_DIGITS = 19  # of that number
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,9 @@ class Token:
         """Read ``topic:partition:offset``. Raises ConfigError for anything else."""
         topic, _, rest = text.strip().partition(":")
         partition, _, offset = rest.partition(":")
-        if not (topic and partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
-            raise ConfigError(f"{text!r} is not a token: expected topic:partition:offset, say terminals:0:42")
+        if not (topic and _is_number(partition) and _is_number(offset)):
+            shown = text if len(text) <= 300 else f"{text[:300]}…"
+            raise ConfigError(f"{shown!r} is not a token: expected topic:partition:offset, say terminals:0:42")
         return cls(topic, int(partition), int(offset))
 
     @classmethod
@@ -49,3 +54,26 @@ class Token:
         if offset is None or offset < 0:
             raise ConfigError("the message has no offset: it was not acknowledged, or the producer runs with acks=0")
         return cls(str(message.topic()), int(message.partition()), int(offset))
+
+
+def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partition, int]:
+    """Return the positions at which a reader of ``topics`` sees the records of all tokens.
+
+    Raises ConfigError for a token of a topic that is not read, WaitTimeout for one that can't be reached any more
+    because its topic was deleted since.
+    """
+    wanted: dict[Partition, int] = {}
+    for token in tokens:
+        topic = topics.get(token.topic)
+        if topic is None:
+            known = ", ".join(sorted(topics))
+            raise ConfigError(f"token {token} is of a topic that this store does not read; it reads {known}")
+        if token.topic_id and topic.topic_id and token.topic_id != topic.topic_id:
+            gone = f"token {token} belongs to a topic of that name that was deleted since"
+            raise WaitTimeout(gone, {token.place: token.offset + 1})
+        wanted[token.place] = max(wanted.get(token.place, 0), token.offset + 1)
+    return wanted
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) <= _LARGEST

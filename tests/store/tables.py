@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from compactory import Directory, View
-from compactory.backend import Memory
 from compactory.batch import Run
 from compactory.errors import NotReady
+from compactory.heap import Memory
 from compactory.records import Partition
 from compactory.table import Table
 from compactory.view import Served
@@ -18,7 +18,7 @@ class Log:
     """A directory fed record by record; ``put`` and ``delete`` take text or bytes."""
 
     def __init__(self, directory: Directory[Any], *, validate: bool = True, strict: bool = False) -> None:
-        self.table = Table(directory, Memory(), validate=validate, strict=strict)
+        self.table = Table(directory, Memory().open("t").shelf(directory.name), validate=validate, strict=strict)
         served = Served(self.table, lambda: NotReady("not ready"))
         served.open = True
         self.view: View[Any] = View(directory, served)

@@ -12,6 +12,7 @@ import pytest
 
 from compactory import Directory, GlobalStore, Index, View, WaitTimeout
 from compactory.errors import NotReady
+from compactory.heap import MemoryPostings, MemoryShelf
 from compactory.records import Partition
 from compactory.table import Table
 from compactory.view import Served
@@ -40,29 +41,48 @@ class Watched(dict[Any, Any]):
         return value
 
 
-class WatchedBackend:
-    """Lends watched dicts; ``check`` runs after every single change of any of them."""
+class WatchedPostings(MemoryPostings):
+    """An index that tells of each change."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def add(self, term: Any, name: bytes) -> None:
+        super().add(term, name)
+        self.tell()
+
+    def discard(self, term: Any, name: bytes) -> None:
+        super().discard(term, name)
+        self.tell()
+
+
+class WatchedShelf(MemoryShelf):
+    """Lends watched dicts and indexes; ``check`` runs after every single change of any of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.check: Callable[[], None] = lambda: None
+        self.entries = Watched(self._tell)
+        self._parts = {"entries": self.entries}
 
-    def mapping(self, directory: str, part: str) -> MutableMapping[Any, Any]:
-        return Watched(self._tell)
+    def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
+        return self._parts.setdefault(part, Watched(self._tell))
+
+    def postings(self, index: str) -> WatchedPostings:
+        return self._postings.setdefault(index, WatchedPostings(self._tell))  # type: ignore[return-value]
 
     def _tell(self) -> None:
         self.check()
-
-    def close(self) -> None:
-        return None
 
 
 @pytest.mark.parametrize("key", [None, "name"])
 def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, seeded: random.Random) -> None:
     """Guarantee 5: by key, by unique index and by shared index, while fields that indexes hang on change."""
     directory = Directory("d", key=key, indexes=[Index("unique", unique=True), Index("group")])
-    backend = WatchedBackend()
+    shelf = WatchedShelf()
     log = Log(directory)
-    log.table = Table(directory, backend)
+    log.table = Table(directory, shelf)
     served = Served(log.table, lambda: NotReady("never"))
     served.open = True
     view: View[Any] = View(directory, served)
@@ -80,12 +100,12 @@ def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, se
     def check() -> None:
         steps[0] += 1
         assert sorted(view) == names
-        filed = view._table.indexes["group"].filed
-        assert set().union(*filed.values()) == {name.encode() for name in names}, "out of one group, not in the next"
+        filed = {name for term in shelf.terms("group") for name in shelf.names("group", term)}
+        assert filed == {name.encode() for name in names}, "out of one group, not in the next"
         by_unique = {entry.key for u in view.index("unique") for entry in view.entries(unique=u)}
         assert by_unique == set(names), "not to be found by its unique value"
 
-    backend.check = check
+    shelf.check = check
     for _ in range(300):
         write(seeded.randrange(4))
     assert steps[0] > 300

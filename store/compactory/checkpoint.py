@@ -1,0 +1,39 @@
+"""How far a topic was read into a volume, and of which topic that is true. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["CaughtUp", "Checkpoint"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaughtUp:
+    """When a partition was last known to be applied to its end, and what the end was then.
+
+    ``at`` is in seconds since 1970 (UTC); ``end`` the high watermark at that moment.
+    """
+
+    at: float
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """What has to be known to go on reading where one stopped, or to see that one can't.
+
+    ``topic_id``    identity of the topic; None on a Kafka older than 2.8
+    ``cluster_id``  identity of the cluster
+    ``definition``  what was made of the records: directories that are defined otherwise need to read anew
+    ``positions``   partition → next offset to read
+    ``caught_up``   partition → when it was last at its end: tombstones written since may be gone after
+                    ``delete.retention.ms``
+    ``complete``    whether everything was applied up to a high watermark once
+    """
+
+    topic_id: str | None
+    cluster_id: str | None
+    definition: str
+    positions: dict[int, int]
+    caught_up: dict[int, CaughtUp] = field(default_factory=dict)
+    complete: bool = False

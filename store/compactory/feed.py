@@ -1,0 +1,74 @@
+"""What one topic is read into: the tables of its directories in one volume, and how far they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compactory.backend import Volume
+from compactory.batch import Run
+from compactory.checkpoint import CaughtUp, Checkpoint
+from compactory.directory import Directory
+from compactory.table import Table
+
+__all__ = ["Feed"]
+
+
+class Feed:
+    """One generation of a topic's tables. Written by the reader's thread."""
+
+    def __init__(
+        self, topic: str, directories: Sequence[Directory[Any]], volume: Volume, *, validate: bool, strict: bool
+    ) -> None:
+        self.topic = topic
+        self.volume = volume
+        self.tables = tuple(
+            Table(directory, volume.shelf(directory.name), validate=validate, strict=strict)
+            for directory in directories
+        )
+        self.definition = definition(directories, validate=validate)
+
+    def apply(self, run: Run, *, loading: bool) -> None:
+        """Apply a run to every directory of the topic."""
+        for table in self.tables:
+            table.apply(run, loading=loading)
+
+    def spread_over(self, partitions: int) -> None:
+        """Tell the tables over how many partitions their keys are spread."""
+        for table in self.tables:
+            table.spread = partitions > 1
+
+    def commit(
+        self,
+        positions: Mapping[int, int],
+        caught_up: Mapping[int, CaughtUp],
+        *,
+        topic_id: str | None,
+        cluster_id: str | None,
+        complete: bool,
+    ) -> None:
+        """Make what was applied visible, together with how far it goes."""
+        self.volume.commit(
+            Checkpoint(
+                topic_id=topic_id,
+                cluster_id=cluster_id,
+                definition=self.definition,
+                positions=dict(positions),
+                caught_up=dict(caught_up),
+                complete=complete,
+            )
+        )
+
+
+def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
+    """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
+
+    ``decode`` counts by whether values are checked, not by which function does it: functions have no identity that
+    outlives the process.
+    """
+    said = sorted(
+        repr((d.name, d.key, d.active, d.envelope, validate, sorted((i.name, i.fields, i.unique) for i in d.indexes)))
+        for d in directories
+    )
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]
