@@ -77,7 +77,7 @@ class Feed:
             oid=oid,
             topic="t",
             rows=PlainRows(self._key),
-            timestamp="updated_date",
+            timestamps=("updated_date",),
             incrementing="id",
             key_types=("bigint" if self._key == "id" else "text",),
             shape=self.server.shape(oid),

@@ -57,7 +57,7 @@ def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspec
         oid=table.oid,
         topic=rows.topic,
         rows=rows,
-        timestamp=connector.timestamp_columns[0],
+        timestamps=connector.timestamp_columns,
         incrementing=connector.incrementing_column,
         key_types=tuple(declared[name] for name in rows.key_columns),
         shape=shape,

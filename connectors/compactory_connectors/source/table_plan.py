@@ -1,34 +1,96 @@
-"""What is fixed about a table for a session: its columns, its topic, how a row becomes a record."""
+"""What is fixed about a table for a session: its columns, its topic, how a row becomes a record, how it is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+from psycopg import sql
 
 from .chain import RowPlan
 
-__all__ = ["TablePlan"]
+__all__ = ["Reading", "TablePlan"]
+
+
+class Reading(Enum):
+    """How what is new is found. The value says it to people."""
+
+    VERSIONS = "row versions: every committed change, whatever its timestamp"
+    NEW_ROWS = "ids that were sent: every new row once, whenever it commits"
+    WHOLE = "the whole of it at each poll"
+    PLACE = "the last timestamp or id: a row that commits behind it is missed"
+
+    @property
+    def covered(self) -> bool:
+        """Whether no committed change is missed (guarantee 8), in a table."""
+        return self is not Reading.PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What is fixed about a table for a session."""
+    """What is fixed about a table, a view or a query for a session."""
 
     schema: str
     name: str
     oid: int
     topic: str
     rows: RowPlan
-    timestamp: str
-    incrementing: str
+    timestamps: tuple[str, ...]
+    """The first that is not NULL counts; empty where the mode has none."""
+    incrementing: str | None
     key_types: tuple[str, ...]
     shape: str
+    ties: tuple[str, ...] = ()
+    """Columns that make the order of emission total behind timestamp and id: the primary key."""
+    reading: Reading = Reading.VERSIONS
+    kind: str = "r"
+    """``pg_class.relkind``, or q for a query."""
+    query: str | None = None
+    suffix: str = ""
+    """``query.suffix``: text behind the generated query."""
+    since: str | None = None
+    """``timestamp.initial``: a first load takes rows from this moment on, in the text form of Postgres."""
+    delay_ms: int = 0
+    """``timestamp.delay.interval.ms``; for the reading PLACE."""
+    zone: str = "UTC"
+    """``db.timezone``: what the local times of ``timestamp`` columns mean in an offset."""
+    zoned: bool = False
+    """The timestamp columns are ``timestamptz``: moments whatever the zone."""
     soft_delete: str | None = None
     tombstones: bool = True
+    tolerant: bool = False
+    """``errors.tolerance=all``: rows that can't be converted are skipped."""
+    keyless: bool = False
+    """Records have no key; the topic keeps them by age or size."""
     adopted: bool = False
     notifies: bool = False
+    sweeps: bool = True
+    """After a first load keys that the table lacks are removed from the topic."""
     warnings: tuple[str, ...] = ()
 
     @property
     def qualified(self) -> str:
-        """``schema.table`` for people."""
-        return f"{self.schema}.{self.name}"
+        """``schema.table`` for people; ``query`` for a query."""
+        return "query" if self.query is not None else f"{self.schema}.{self.name}"
+
+    @property
+    def timestamp(self) -> str:
+        """The first timestamp column; empty where the mode has none."""
+        return self.timestamps[0] if self.timestamps else ""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of what rows are ordered by, for people: the timestamp, the id, the primary key."""
+        named = [" or ".join(self.timestamps)] if self.timestamps else []
+        named += [self.incrementing] if self.incrementing else []
+        return (*named, *(tie for tie in self.ties if tie != self.incrementing))
+
+    def relation(self) -> sql.Composable:
+        """What stands behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""
+        if self.query is None:
+            return sql.Identifier(self.schema, self.name)
+        return sql.SQL("({}\n)").format(_verbatim(self.query))
+
+
+def _verbatim(text: str) -> sql.Composable:
+    return sql.SQL(text)  # type: ignore[arg-type]  # the user's own SQL
