@@ -2,13 +2,20 @@
 
 from compactory_sql.adoption import Adoption
 from compactory_sql.loader import query, query_names, read
-from compactory_sql.locks import ADOPT_LOCK_CLASS, INSTALL_LOCK_CLASS, WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
+from compactory_sql.locks import (
+    ADOPT_LOCK_CLASS,
+    INSTALL_LOCK_CLASS,
+    SOURCE_LOCK_CLASS,
+    WAKEUP_CHANNEL,
+    WAKEUP_LOCK_CLASS,
+)
 from compactory_sql.migration import Migration, migrations
 from compactory_sql.step import Phase, Plan, Step
 
 __all__ = [
     "ADOPT_LOCK_CLASS",
     "INSTALL_LOCK_CLASS",
+    "SOURCE_LOCK_CLASS",
     "WAKEUP_CHANNEL",
     "WAKEUP_LOCK_CLASS",
     "Adoption",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from psycopg import sql
 
 from .horizon import Horizon, Snapshot
-from .offset import SourceOffset
+from .offset import Cursor, SourceOffset
 from .table_plan import TablePlan
 
 __all__ = ["Conditions"]
@@ -25,11 +27,13 @@ class Conditions:
 
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
-        return not base.fresh and self.plan.adopted and base.horizon is not None and base.horizon.seen is None
+        if base.fresh or base.rewind is not None or base.horizon is None:
+            return False
+        return self.plan.adopted and base.horizon.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
-        conditions: list[sql.Composable] = [self._unseen(base.horizon) if base.horizon else sql.SQL("true")]
+        conditions: list[sql.Composable] = [self._since(base)]
         if base.fresh:
             whole = sql.SQL("({} OR t.tableoid = ANY ({}::int8[]::oid[]))")
             conditions = [whole.format(conditions[0], sql.Literal(list(base.fresh)))]
@@ -40,6 +44,28 @@ class Conditions:
             place = self._up_to(*page.after)
             conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.horizon), place))
         return sql.SQL(" AND ").join(conditions)
+
+    def beyond(self, cursor: Cursor) -> sql.Composable:
+        """Rows behind a place in the connector's own order, as the real connector's query has it."""
+        timestamp, number = sql.Identifier("t", self.plan.timestamp), sql.Identifier("t", self.plan.incrementing)
+        last = {
+            "ts": timestamp,
+            "last": sql.Literal(_moment(cursor)),
+            "id": number,
+            "n": sql.Literal(cursor.incrementing),
+        }
+        if cursor.timestamp is None:
+            return sql.SQL("{id} > {n}").format(**last)
+        if cursor.incrementing is None:
+            return sql.SQL("{ts} > {last}").format(**last)
+        return sql.SQL("({ts} = {last} AND {id} > {n} OR {ts} > {last})").format(**last)
+
+    def _since(self, base: SourceOffset) -> sql.Composable:
+        """Row versions after the horizon, and those that somebody asked to have sent again."""
+        if base.rewind is None:
+            return self._unseen(base.horizon) if base.horizon else sql.SQL("true")
+        beyond = self.beyond(base.rewind)
+        return sql.SQL("({} OR {})").format(self._unseen(base.horizon), beyond) if base.horizon else beyond
 
     def _up_to(self, phase: int, timestamp: str | None, number: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""
@@ -80,6 +106,13 @@ class Conditions:
     def present(self) -> sql.Composable:
         """Rows whose key belongs in the topic, deactivated ones included where they are sent as values."""
         return self.alive() if self.plan.tombstones else sql.SQL("true")
+
+
+def _moment(cursor: Cursor) -> str | None:
+    """The cursor's timestamp as Postgres reads it in a session whose time zone is UTC."""
+    if cursor.micros is None:
+        return None
+    return str(datetime(1970, 1, 1) + timedelta(microseconds=cursor.micros))  # noqa: DTZ001 - a column without zone
 
 
 def _before_and_at(column: str, value: str | None) -> tuple[sql.Composable, sql.Composable]:

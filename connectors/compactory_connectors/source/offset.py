@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 
 from .horizon import Horizon, Snapshot
 
-__all__ = ["SEEN_LIMIT", "Identity", "Page", "SourceOffset", "offset_key", "sharing"]
+__all__ = ["SEEN_LIMIT", "Cursor", "Edit", "Identity", "Page", "SourceOffset", "offset_key", "sharing"]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
@@ -49,11 +49,56 @@ class Identity:
 class Page:
     """A poll that was only partly published: rows visible at ``horizon`` up to ``after`` are in the topic.
 
-    ``after`` is (phase, timestamp, id) in the text form of Postgres, None for NULL.
+    ``after`` is the phase and then the columns of the order of emission in the text form of Postgres, None for NULL:
+    timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
     """
 
     horizon: Horizon
-    after: tuple[int, str | None, str | None]
+    after: tuple[int, *tuple[str | None, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """A place in the connector's own order of rows, in the fields of Kafka Connect's offsets.
+
+    ``timestamp`` is in milliseconds since 1970-01-01T00:00Z, ``timestamp_nanos`` the nanoseconds within its second.
+    None: that column decides nothing.
+    """
+
+    timestamp: int | None = None
+    timestamp_nanos: int | None = None
+    incrementing: int | None = None
+
+    @classmethod
+    def at(cls, micros: int | None, incrementing: int | None = None) -> Cursor:
+        """The cursor of a timestamp in microseconds since 1970-01-01T00:00Z."""
+        if micros is None:
+            return cls(incrementing=incrementing)
+        seconds, fraction = divmod(micros, 1_000_000)
+        return cls(
+            timestamp=seconds * 1000 + fraction // 1000, timestamp_nanos=fraction * 1000, incrementing=incrementing
+        )
+
+    @property
+    def micros(self) -> int | None:
+        """The timestamp in microseconds since 1970-01-01T00:00Z."""
+        if self.timestamp is None or self.timestamp_nanos is None:
+            return None if self.timestamp is None else self.timestamp * 1000
+        return self.timestamp // 1000 * 1_000_000 + self.timestamp_nanos // 1000
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is no place at all."""
+        return self.timestamp is None and self.incrementing is None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Who changed an offset by hand, when (ISO 8601, UTC) and how; polls carry it along."""
+
+    by: str
+    at: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +111,9 @@ class SourceOffset:
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
     sent: an attached partition brings rows that are older than any snapshot.
+
+    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``compare`` says that rows which the topic has byte for byte are left out of the first load.
     """
 
     identity: Identity
@@ -80,6 +128,14 @@ class SourceOffset:
     timestamp: int | None = None
     timestamp_nanos: int | None = None
     incrementing: int | None = None
+    rewind: Cursor | None = None
+    compare: bool = False
+    edited: Edit | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far the connector's own columns have got."""
+        return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
     def on(self, identity: Identity, snapshot: Snapshot) -> SourceOffset:
         """Adapt to the server that ``identity`` and ``snapshot`` were read from.
@@ -87,13 +143,21 @@ class SourceOffset:
         A restarted server may have lost transaction ids that were never flushed: back to the durable horizon. Another
         history, or a counter that runs behind the stored one: nothing is trusted, every row is sent again.
         """
+        if self.horizon is None and not self.pages:
+            return replace(self, identity=identity)
         behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
         if identity == self.identity and not behind:
             return self
         trusted = self.durable if identity.same_history(self.identity) else None
         if trusted is not None and snapshot.xmax >= trusted.snapshot.xmax:
             return replace(self, identity=identity, horizon=trusted, pages=())
-        return replace(self, identity=identity, horizon=None, durable=None, pages=(), sweep=True)
+        if self.horizon is None:
+            return replace(self, identity=identity, pages=())
+        return replace(self, identity=identity).afresh()
+
+    def afresh(self) -> SourceOffset:
+        """Trust nothing: every row is sent, and keys that the table lacks are removed."""
+        return replace(self, horizon=None, durable=None, pages=(), sweep=True, rewind=None)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -136,12 +200,21 @@ class SourceOffset:
             "sweep": self.sweep,
             "partitions": self.partitions,
             "fresh": self.fresh,
+            "rewind": asdict(self.rewind) if self.rewind else None,
+            "compare": self.compare,
         }
+        if self.edited:
+            value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
         return orjson.dumps(value)
 
     @classmethod
     def loads(cls, raw: bytes) -> SourceOffset:
-        """Read :meth:`dumps`. Raises ValueError when it is something else."""
+        """Read :meth:`dumps`, or less of it: the fields that Kafka Connect's offsets have are enough.
+
+        What lacks ``pages`` was not written by a source; without a snapshot its timestamp and id are a place to go on
+        from.
+        Raises ValueError when it is something else.
+        """
         try:
             return cls._read(orjson.loads(raw))
         except (KeyError, TypeError, AttributeError) as error:
@@ -149,25 +222,27 @@ class SourceOffset:
 
     @classmethod
     def _read(cls, value: dict[str, Any]) -> SourceOffset:
+        cursor = _cursor(value)
+        horizon = _horizon(value)
+        rewind = _cursor(value["rewind"]) if value.get("rewind") else None
+        if "pages" not in value and horizon is None and not cursor.empty:
+            rewind = cursor
         return cls(
-            identity=Identity(
-                system_identifier=value["system_identifier"],
-                timeline=value["timeline"],
-                postmaster_start=value["postmaster_start"],
-                statistics_start=value["statistics_start"],
-                table_oid=value["table_oid"],
-            ),
-            topic=_topic(value["topic"]),
-            shape=value["shape"],
-            horizon=_horizon(value),
-            durable=_horizon(value["durable"]),
-            pages=tuple(_page(page) for page in value["pages"]),
-            sweep=value["sweep"],
-            partitions=tuple(map(int, value["partitions"])),
-            fresh=tuple(map(int, value["fresh"])),
-            timestamp=value["timestamp"],
-            timestamp_nanos=value["timestamp_nanos"],
-            incrementing=value["incrementing"],
+            identity=_identity(value),
+            topic=_topic(value.get("topic")),
+            shape=value.get("shape"),
+            horizon=horizon,
+            durable=_horizon(value.get("durable") or {}),
+            pages=tuple(_page(page) for page in value.get("pages", ())),
+            sweep=bool(value.get("sweep", False)),
+            partitions=tuple(map(int, value.get("partitions", ()))),
+            fresh=tuple(map(int, value.get("fresh", ()))),
+            timestamp=cursor.timestamp,
+            timestamp_nanos=cursor.timestamp_nanos,
+            incrementing=cursor.incrementing,
+            rewind=rewind,
+            compare=bool(value.get("compare", False)),
+            edited=_edit(value),
         )
 
 
@@ -195,6 +270,30 @@ def _unstamped(horizon: Horizon) -> Horizon:
     return Horizon(horizon.snapshot, horizon.seen or frozenset())
 
 
+def _identity(value: dict[str, Any]) -> Identity:
+    return Identity(
+        system_identifier=str(value.get("system_identifier") or ""),
+        timeline=int(value.get("timeline") or 0),
+        postmaster_start=str(value.get("postmaster_start") or ""),
+        statistics_start=str(value.get("statistics_start") or ""),
+        table_oid=int(value.get("table_oid") or 0),
+    )
+
+
+def _cursor(value: dict[str, Any]) -> Cursor:
+    numbers = {name: value.get(name) for name in ("timestamp", "timestamp_nanos", "incrementing")}
+    for name, number in numbers.items():
+        if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
+            raise ValueError(f"{name}: not a whole number")
+    return Cursor(**numbers)
+
+
+def _edit(value: dict[str, Any]) -> Edit | None:
+    if "edited_at" not in value:
+        return None
+    return Edit(str(value.get("edited_by")), str(value["edited_at"]), str(value.get("edited")))
+
+
 def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
     if value is None:
         return None
@@ -220,5 +319,5 @@ def _page(value: dict[str, Any]) -> Page:
     horizon = _horizon(value)
     if horizon is None:
         raise ValueError("a page without its snapshot")
-    phase, timestamp, number = value["after"]
-    return Page(horizon, (phase, timestamp, number))
+    phase, *place = value["after"]
+    return Page(horizon, (phase, *place))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Self
 
 import psycopg
@@ -16,7 +17,7 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
+from compactory_sql import SOURCE_LOCK_CLASS, WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
 
 from .horizon import Snapshot
 from .jdbc_url import Connection
@@ -106,6 +107,11 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         raise CompactoryError(f"{place} refused a statement: {reason}") from error
 
 
+def connector_lock(connector: str) -> int:
+    """The key of the advisory lock that every running source of this connector shares."""
+    return int.from_bytes(sha256(connector.encode()).digest()[:4], "big", signed=True)
+
+
 class ChunkReader:
     """A server-side cursor of the running transaction, read in chunks of raw text rows."""
 
@@ -154,6 +160,7 @@ class Server:
                 "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
                 " (several hosts and targetServerType=primary find it)"
             )
+        self._announced: int | None = None
         self._identity = {
             "system_identifier": system,
             "timeline": timeline,
@@ -253,7 +260,25 @@ class Server:
 
     def wake(self) -> Snapshot:
         """Announce that the source is awake; the snapshot at that moment."""
-        return Snapshot.parse(self.scalar(statement("source/wake")))
+        awake = statement(
+            "source/wake", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(self._announced)}
+        )
+        return Snapshot.parse(self.scalar(awake))
+
+    def announce(self, connector: str) -> None:
+        """Let others know, until this connection ends, that a source of this connector runs."""
+        self._announced = connector_lock(connector)
+        self.scalar(
+            statement(
+                "source/announce", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(self._announced)}
+            )
+        )
+
+    def running(self, connector: str) -> list[str]:
+        """In words, the sources of this connector that are connected to this database, this connection left out."""
+        key = connector_lock(connector) % (1 << 32)
+        query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
+        return [str(text) for text in self.column(query)]
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification for at most ``seconds``; whether one came."""

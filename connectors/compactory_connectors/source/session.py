@@ -17,6 +17,7 @@ import structlog
 from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
 
+from .comparison import Comparison
 from .connector import ConnectorConfig
 from .horizon import Snapshot
 from .offset import SourceOffset, offset_key, sharing
@@ -79,6 +80,7 @@ class Session:
             server = Server.open(connector.connection.conninfo)
         try:
             with postgres_errors(connector.connection):
+                server.announce(connector.name)
                 plans = plan_tables(server, connector)
             creation = connector.topic_creation
             sizes = {plan.topic: (creation.partitions, creation.replication_factor) for plan in plans}
@@ -169,6 +171,8 @@ class Session:
             topic = (plan.topic, topics[plan.topic].topic_id)
             self._topic_ids[plan.topic] = topic[1]
             offset = self._offset(values.get(key), plan)
+            if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
+                offset = replace(offset, topic=topic)
             if offset is not None and offset.topic != topic:
                 log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
                 offset = None
@@ -212,6 +216,9 @@ class Session:
         """Publish everything one poll finds, or its pages before ``stop`` is set."""
         sent = 0
         before = reader.offset
+        if before.compare and reader.comparison is None:
+            reader.comparison = Comparison.of(self._kafka, reader.plan.topic)
+            self._topic_keys[number] = reader.comparison.living()
         for batch in self._batches(reader):
             if number not in self._topic_keys and batch.offset.sweep:
                 # Before anything of ours is in it; nobody else writes it any more.

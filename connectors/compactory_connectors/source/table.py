@@ -14,6 +14,7 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
+from .comparison import Comparison
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .offset import Page, SourceOffset
@@ -71,6 +72,8 @@ class TableReader:
         )
         self._key_positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.incrementing in plan.rows.key_columns
+        self.comparison: Comparison | None = None
+        """While the offset says ``compare``: records that the topic has already are left out."""
 
     def acknowledge(self, batch: Batch) -> None:
         """Kafka has the batch: go on from its offset."""
@@ -79,6 +82,8 @@ class TableReader:
             self._stored = batch.offset
         if batch.records or self._sent is None:
             self._sent = batch.offset.horizon
+        if not batch.offset.compare:
+            self.comparison = None
 
     def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
@@ -94,7 +99,10 @@ class TableReader:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
             if not indexed and _too_old(base.horizon, at.snapshot):
-                base = replace(base, horizon=None, durable=None, pages=(), sweep=True)
+                base = base.afresh()
+            if self.comparison is not None and not self._id_is_key:
+                for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
+                    self.comparison.expect(self._records(rows))
             xids: set[int] = set()
             seen_here: Horizon | None = None
             chunks = self._chunks(base, page_rows)
@@ -103,11 +111,11 @@ class TableReader:
                 seen_here = seen_here or self._visible(at.snapshot)
                 page = self._page(base, seen_here, rows)
                 xids.update(_xids(rows))
-                yield Batch(self._records(rows), page)
+                yield Batch(self._lacking(self._records(rows)), page)
                 base = replace(page, pages=base.pages)
                 rows = next(chunks)
             xids.update(_xids(rows))
-            records = self._records(rows)
+            records = self._lacking(self._records(rows))
             done = self._finished(base, at, xids, rows)
         yield Batch(records, done, bool(records) or self._worth_storing(done))
 
@@ -119,7 +127,7 @@ class TableReader:
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
         horizon = self.offset.horizon
-        if horizon is None or horizon.snapshot != snapshot:
+        if horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
             return False
         return self._sent is None or not _behind(self._stored.durable, self._sent)
 
@@ -131,11 +139,11 @@ class TableReader:
             while rows := reader.fetch(PAGE_ROWS):
                 yield rows
 
-    def _chunks(self, base: SourceOffset, size: int) -> Iterator[list[RawRow]]:
+    def _chunks(self, base: SourceOffset, size: int, purpose: str = "") -> Iterator[list[RawRow]]:
         """Chunks of exactly ``size`` rows, then a smaller one, possibly empty."""
         left: list[RawRow] = []
         for name, query in self._queries(base):
-            reader = ChunkReader(self._server.connection, name, query)
+            reader = ChunkReader(self._server.connection, f"{purpose}{name}", query)
             while True:
                 rows = reader.fetch(size - len(left))
                 complete = len(rows) < size - len(left)
@@ -196,7 +204,9 @@ class TableReader:
             polled = (widen(xid, at.snapshot.xmax) for xid in xids)
             horizon = Horizon.above(at.snapshot, polled, *known)
         durable = self._durable(base.durable, horizon, at)
-        return replace(self._progress(base, rows), horizon=horizon, durable=durable, pages=(), fresh=())
+        return replace(
+            self._progress(base, rows), horizon=horizon, durable=durable, pages=(), fresh=(), rewind=None, compare=False
+        )
 
     def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
         """The newest horizon whose WAL has been flushed.
@@ -234,7 +244,7 @@ class TableReader:
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
-        if stored.horizon is None or done.horizon is None:
+        if stored.horizon is None or done.horizon is None or stored.rewind is not None:
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
@@ -246,6 +256,9 @@ class TableReader:
         ):
             return True
         return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
+
+    def _lacking(self, records: list[Record]) -> list[Record]:
+        return records if self.comparison is None else self.comparison.lacking(records)
 
     def _records(self, rows: Sequence[RawRow]) -> list[Record]:
         living = self._living(rows)

@@ -85,5 +85,18 @@ SELECT bool_and(pg_try_advisory_lock({class}, oid)) AS locked FROM unnest({oids}
 SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/wake
--- The source is awake: triggers stay silent.
-SELECT pg_current_snapshot()::text AS snapshot, pg_advisory_unlock_all();
+-- The source is awake: triggers stay silent. What says that it runs is taken again at once.
+SELECT pg_current_snapshot()::text AS snapshot, pg_advisory_unlock_all(), pg_try_advisory_lock_shared({class}, {key});
+
+-- name: source/announce
+-- A source of a connector runs: a lock that all of them share, for as long as the connection lasts.
+SELECT pg_try_advisory_lock_shared({class}, {key}) AS announced;
+
+-- name: source/running
+-- Who runs a source of a connector on this database.
+SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coalesce(' at ' || a.client_addr, ''),
+              coalesce(date_trunc('second', a.backend_start)::text, '?')) AS holder
+  FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+ WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.classid = {class}::int8::oid AND l.objid = {key}::int8::oid;
