@@ -9,12 +9,13 @@ import re
 import struct
 from collections.abc import Callable
 from datetime import datetime
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import Context, Decimal, Inexact
 
 from .java_calendar import MILLIS_PER_DAY, day_number
 from .record import RowError
 
 __all__ = [
+    "INFINITIES",
     "decode_bit",
     "decode_bits",
     "decode_boolean",
@@ -27,10 +28,11 @@ __all__ = [
     "decode_time",
     "decode_timestamp",
     "decode_timetz",
+    "integer_decoder",
     "numeric_decoder",
 ]
 
-_INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
+INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
 """Milliseconds of ``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # both sides are naive UTC
@@ -42,7 +44,7 @@ _PLAIN_DATE = re.compile(_DATE.pattern + rb"( BC)?")
 _TIMETZ = re.compile(_TIME.pattern + _OFFSET.pattern)
 _GREGORIAN = b"1583"
 _DIGITS = b"0123456789"
-_EXACT = Context(prec=200_000)
+_EXACT = Context(prec=200_000, traps=[Inexact])
 """More digits than NUMERIC can have: 131,072 before the point and 16,383 after it."""
 
 
@@ -88,15 +90,34 @@ def decode_money(raw: bytes) -> float:
     return float(raw.replace(b"$", b"").replace(b",", b""))
 
 
+def integer_decoder(bits: int) -> Callable[[bytes], int]:
+    """A NUMERIC that ``numeric.mapping`` made an integer: cut off at the point, as ``ResultSet.getByte`` and such do."""
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def decode(raw: bytes) -> int:
+        try:
+            number = int(raw) if raw.isdigit() else int(Decimal(raw.decode()))
+        except (ValueError, OverflowError):
+            raise RowError("NaN and Infinity are no integers") from None
+        if not least <= number <= most:
+            raise RowError(f"the number does not fit into {bits} bits")
+        return number
+
+    return decode
+
+
 def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
-    """A decimal of exactly ``scale`` digits after the point, rounded half up, as ``ResultSet.getBigDecimal``."""
+    """A decimal of exactly ``scale`` digits after the point, as ``ResultSet.getBigDecimal``; nothing is rounded."""
     exponent, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))  # BigDecimal has no negative zero
 
     def decode(raw: bytes) -> Decimal:
         number = Decimal(raw.decode())
         if not number.is_finite():
             raise RowError("NaN and Infinity are no values of BigDecimal")
-        return number.quantize(exponent, ROUND_HALF_UP, _EXACT) or zero
+        try:
+            return number.quantize(exponent, None, _EXACT) or zero
+        except Inexact:
+            raise RowError(f"the number has more than {scale} digits after the point") from None
 
     return decode
 
@@ -114,8 +135,8 @@ def decode_timestamp(raw: bytes) -> int:
 
 def _any_timestamp(raw: bytes) -> int:
     """Years before 1583 and after 9999, BC, infinities; ``TimestampUtils.toTimestamp`` with a UTC calendar."""
-    if raw in _INFINITIES:
-        return _INFINITIES[raw] * 1000
+    if raw in INFINITIES:
+        return INFINITIES[raw] * 1000
     match = _TIMESTAMP.fullmatch(raw)
     if match is None:
         raise RowError("not a timestamp in ISO format")
@@ -132,8 +153,8 @@ def decode_date(raw: bytes) -> int:
     """Milliseconds since the epoch, a whole number of days but for infinities."""
     match = _PLAIN_DATE.fullmatch(raw)
     if match is None:
-        if raw in _INFINITIES:
-            return _INFINITIES[raw]
+        if raw in INFINITIES:
+            return INFINITIES[raw]
         raise RowError("not a date in ISO format")
     year, month, day = map(int, match.group(1, 2, 3))
     return day_number(1 - year if match[4] else year, month, day) * MILLIS_PER_DAY

@@ -1,11 +1,13 @@
 """The calendar of ``java.util.GregorianCalendar`` in UTC: Julian before 1582-10-15, Gregorian from then on.
 
+``proleptic_*`` are the calendar of ``java.time``, which is Gregorian throughout.
+
 Days are counted from 1970-01-01, years astronomically (0 is 1 BC).
 """
 
 from __future__ import annotations
 
-__all__ = ["CUTOVER", "MILLIS_PER_DAY", "civil_date", "day_number"]
+__all__ = ["CUTOVER", "MILLIS_PER_DAY", "civil_date", "day_number", "proleptic_date", "proleptic_day_number"]
 
 MILLIS_PER_DAY = 86_400_000
 CUTOVER = -141_427
@@ -17,14 +19,14 @@ _MARCH_0_JULIAN = 719_470
 
 def day_number(year: int, month: int, day: int) -> int:
     """The day of a date; one that the change of 1582 left out is read as Julian, as Java's lenient calendar does."""
-    gregorian = _gregorian_days(year, month, day)
+    gregorian = proleptic_day_number(year, month, day)
     return gregorian if gregorian >= CUTOVER else _julian_days(year, month, day)
 
 
 def civil_date(days: int) -> tuple[int, int, int]:
     """Year, month and day of a day."""
     if days >= CUTOVER:
-        return _gregorian_date(days)
+        return proleptic_date(days)
     return _julian_date(days)
 
 
@@ -35,7 +37,8 @@ def _year_and_day(year: int, month: int, day: int) -> tuple[int, int]:
     return year, (153 * month + 2) // 5 + day - 1
 
 
-def _gregorian_days(year: int, month: int, day: int) -> int:
+def proleptic_day_number(year: int, month: int, day: int) -> int:
+    """The day of a date by the Gregorian rules, also before there was a Gregorian calendar (``java.time``)."""
     year, day_of_year = _year_and_day(year, month, day)
     return 365 * year + year // 4 - year // 100 + year // 400 + day_of_year - _MARCH_0_GREGORIAN
 
@@ -45,7 +48,8 @@ def _julian_days(year: int, month: int, day: int) -> int:
     return 365 * year + year // 4 + day_of_year - _MARCH_0_JULIAN
 
 
-def _gregorian_date(days: int) -> tuple[int, int, int]:
+def proleptic_date(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day by the Gregorian rules, also before 1582-10-15."""
     era, day = divmod(days + _MARCH_0_GREGORIAN, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     return _date(era * 400 + year, day - (365 * year + year // 4 - year // 100))

@@ -18,13 +18,17 @@ _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?")
 
 
 def double_text(raw: bytes) -> bytes:
-    """Java's text of a float8 that Postgres wrote with its shortest digits."""
-    return _quick(raw) or _respelt(raw.decode(), float)
+    """Java's text of a float8 that Postgres wrote with its shortest digits.
+
+    Of some large numbers Postgres writes more: it passes over a decimal just halfway to the next number, and Java
+    does not.
+    """
+    return _quick(raw) or _respelt(repr(float(raw)), float)
 
 
 def float_text(raw: bytes) -> bytes:
     """Java's text of a float4 that Postgres wrote with its shortest digits."""
-    return _quick(raw) or _respelt(raw.decode(), _float32)
+    return _quick(raw) or _respelt(_shortest32(_float32(raw.decode())), _float32)
 
 
 def double_text_of(value: float) -> bytes:
@@ -34,8 +38,12 @@ def double_text_of(value: float) -> bytes:
 
 def float_text_of(value: float) -> bytes:
     """Java's text of a float; ``value`` must be one that a float32 holds."""
+    return float_text(_postgres(_shortest32(value)))
+
+
+def _shortest32(value: float) -> str:
     shortest = (text for text in (f"{value:.{digits}g}" for digits in range(1, 10)) if _float32(text) == value)
-    return float_text(_postgres(next(shortest, repr(value))))
+    return next(shortest, repr(value))
 
 
 def _postgres(text: str) -> bytes:

@@ -47,6 +47,8 @@ class Kind(Enum):
     TIMETZ = auto()
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
+    CONVERTED = auto()
+    """A column whose value hangs on the connector's options, or that has parts: no short cuts."""
     VALUE = auto()
     """No column: the value is there already and has no text of Postgres'."""
 
@@ -63,6 +65,9 @@ class Java(Enum):
     DOUBLE = "java.lang.Double"  # float
     STRING = "java.lang.String"  # str
     BYTES = "byte[]"  # bytes
+    LIST = "java.util.ArrayList"  # list of what its values are
+    MAP = "java.util.HashMap"  # dict, keys and values likewise
+    STRUCT = "org.apache.kafka.connect.data.Struct"  # tuple of the fields' values, inside of a list only
     DECIMAL = "java.math.BigDecimal"  # decimal.Decimal, its scale included
     SQL_DATE = "java.sql.Date"  # int, milliseconds since 1970-01-01T00:00Z
     SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight

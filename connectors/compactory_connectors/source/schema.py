@@ -25,6 +25,8 @@ class Type(Enum):
     FLOAT64 = "double"
     BYTES = "bytes"
     STRING = "string"
+    ARRAY = "array"
+    MAP = "map"
     STRUCT = "struct"
 
 
@@ -38,7 +40,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One schema. ``name`` makes it a logical type or names a struct; ``parameters`` keep their order."""
+    """One schema. ``name`` makes it a logical type or names a struct; ``parameters`` keep their order.
+
+    ``values`` is the schema of an array's or a map's values, ``keys`` that of a map's keys.
+    """
 
     type: Type
     optional: bool = False
@@ -47,6 +52,8 @@ class Schema:
     doc: str | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     fields: tuple[Field, ...] = ()
+    keys: Schema | None = None
+    values: Schema | None = None
 
     def as_optional(self, optional: bool) -> Schema:
         """The same schema, optional or not."""
@@ -74,3 +81,13 @@ class Schema:
     def timestamp(cls, *, optional: bool = False) -> Schema:
         """``Timestamp``: milliseconds since 1970-01-01T00:00Z."""
         return cls(type=Type.INT64, optional=optional, name=TIMESTAMP, version=1)
+
+    @classmethod
+    def array(cls, values: Schema, *, optional: bool = False) -> Schema:
+        """An array of values of one schema."""
+        return cls(type=Type.ARRAY, optional=optional, values=values)
+
+    @classmethod
+    def map(cls, keys: Schema, values: Schema, *, optional: bool = False) -> Schema:
+        """A map from keys to values, each of one schema."""
+        return cls(type=Type.MAP, optional=optional, keys=keys, values=values)
