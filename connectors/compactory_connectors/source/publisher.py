@@ -8,7 +8,7 @@ frozen can still leave an old value behind when it wakes up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,10 @@ from compactory.kafka import Kafka, kafka_errors
 
 from .table import Record
 
-__all__ = ["Publisher"]
+__all__ = ["Headers", "Publisher"]
+
+Headers = list[tuple[str, bytes]]
+"""Kafka's record headers, as the client takes them."""
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
@@ -83,6 +86,21 @@ class Publisher:
         else:
             self._guard("publish", lambda: self._send(topic, records))
             self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
+
+    def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
+        """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
+
+        def write() -> None:
+            if self._transactions:
+                self._producer.begin_transaction()
+            for key, value, headers in offsets:
+                self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
+            if self._transactions:
+                self._producer.commit_transaction(self._timeout)
+            else:
+                self._send(self._offsets_topic, [])
+
+        self._guard("write offsets", write)
 
     def close(self) -> None:
         """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.

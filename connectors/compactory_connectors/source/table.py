@@ -97,9 +97,7 @@ class TableReader:
         with self._server.poll(self._table, self.plan.oid, indexed=indexed, streaming=base.horizon is None) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
-            if not indexed and _too_old(base.horizon, at.snapshot):
-                base = base.afresh()
+            base = self._adapted(base, at, indexed)
             if self.comparison is not None and not self._id_is_key:
                 for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
                     self.comparison.expect(self._records(rows))
@@ -118,6 +116,20 @@ class TableReader:
             records = self._lacking(self._records(rows))
             done = self._finished(base, at, xids, rows)
         yield Batch(records, done, bool(records) or self._worth_storing(done))
+
+    def count(self) -> int:
+        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        base = self.offset.under(self.plan.shape)
+        indexed = self._where.by_stamp(base)
+        with self._server.poll(self._table, self.plan.oid, indexed=indexed) as at:
+            base = self._adapted(base, at, indexed)
+            counts = [statement("source/pending", rows=query) for _, query in self._queries(base)]
+            return sum(int(self._server.scalar(count)) for count in counts)
+
+    def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
+        """The offset as it holds for the server and table that a poll finds."""
+        base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
+        return base.afresh() if not indexed and _too_old(base.horizon, at.snapshot) else base
 
     def query_text(self) -> str:
         """The query of a poll, for people."""

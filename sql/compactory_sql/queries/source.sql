@@ -46,6 +46,10 @@ SELECT {columns}, {phase} AS "compactory phase", ({timestamp})::text, ({incremen
  WHERE {unseen}
  ORDER BY "compactory phase", {timestamp}, {incrementing};
 
+-- name: source/pending
+-- How many rows a query of a poll would bring.
+SELECT count(*) FROM ({rows}) AS pending;
+
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
 SELECT {columns}, 2, NULL, d.id::text, '0'
