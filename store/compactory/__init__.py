@@ -6,6 +6,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
     store["terminal_acquirer"]["T1"]
 """
 
+from compactory.asynchronous import AsyncGlobalStore
 from compactory.backend import Backend
 from compactory.directory import Directory, Index
 from compactory.errors import (
@@ -22,19 +23,24 @@ from compactory.errors import (
     UnknownIndex,
     Unreachable,
     WaitTimeout,
+    WriteFailed,
+    WriteRefused,
 )
 from compactory.records import Entry, Partition, RecordError, StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.view import View
+from compactory.writer import DirectoryWriter
 
 __all__ = [
+    "AsyncGlobalStore",
     "Backend",
     "BadRecord",
     "CompactoryError",
     "ConfigError",
     "DecodeError",
     "Directory",
+    "DirectoryWriter",
     "Entry",
     "GlobalStore",
     "Index",
@@ -52,4 +58,6 @@ __all__ = [
     "Unreachable",
     "View",
     "WaitTimeout",
+    "WriteFailed",
+    "WriteRefused",
 ]

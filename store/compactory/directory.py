@@ -50,7 +50,7 @@ class Directory(Generic[T]):
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a class with
                   ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
-    ``writable``  must be False: this version has no writer
+    ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
 
     Raises ConfigError with every problem at once.
     """
@@ -155,8 +155,10 @@ def _problems(directory: Any) -> Iterator[str]:
             yield f"{where}: {option} must name a field of the value, not {value!r}"
     if directory.envelope not in get_args(Envelope):
         yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
-    if directory.writable:
-        yield f"{where}: writable directories need a writer, which this version has not; leave writable out"
+    if not isinstance(directory.writable, bool):
+        yield f"{where}: writable must be True or False, not {directory.writable!r}"
+    elif directory.writable and directory.envelope in ("connect", "debezium"):
+        yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
     yield from _index_problems(directory, where)

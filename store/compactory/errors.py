@@ -206,9 +206,7 @@ class WriteFailed(CompactoryError):
 
 def _failed_write(message: str, topic: str, written: Any, not_written: Any, unknown: Any, cause: Any) -> WriteFailed:
     """Rebuild a pickled WriteFailed."""
-    return WriteFailed(
-        message, topic=topic, written=written, not_written=not_written, unknown=unknown, cause=cause
-    )
+    return WriteFailed(message, topic=topic, written=written, not_written=not_written, unknown=unknown, cause=cause)
 
 
 class LeaseLost(CompactoryError):

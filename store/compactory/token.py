@@ -69,7 +69,7 @@ def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partit
             known = ", ".join(sorted(topics))
             raise ConfigError(f"token {token} is of a topic that this store does not read; it reads {known}")
         if token.topic_id and topic.topic_id and token.topic_id != topic.topic_id:
-            gone = f"token {token} belongs to a topic of that name that was deleted since"
+            gone = f"token {token} belongs to another topic of that name than the one read: one was deleted since"
             raise WaitTimeout(gone, {token.place: token.offset + 1})
         wanted[token.place] = max(wanted.get(token.place, 0), token.offset + 1)
     return wanted
