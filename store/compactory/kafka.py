@@ -1,9 +1,9 @@
 # ruff: noqa: SLF001  (the names of the client's own error codes start with an underscore)
 # pyright: reportPrivateImportUsage=false
-"""The one module that imports the Kafka client: configuration, admin look-ups, consumers, error mapping.
+"""The one module that talks to Kafka through its client: admin look-ups, consumers, producers.
 
-Everything above it deals in `Partition`, offsets and `Message`. Facts were checked on confluent-kafka 2.16
-(librdkafka 2.16) against Apache Kafka 4.1.
+Everything above it deals in `Partition`, offsets and `Message`; `compactory.kafka_errors` maps what goes wrong. Facts
+were checked on confluent-kafka 2.16 (librdkafka 2.16) against Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -34,30 +34,44 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its re-expo
     ResourceType,
 )
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory.properties import OWNED, nearest_property, normalise, printable, without_secrets
+from compactory.credentials import mechanism
+from compactory.errors import ConfigError
+from compactory.kafka_errors import (
+    ABSENT,
+    FORBIDDEN,
+    PASSING,
+    ClientLog,
+    check,
+    code_of,
+    event_kind,
+    is_refusal,
+    kafka_errors,
+)
+from compactory.listener import look, mismatch
+from compactory.oauth import TokenSource
+from compactory.properties import OWNED, normalise, printable, without_secrets
 from compactory.records import Partition, Topic
 
-__all__ = ["Consumer", "Kafka", "KafkaError", "Message", "TopicPartition", "event_kind", "kafka_errors"]
+__all__ = [
+    "Consumer",
+    "Kafka",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "Producer",
+    "TopicPartition",
+    "event_kind",
+    "kafka_errors",
+]
 
 log = logging.getLogger("compactory.kafka")
 
+A = TypeVar("A")
 R = TypeVar("R")
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _NO_RIGHT = object()  # stands for an answer that an ACL forbids
 _ATTEMPT = 2.0  # seconds that one admin request may take before it is tried again within the deadline
-_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-                          KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})  # fmt: skip
-_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
-                      KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                      KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                      KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
-_FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-_PASSING = _UNREACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-                           KafkaError.NOT_CONTROLLER, KafkaError._WAIT_CACHE, KafkaError.NETWORK_EXCEPTION,
-                           KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE}  # fmt: skip
-_ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 # Large fetches and a deep prefetch while loading, small buffers afterwards so that memory falls again. A control
 # record behind the last value is only noticed with the next fetch, hence the short waits.
@@ -79,22 +93,6 @@ _PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-class _ClientLog:
-    """Takes the client library's log lines as DEBUG.
-
-    It repeats each failed connection attempt and warns of properties meant for another kind of client (one mapping
-    serves them all). What a user has to know is raised or logged by us, once.
-    """
-
-    def log(self, _level: int, message: str, *args: object) -> None:
-        """Log one line; called by the client library."""
-        if args and args[0] != "CONFWARN":
-            log.debug(message, *args)
-
-
-_CLIENT_LOG = _ClientLog()
-
-
 class Kafka:
     """A cluster and how to talk to it: checked properties, an admin client on demand, consumers.
 
@@ -105,10 +103,14 @@ class Kafka:
 
     def __init__(self, kafka: str | Mapping[str, Any]) -> None:
         self._properties = normalise(kafka)
-        _check(self._properties)
+        check(self._properties)
+        callback = self._properties.get("oauth_cb") if mechanism(self._properties) == "OAUTHBEARER" else None
+        self._tokens = TokenSource(callback) if callback is not None else None
+        self._log = ClientLog(self._hidden)
         self._admin: AdminClient | None = None
         self._admin_pid = 0
         self._last_error: KafkaError | None = None
+        self._answered = False  # whether the cluster ever did: from then on the properties are right
 
     def __repr__(self) -> str:
         return f"Kafka({printable(self._properties)})"
@@ -162,13 +164,16 @@ class Kafka:
     def topic_names(self, timeout: float = 10.0) -> list[str]:
         """Return the names of all topics that are visible to us, internal ones left out."""
         with self._mapped("list topics"):
-            metadata = self._client().list_topics(timeout=timeout)
+            metadata = self._insist(timeout, lambda limit: self._client().list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
     def cluster_id(self, timeout: float = 10.0) -> str | None:
-        """Return the cluster's id."""
-        with self._mapped("describe the cluster"):
-            return self._client().list_topics(timeout=timeout).cluster_id
+        """Return the cluster's id. Raises Unreachable."""
+        asked = "the cluster"
+        answers = self._ask(
+            "describe the cluster", "Describe", timeout, lambda a, t: {asked: a.describe_cluster(request_timeout=t)}
+        )
+        return str(answers[asked].cluster_id) if answers[asked] is not None else None
 
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the end of each partition, open transactions included (READ_UNCOMMITTED).
@@ -216,9 +221,9 @@ class Kafka:
             try:
                 self._client().create_topics([new], operation_timeout=timeout)[name].result()
             except KafkaException as error:
-                if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
-                if _code(error) in _FORBIDDEN:
+                if code_of(error) in FORBIDDEN:
                     raise ConfigError(self._forbidden("create topics", "Create", name)) from error
                 raise
         return True
@@ -232,10 +237,10 @@ class Kafka:
         the thread that uses it. ``on_error`` hears client-wide errors during ``consume``.
         """
         own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
-        settings = {"group.id": "compactory", **_PROFILES[profile], **self._properties, **own}
+        settings = {"group.id": "compactory", **_PROFILES[profile], **self._given(), **own}
         if on_error is not None and "error_cb" not in settings:
             settings["error_cb"] = on_error
-        return Consumer(settings, logger=_CLIENT_LOG)
+        return Consumer(settings, logger=self._log)
 
     def producer(
         self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
@@ -244,9 +249,9 @@ class Kafka:
 
         Raises ConfigError for a property that the client library refuses.
         """
-        settings = {**defaults, **self._properties, **overrides, "error_cb": on_error}
+        settings = {**defaults, **self._given(), **overrides, "error_cb": on_error}
         try:
-            return Producer(settings, logger=_CLIENT_LOG)
+            return Producer(settings, logger=self._log)
         except KafkaException as error:
             reason = without_secrets(error.args[0].str(), settings)
             raise ConfigError(f"the producer's properties (librdkafka's names) are refused: {reason}") from error
@@ -257,25 +262,68 @@ class Kafka:
 
     def _client(self) -> AdminClient:
         if self._admin is None or self._admin_pid != os.getpid():
-            settings = {"error_cb": self._remember, **self._properties}
-            self._admin = AdminClient(settings, logger=_CLIENT_LOG)
+            settings = {"error_cb": self._remember, **self._given()}
+            self._admin = AdminClient(settings, logger=self._log)
             self._admin_pid = os.getpid()
+        self._admin.poll(0)  # nobody else polls it, and the library asks for a new token only there
         return self._admin
 
+    def _given(self) -> dict[str, Any]:
+        """Return the user's properties for a new client, for which a token is at hand where it needs one.
+
+        Raises Unreachable or ConfigError when ``oauth_cb`` gives none.
+        """
+        if self._tokens is None:
+            return self._properties
+        self._tokens(self._properties.get("sasl.oauthbearer.config"))
+        return {**self._properties, "oauth_cb": self._tokens}
+
+    def _hidden(self, text: str) -> str:
+        text = without_secrets(text, self._properties)
+        return self._tokens.hidden(text) if self._tokens is not None else text
+
     def _remember(self, error: KafkaError) -> None:
-        self._last_error = error
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:  # which says less than the others
+            self._last_error = error
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[None]:
         self._last_error = None
-        with kafka_errors(doing, self.bootstrap, self._why):
+        with kafka_errors(doing, self.bootstrap, self._why, self._explain):
             yield
+        self._answered = True
 
     def _why(self) -> KafkaError | None:
         """Return the last client-wide error; it says why a request timed out."""
         if self._admin is not None:
             self._admin.poll(0)
         return self._last_error
+
+    def _explain(self) -> str | None:
+        """Say which property does not fit the listener that we can't talk to, if the listener shows it."""
+        why = self._last_error
+        if why is None or why.code() != KafkaError._SSL:
+            closed = why is None or why.code() == KafkaError._ALL_BROKERS_DOWN or "listener?" in why.str()
+            if self._answered or not closed:
+                return None
+        listener = look(self._properties, why.str() if why is not None else "")
+        return mismatch(self._properties, listener) if listener is not None else None
+
+    def _insist(self, timeout: float, request: Callable[[float], A]) -> A:
+        """Repeat ``request`` (its argument: seconds it may take) until it succeeds, is hopeless or time is up."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return request(max(0.1, min(left, _ATTEMPT)))
+            except KafkaException as error:
+                if code_of(error) not in PASSING or left <= 0 or self._is_hopeless():
+                    raise
+            time.sleep(min(0.05, max(0.0, left)))
+
+    def _is_hopeless(self) -> bool:
+        why = self._why()
+        return (why is not None and is_refusal(why)) or self._explain() is not None
 
     def _offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
@@ -302,21 +350,13 @@ class Kafka:
 
         Raises ConfigError with every topic on which the ACL operation ``right`` is missing.
         """
-        deadline = time.monotonic() + timeout
+
+        def ask(limit: float) -> dict[R, Any]:
+            futures = request(self._client(), limit)
+            return {name: _answer(future) for name, future in futures.items()}
+
         with self._mapped(doing):
-            while True:
-                left = deadline - time.monotonic()
-                try:
-                    futures = request(self._client(), max(0.1, min(left, _ATTEMPT)))
-                    answers = {name: _answer(future) for name, future in futures.items()}
-                except KafkaException as error:
-                    why = self._why()
-                    refused = why is not None and why.code() in _REFUSED
-                    if refused or _code(error) not in _PASSING or left <= 0:
-                        raise
-                else:
-                    break
-                time.sleep(min(0.05, max(0.0, left)))
+            answers = self._insist(timeout, ask)
         refused_to = sorted({_topic_of(name) for name, answer in answers.items() if answer is _NO_RIGHT})
         if refused_to:
             raise ConfigError(self._forbidden(doing, right, topic) for topic in refused_to)
@@ -332,83 +372,13 @@ class Kafka:
         )
 
 
-@contextmanager
-def kafka_errors(doing: str, bootstrap: str, why: Callable[[], KafkaError | None] = lambda: None) -> Iterator[None]:
-    """Map the client's errors to ours with the cause kept: Unreachable, ConfigError, else CompactoryError.
-
-    ``why`` gives the client-wide error behind a time-out (a refused connection, a failed login), if there is one.
-    """
-    try:
-        yield
-    except KafkaException as error:
-        behind = why()
-        reason = error.args[0].str() if error.args else str(error)
-        detail = f"{behind.str()}" if behind is not None else reason
-        code = behind.code() if behind is not None and behind.code() in _REFUSED else _code(error)
-        if code in _REFUSED:
-            remedy = "check security.protocol, sasl.*, ssl.* and the ACLs"
-            raise ConfigError(f"Kafka at {bootstrap} refused to {doing}: {detail}; {remedy}") from error
-        if code in _UNREACHABLE:
-            message = (
-                f"Kafka at {bootstrap} was not reached to {doing}: {detail}; check bootstrap.servers and the network"
-            )
-            raise Unreachable("Kafka", message) from error
-        raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
-
-
-def event_kind(error: KafkaError) -> Literal["end", "lost", "refused", "passing"]:
-    """Sort an error event of a consumer.
-
-    ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
-    yet), which a reader must never paper over. ``refused``: no right to read. ``passing``: the client recovers itself,
-    or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
-    """
-    code = error.code()
-    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        return "passing"
-    if code == KafkaError._PARTITION_EOF:
-        return "end"
-    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        return "lost"
-    return "refused" if code in _REFUSED else "passing"
-
-
-def _check(properties: Mapping[str, Any]) -> None:
-    """Ask the client library about the properties, one by one if it refuses them; raises ConfigError with all."""
-    found = _refusal(properties)
-    if found is None:
-        return
-    base = {"bootstrap.servers": properties["bootstrap.servers"]}
-    problems = []
-    for name, value in properties.items():
-        problem = _refusal({**base, name: value}) if not name.startswith(("sasl.", "ssl.", "security.")) else None
-        problem = problem or (_refusal({**base, name: value}, unknown=True))
-        if problem is not None:
-            near = nearest_property(name) if "No such configuration" in problem else None
-            hint = f"; did you mean {near!r}?" if near else ""
-            problems.append(f"Kafka property {name!r}: {without_secrets(problem, properties)}{hint}")
-    raise ConfigError(problems or [f"Kafka properties: {without_secrets(found, properties)}"])
-
-
-def _refusal(properties: Mapping[str, Any], *, unknown: bool = False) -> str | None:
-    """Return why the library refuses the properties; with ``unknown`` only what does not depend on others."""
-    try:
-        AdminClient(dict(properties), logger=_CLIENT_LOG)
-    except KafkaException as error:
-        text = error.args[0].str().strip() if error.args else str(error)
-        return None if unknown and text.startswith("Failed to create") else text
-    except (TypeError, ValueError) as error:
-        return str(error)
-    return None
-
-
 def _answer(future: Future[Any]) -> Any:
     try:
         return future.result()
     except KafkaException as error:
-        if _code(error) in _ABSENT:
+        if code_of(error) in ABSENT:
             return None
-        if _code(error) in _FORBIDDEN:
+        if code_of(error) in FORBIDDEN:
             return _NO_RIGHT
         raise
 
@@ -416,10 +386,6 @@ def _answer(future: Future[Any]) -> Any:
 def _topic_of(asked: Any) -> str:
     """The topic that a part of a request is about: a name, a TopicPartition or a ConfigResource."""
     return str(getattr(asked, "topic", None) or getattr(asked, "name", None) or asked)
-
-
-def _code(error: KafkaException) -> int:
-    return int(error.args[0].code()) if error.args and isinstance(error.args[0], KafkaError) else 0
 
 
 def _topic_id(uuid: Any) -> str | None:

@@ -22,6 +22,7 @@ _SECRET = re.compile(
     r"password|secret|passphrase|jaas|token(?!\.endpoint\.url)|key\.pem|keystore\.pem|oauthbearer\.config|assertion\..*pem",
     re.IGNORECASE,
 )
+_ACCOUNT = re.compile(r"(?<=://)[^/@\s]+@")  # of a URL such as that of a token endpoint or a proxy
 _HIDDEN = "[hidden]"
 
 _KNOWN = tuple(  # for suggestions only: the library itself decides what is valid
@@ -29,23 +30,25 @@ _KNOWN = tuple(  # for suggestions only: the library itself decides what is vali
 allow.auto.create.topics api.version.request.timeout.ms auto.offset.reset batch.num.messages batch.size
 bootstrap.servers broker.address.family broker.address.ttl check.crcs client.dns.lookup client.id client.rack
 compression.level compression.type connections.max.idle.ms debug enable.auto.commit enable.auto.offset.store
-enable.idempotence enable.metrics.push enable.partition.eof enable.ssl.certificate.verification
-fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
-fetch.wait.max.ms group.id group.instance.id group.protocol heartbeat.interval.ms isolation.level linger.ms
-log.connection.close log_level max.in.flight max.partition.fetch.bytes max.poll.interval.ms message.max.bytes
-message.timeout.ms metadata.broker.list metadata.max.age.ms partition.assignment.strategy partitioner
-queue.buffering.max.kbytes queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages
-receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.required.acks request.timeout.ms
-retries retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
-sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.oauthbearer.client.id
-sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.method
+enable.idempotence enable.metrics.push enable.partition.eof enable.sasl.oauthbearer.unsecure.jwt
+enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
+fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol
+heartbeat.interval.ms https.ca.location https.ca.pem isolation.level linger.ms log.connection.close log_level
+max.in.flight max.partition.fetch.bytes max.poll.interval.ms message.max.bytes message.timeout.ms
+metadata.broker.list metadata.max.age.ms partition.assignment.strategy partitioner queue.buffering.max.kbytes
+queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages receive.message.max.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms request.required.acks request.timeout.ms retries
+retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.principal
+sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.oauthbearer.assertion.algorithm
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type sasl.oauthbearer.method
 sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
 session.timeout.ms socket.connection.setup.timeout.ms socket.keepalive.enable socket.nagle.disable
-socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores
-ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location
-ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location
-ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list
-statistics.interval.ms topic.metadata.refresh.interval.ms transaction.timeout.ms transactional.id
+socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location
+ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
+ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
+ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
+topic.metadata.refresh.interval.ms transaction.timeout.ms transactional.id
 """.split()  # noqa: SIM905 (a name a line is no easier to read)
 )
 
@@ -85,16 +88,25 @@ def nearest_property(name: str) -> str | None:
 
 
 def printable(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties with every secret replaced by ``[hidden]``; for logs, errors and reprs."""
-    return {name: _HIDDEN if _SECRET.search(name) else value for name, value in properties.items()}
+    """Return the properties with every secret replaced by ``[hidden]``; for logs, errors and reprs.
+
+    Callables as well: the repr of a ``partial`` or a bound method shows what it was made with.
+    """
+    return {name: _shown(name, value) for name, value in properties.items()}
 
 
 def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
-    """Return ``text`` with every secret value of ``properties`` replaced by ``[hidden]``."""
+    """Return ``text`` with every secret value of ``properties``, and accounts in URLs, replaced by ``[hidden]``."""
     for name, value in properties.items():
         if _SECRET.search(name) and str(value):
             text = text.replace(str(value), _HIDDEN)
-    return text
+    return _ACCOUNT.sub(_HIDDEN + "@", text)
+
+
+def _shown(name: str, value: Any) -> Any:
+    if callable(value) or _SECRET.search(name):
+        return _HIDDEN
+    return _ACCOUNT.sub(_HIDDEN + "@", value) if isinstance(value, str) else value
 
 
 def _server_problems(servers: Any) -> Iterator[str]:

@@ -59,15 +59,30 @@ class ApacheKafka:
 
     With ``users`` clients must log in by SASL/PLAIN (the password is the name) and may do what ACLs allow; ``admin``,
     who is always there, may do everything.
+
+    ``listeners`` are further ones beside it, name → security protocol, each on a port of its own; ``settings`` say what
+    they need (``listener.name.NAME.…``). ``scram`` maps users to passwords that are stored before the first start.
+    ``java`` are options of the JVM.
     """
 
     def __init__(
-        self, *, settings: Mapping[str, str] | None = None, users: Iterable[str] = (), heap: str = "640m"
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        users: Iterable[str] = (),
+        listeners: Mapping[str, str] | None = None,
+        scram: Mapping[str, str] | None = None,
+        java: Iterable[str] = (),
+        heap: str = "640m",
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
         self.port = free_port()
         self._controller = free_port()
         self._users = tuple(users)
+        self._protocols = dict(listeners or {})
+        self._ports = {name: free_port() for name in self._protocols}
+        self._scram = dict(scram or {})
+        self._java = tuple(java)
         self._settings = {**(self._secured() if self._users else {}), **(settings or {})}
         self._heap = heap
         self._process: Process | None = None
@@ -75,6 +90,10 @@ class ApacheKafka:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def listener(self, name: str) -> str:
+        """The address of one of the further listeners."""
+        return f"127.0.0.1:{self._ports[name]}"
 
     @property
     def pid(self) -> int | None:
@@ -119,7 +138,7 @@ class ApacheKafka:
         self._process = Process(
             "kafka",
             ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-            + ["-cp", classpath, "kafka.Kafka", config],
+            + [*self._java, "-cp", classpath, "kafka.Kafka", config],
             log=self.home / "kafka.log",
         )
         self._process.start()
@@ -142,8 +161,7 @@ class ApacheKafka:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            **self._listening(),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.home / "data"),
             "offsets.topic.replication.factor": "1",
@@ -161,11 +179,31 @@ class ApacheKafka:
         identity = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         subprocess.run(
             ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
-            + ["format", "-t", identity, "-c", str(config)],
+            + ["format", "-t", identity, "-c", str(config), *self._accounts()],
             check=True,
             capture_output=True,
             env={**os.environ},
         )
+
+    def _listening(self) -> dict[str, str]:
+        own = "SASL_PLAINTEXT" if self._users else "PLAINTEXT"
+        public = {own: self.address} | {name: self.listener(name) for name in self._protocols}
+        addresses = [f"{name}://{address}" for name, address in public.items()]
+        protocols = {"CONTROLLER": "PLAINTEXT", own: own, **self._protocols}
+        return {
+            "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{self._controller}"]),
+            "advertised.listeners": ",".join(addresses),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "security.inter.broker.protocol": own,
+        }
+
+    def _accounts(self) -> list[str]:
+        return [
+            argument
+            for user, password in self._scram.items()
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+            for argument in ("--add-scram", f"{mechanism}=[name={user},password={password}]")
+        ]
 
     def _secured(self) -> dict[str, str]:
         accounts = " ".join(f'user_{name}="{name}"' for name in (ADMIN, *self._users))
@@ -173,10 +211,6 @@ class ApacheKafka:
             f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{ADMIN}" password="{ADMIN}"'
         )
         return {
-            "listeners": f"SASL_PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"SASL_PLAINTEXT://{self.address}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-            "security.inter.broker.protocol": "SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{login} {accounts};",
