@@ -7,12 +7,12 @@ renaming fields costs a row nothing. Imports only the schema model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from .schema import Schema
+from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 __all__ = [
     "Cell",
@@ -25,9 +25,14 @@ __all__ = [
     "Step",
     "StructNode",
     "cells",
+    "java_of",
+    "null_test",
     "short_cut",
     "writer_of",
 ]
+
+
+N = TypeVar("N")
 
 
 class Kind(Enum):
@@ -146,23 +151,41 @@ class Record:
     headers: tuple[tuple[str, Node], ...] = ()
     dated: Callable[[int], str] | None = None
     """Where the topic hangs on the time: its name by milliseconds since the epoch, in place of ``topic``."""
+    function: Any = None
+    """The ``FunctionTransform`` behind the others, where there is one."""
     warnings: tuple[str, ...] = ()
 
 
-def writer_of(cell: Cell, write: Callable[[Any], bytes]) -> Callable[[bytes], bytes]:
-    """Raw bytes that are not null → decoded, converted by the steps, written. A RowError names the column."""
+def writer_of(cell: Cell, write: Callable[[Any], bytes], null: N) -> Callable[[bytes], bytes | N]:
+    """Raw bytes that are not null → decoded, converted by the steps, written; ``null`` where either gives None.
+
+    A RowError names the column.
+    """
     decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
 
-    def convert(raw: bytes) -> bytes:
+    def convert(raw: bytes) -> bytes | N:
         try:
             value = decode(raw)
             for step in steps:
+                if value is None:
+                    return null
                 value = step(value)
-            return write(value)
+            return null if value is None else write(value)
         except RowError as error:
             raise RowError(f"column {column}: {error}") from None
 
     return convert
+
+
+def null_test(cell: Cell, positions: Mapping[str, int]) -> Callable[[Sequence[bytes | None]], bool]:
+    """Whether the cell's value is null in a row; ``positions`` says where in a row each column stands."""
+    position, decode = positions[cell.column], cell.decode
+
+    def is_null(row: Sequence[bytes | None]) -> bool:
+        raw = row[position]
+        return raw is None or decode(raw) is None
+
+    return is_null
 
 
 def short_cut(cell: Cell) -> Callable[[bytes], bytes | None] | None:
@@ -178,3 +201,28 @@ def cells(node: Node | None) -> Iterator[Cell]:
         yield from cells(node.when)
         for member in node.members:
             yield from cells(member)
+
+
+_CLASSES = {
+    DATE: Java.SQL_DATE,
+    DECIMAL: Java.DECIMAL,
+    TIME: Java.SQL_TIME,
+    TIMESTAMP: Java.SQL_TIMESTAMP,
+    Type.BOOLEAN: Java.BOOLEAN,
+    Type.INT8: Java.BYTE,
+    Type.INT16: Java.SHORT,
+    Type.INT32: Java.INTEGER,
+    Type.INT64: Java.LONG,
+    Type.FLOAT32: Java.FLOAT,
+    Type.FLOAT64: Java.DOUBLE,
+    Type.STRING: Java.STRING,
+    Type.BYTES: Java.BYTES,
+    Type.ARRAY: Java.LIST,
+    Type.MAP: Java.MAP,
+    Type.STRUCT: Java.STRUCT,
+}
+
+
+def java_of(schema: Schema) -> Java:
+    """The class of a value that stands inside of an array, a map or a struct of it: what a column of its schema has."""
+    return _CLASSES.get(schema.name or "") or _CLASSES[schema.type]

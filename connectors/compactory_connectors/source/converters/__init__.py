@@ -7,31 +7,43 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..setting import Setting, nearest, nearest_class, rejected
-from .converter import Converter, Render
+from .converter import Converter, Half, Render
 from .json_converter import JsonConverter
+from .primitive_converters import (
+    BooleanConverter,
+    ByteArrayConverter,
+    DoubleConverter,
+    FloatConverter,
+    IntegerConverter,
+    LongConverter,
+    ShortConverter,
+)
 from .string_converter import StringConverter
 
-__all__ = ["REGISTRY", "Converter", "ConverterSpec", "Render", "read_converter"]
+__all__ = ["REGISTRY", "Converter", "ConverterSpec", "Half", "Render", "read_converter"]
 
 REGISTRY: Mapping[str, Any] = {
     "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
     "org.apache.kafka.connect.storage.StringConverter": StringConverter,
+    **{
+        f"org.apache.kafka.connect.converters.{kind.__name__}": kind
+        for kind in (
+            ByteArrayConverter,
+            BooleanConverter,
+            ShortConverter,
+            IntegerConverter,
+            LongConverter,
+            FloatConverter,
+            DoubleConverter,
+        )
+    },
 }
 
-_NOT_YET = frozenset(
-    {
-        "io.confluent.connect.avro.AvroConverter",
-        "io.confluent.connect.json.JsonSchemaConverter",
-        "io.confluent.connect.protobuf.ProtobufConverter",
-        "org.apache.kafka.connect.converters.BooleanConverter",
-        "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "org.apache.kafka.connect.converters.DoubleConverter",
-        "org.apache.kafka.connect.converters.FloatConverter",
-        "org.apache.kafka.connect.converters.IntegerConverter",
-        "org.apache.kafka.connect.converters.LongConverter",
-        "org.apache.kafka.connect.converters.ShortConverter",
-    }
-)
+_REFUSED = {
+    "io.confluent.connect.avro.AvroConverter": "is not supported yet",
+    "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
+    "org.apache.kafka.connect.converters.SimpleHeaderConverter": "is for headers only",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,8 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
     """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
     kind = REGISTRY.get(class_name)
     if kind is None:
-        if class_name in _NOT_YET:
-            return None, [f": {class_name} is not supported yet"]
+        if class_name in _REFUSED:
+            return None, [f": {class_name} {_REFUSED[class_name]}"]
         return None, [f": {class_name} is not a converter that Compactory knows{nearest_class(class_name, REGISTRY)}"]
     options: tuple[Setting, ...] = kind.options
     known = {option.name for option in options}

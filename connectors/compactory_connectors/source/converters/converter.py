@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias
 
 from ..record import Node
 from ..setting import Setting
 
-__all__ = ["Converter", "Render"]
+__all__ = ["Converter", "Half", "Render", "Topicless"]
 
 Render: TypeAlias = Callable[[Sequence[bytes | None]], bytes | None]
 """Raw columns of a row, in Postgres text format → what goes to Kafka; None where the record has no key or value."""
+
+
+Half: TypeAlias = Literal["key", "value"]
 
 
 class Converter(Protocol):
@@ -19,9 +22,25 @@ class Converter(Protocol):
 
     options: ClassVar[tuple[Setting, ...]]
 
+    def at(self, topic: str, half: Half) -> Converter:
+        """The converter for keys or values of one topic: a schema registry keeps schemas by topic."""
+        ...
+
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; ``positions`` says where in a row each column stands.
 
-        The function raises RowError for a value that the Java class would fail on.
+        Raises ValueError for a record that the Java class would refuse whatever the row, the function RowError for a
+        value that it would fail on.
         """
         ...
+
+
+class Topicless:
+    """A converter that writes the same to every topic."""
+
+    __slots__ = ()
+
+    def at(self, topic: str, half: Half) -> Self:
+        """Itself."""
+        del topic, half
+        return self

@@ -1,4 +1,4 @@
-"""``org.apache.kafka.connect.json.JsonConverter``, as Jackson writes it: no blanks, ASCII escapes as few as possible.
+"""``org.apache.kafka.connect.json.JsonConverter``, as Jackson writes it.
 
 Most columns go straight from Postgres' text to JSON; ``Cell.decode`` and the steps are used only where a value has to
 be looked at.
@@ -10,70 +10,79 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from operator import call, itemgetter
 from typing import Any, ClassVar, TypeAlias, cast
 
 from ..column_value import decode_bytea, decode_time, decode_timestamp
-from ..java_calendar import MILLIS_PER_DAY
-from ..java_number import double_text, double_text_of, float_text, float_text_of
-from ..record import Cell, Constant, Java, Kind, Node, RowError, StructNode, short_cut, writer_of
-from ..schema import DATE, TIME, Schema, Type
-from ..setting import Setting, at_least, boolean, one_of
-from .converter import Render
+from ..java_number import double_text, float_text
+from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
+from ..setting import Setting, at_least, boolean
+from .converter import Render, Topicless
+from .json_text import finite, json_string, schema_json
+from .json_value import value_writer
 
 __all__ = ["JsonConverter", "json_string"]
 
 _Write: TypeAlias = Callable[[bytes | None], bytes]
+_WriteRow: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
 
 _call = cast("Callable[[_Write, bytes | None], bytes]", call)
 
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
-_ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
-_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+def _decimal_format(value: str) -> str:
+    if value.upper() not in {"BASE64", "NUMERIC"}:
+        raise ValueError("must be BASE64 or NUMERIC")
+    return value.upper()
 
 
 @dataclass(frozen=True, slots=True)
-class JsonConverter:
-    """Writes JSON, with the schema around it when ``schemas_enable``."""
+class JsonConverter(Topicless):
+    """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
 
     options: ClassVar[tuple[Setting, ...]] = (
         Setting(name="schemas.enable", meaning="write the schema with every record", default="true", parse=boolean),
         Setting(
             name="schemas.cache.size",
-            meaning="schemas that Java keeps; nothing is kept here",
+            meaning="schemas that Java keeps; here a table's schema is made once",
             default="1000",
             parse=at_least(0),
         ),
         Setting(
             name="decimal.format",
-            meaning="how Decimal is written",
+            meaning="Decimal as BASE64 of its unscaled value, or as a NUMERIC literal",
             default="BASE64",
-            parse=one_of("BASE64", "base64", otherwise="NUMERIC is not supported yet"),
+            parse=_decimal_format,
         ),
         Setting(
             name="replace.null.with.default",
-            meaning="columns have no default in a schema",
+            meaning="no effect: columns have no default in a schema",
             default="true",
             parse=boolean,
         ),
+        Setting(name="schema.content", meaning="no effect: for reading only", default=""),
     )
 
     schemas_enable: bool
+    numeric: bool = False
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> JsonConverter:
         """The converter with these options."""
-        return cls(options["schemas.enable"])
+        return cls(options["schemas.enable"], options["decimal.format"] == "NUMERIC")
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``."""
+        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
+
+        Raises ValueError for a schema that the values don't go with.
+        """
         if node is None:
             return lambda _: None
-        parts = _Parts()
+        parts = _Parts(positions, numeric=self.numeric)
         if self.schemas_enable:
             parts.literal(b'{"schema":' + schema_json(node.schema) + b',"payload":')
-        parts.node(node, positions)
+        parts.node(node)
         if self.schemas_enable:
             parts.literal(b"}")
         return parts.render()
@@ -82,35 +91,56 @@ class JsonConverter:
 class _Parts:
     """Collects a template with its gaps while a node is walked, then makes one function of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Mapping[str, int], *, numeric: bool) -> None:
+        self._places = places
+        self._numeric = numeric
         self._template = b""
-        self._positions: list[int] = []
-        self._writers: list[_Write] = []
+        self._gaps: list[tuple[int, _Write] | _WriteRow] = []
+        """What writes each gap: a column's position and its writer, or a function of the whole row."""
 
     def literal(self, text: bytes) -> None:
         """Text that is the same in every row."""
         self._template += text.replace(b"%", b"%%")
 
-    def node(self, node: Node, positions: Mapping[str, int]) -> None:
+    def node(self, node: Node) -> None:
         """A value of the row, or a struct of them."""
         if isinstance(node, StructNode):
-            for index, (field, member) in enumerate(zip(node.schema.fields, node.members, strict=True)):
-                self.literal((b"," if index else b"{") + json_string(field.name) + b":")
-                self.node(member, positions)
-            self.literal(b"}" if node.members else b"{}")
+            if node.when is None:
+                self._struct(node)
+            else:
+                self._gap(self._nullable(node, node.when))
         elif isinstance(node, Constant):
-            self.literal(_constant(node))
+            self.literal(_constant(node, numeric=self._numeric))
         else:
-            self._template += b"%b"
-            self._positions.append(positions[node.column])
-            self._writers.append(_writer(node))
+            self._gap((self._places[node.column], _writer(node, numeric=self._numeric)))
 
-    def render(self) -> Render:
+    def _gap(self, gap: tuple[int, _Write] | _WriteRow) -> None:
+        self._template += b"%b"
+        self._gaps.append(gap)
+
+    def _struct(self, node: StructNode) -> None:
+        for index, (field, member) in enumerate(zip(node.schema.fields, node.members, strict=True)):
+            self.literal((b"," if index else b"{") + json_string(field.name) + b":")
+            self.node(member)
+        self.literal(b"}" if node.members else b"{}")
+
+    def _nullable(self, node: StructNode, when: Cell) -> _WriteRow:
+        inner = _Parts(self._places, numeric=self._numeric)
+        inner._struct(node)  # another of this class
+        render, is_null = inner.render(), null_test(when, self._places)
+        return lambda raw: b"null" if is_null(raw) else render(raw)
+
+    def render(self) -> Callable[[Sequence[bytes | None]], bytes]:
         """The function of a row."""
-        template, writers, positions = self._template, tuple(self._writers), tuple(self._positions)
-        if not writers:
+        template, gaps = self._template, tuple(self._gaps)
+        if not gaps:
             constant = template % ()
             return lambda _: constant
+        columns = [gap for gap in gaps if isinstance(gap, tuple)]
+        if len(columns) < len(gaps):
+            rows = tuple(_of_row(gap[0], gap[1]) if isinstance(gap, tuple) else gap for gap in gaps)
+            return lambda raw: template % tuple(write(raw) for write in rows)
+        positions, writers = tuple(place for place, _ in columns), tuple(write for _, write in columns)
         if len(writers) == 1:
             writer, position = writers[0], positions[0]
             return lambda raw: template % writer(raw[position])
@@ -121,17 +151,8 @@ class _Parts:
         return lambda raw: template % tuple(map(_call, writers, pick(raw)))
 
 
-def json_string(text: str) -> bytes:
-    """``text`` in quotes, escaped as Jackson's UTF8JsonGenerator does: upper-case hex, surrogate pairs escaped."""
-    return b'"' + _ESCAPED.sub(_escape, text).encode() + b'"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match[0]
-    if character in _SHORT:
-        return _SHORT[character]
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+def _of_row(position: int, write: _Write) -> _WriteRow:
+    return lambda raw: write(raw[position])
 
 
 def _text(raw: bytes | None) -> bytes:
@@ -148,14 +169,9 @@ def _integer(raw: bytes | None) -> bytes:
 
 def _number(text_of: Callable[[bytes], bytes]) -> _Write:
     def write(raw: bytes | None) -> bytes:
-        return b"null" if raw is None else _finite(text_of(raw))
+        return b"null" if raw is None else finite(text_of(raw))
 
     return write
-
-
-def _finite(text: bytes) -> bytes:
-    """NaN and the infinities are no numbers in JSON; Jackson quotes them."""
-    return b'"%b"' % text if text[-1] in b"Ny" else text
 
 
 def _bytea(raw: bytes | None) -> bytes:
@@ -169,9 +185,6 @@ def _time(raw: bytes | None) -> bytes:
 def _timestamp(raw: bytes | None) -> bytes:
     return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
 
-
-_INT32 = 1 << 31
-"""Date.fromLogical casts to int: what 'infinity' becomes wraps around."""
 
 _BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
 
@@ -188,11 +201,12 @@ _DIRECT: Mapping[Kind, _Write] = {
 }
 
 
-def _writer(cell: Cell) -> _Write:
+def _writer(cell: Cell, *, numeric: bool) -> _Write:
     """Raw bytes of the cell's column → JSON."""
+    write = value_writer(cell.schema, cell.java, numeric=numeric)
     if not cell.steps and cell.kind in _DIRECT:
         return _DIRECT[cell.kind]
-    convert = writer_of(cell, _to_json(cell.schema, cell.java))
+    convert = writer_of(cell, write, b"null")
     plain = short_cut(cell) if cell.java is Java.STRING else None
     if plain is None:
         return lambda raw: b"null" if raw is None else convert(raw)
@@ -207,79 +221,9 @@ def _writer(cell: Cell) -> _Write:
     return quoted
 
 
-def _constant(node: Constant) -> bytes:
-    return b"null" if node.value is None else _to_json(node.schema, node.java)(node.value)
-
-
-def _to_json(schema: Schema, java: Java) -> Callable[[Any], bytes]:
-    """Value → JSON, by its logical type first, as ``convertToJson`` decides."""
-    if schema.name == DATE:
-        return _date
-    if schema.name == TIME:
-        return _time_of_day
-    if java is Java.SQL_TIMESTAMP:
-        return lambda micros: b"%d" % (micros // 1000)
-    return _TO_JSON[java]
-
-
-def _date(millis: int) -> bytes:
-    days, rest = divmod(millis, MILLIS_PER_DAY)
-    if rest:
-        raise RowError("Connect's Date takes whole days only")
-    return b"%d" % ((days + _INT32) % (2 * _INT32) - _INT32)
-
-
-def _time_of_day(millis: int) -> bytes:
-    if not 0 <= millis <= MILLIS_PER_DAY:
-        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
-    return b"%d" % millis
-
-
-def _decimal(value: Decimal) -> bytes:
-    """Base64 of the unscaled value in two's complement, with as few bytes as possible (``BigInteger.toByteArray``)."""
-    sign, digits, exponent = value.as_tuple()
-    del exponent
-    unscaled = int(Decimal((sign, digits, 0)))
-    bits = unscaled if unscaled >= 0 else ~unscaled
-    return b'"%b"' % b64encode(unscaled.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True))
-
-
-def _whole(value: int) -> bytes:
-    return b"%d" % value
-
-
-_TO_JSON: Mapping[Java, Callable[[Any], bytes]] = {
-    Java.BOOLEAN: lambda value: b"true" if value else b"false",
-    Java.BYTE: _whole,
-    Java.SHORT: _whole,
-    Java.INTEGER: _whole,
-    Java.LONG: _whole,
-    Java.FLOAT: lambda value: _finite(float_text_of(value)),
-    Java.DOUBLE: lambda value: _finite(double_text_of(value)),
-    Java.STRING: json_string,
-    Java.BYTES: lambda value: b'"%b"' % b64encode(value),
-    Java.DECIMAL: _decimal,
-    Java.SQL_DATE: _whole,
-    Java.SQL_TIME: _whole,
-    Java.DATE: _whole,
-}
-
-
-def schema_json(schema: Schema, field: str | None = None) -> bytes:
-    """The schema as ``JsonConverter.asJsonSchema`` writes it; ``field`` is the name of the member that has it."""
-    parts = [b'"type":' + json_string(schema.type.value)]
-    if schema.type is Type.STRUCT:
-        parts.append(b'"fields":[' + b",".join(schema_json(item.schema, item.name) for item in schema.fields) + b"]")
-    parts.append(b'"optional":' + (b"true" if schema.optional else b"false"))
-    if schema.name is not None:
-        parts.append(b'"name":' + json_string(schema.name))
-    if schema.version is not None:
-        parts.append(b'"version":%d' % schema.version)
-    if schema.doc is not None:
-        parts.append(b'"doc":' + json_string(schema.doc))
-    if schema.parameters:
-        parameters = (json_string(name) + b":" + json_string(value) for name, value in schema.parameters)
-        parts.append(b'"parameters":{' + b",".join(parameters) + b"}")
-    if field is not None:
-        parts.append(b'"field":' + json_string(field))
-    return b"{" + b",".join(parts) + b"}"
+def _constant(node: Constant, *, numeric: bool) -> bytes:
+    if node.value is not None:
+        return value_writer(node.schema, node.java, numeric=numeric)(node.value)
+    if not node.schema.optional:
+        raise ValueError("can't write null under a schema that is not optional; Connect refuses it too")
+    return b"null"
