@@ -224,7 +224,7 @@ def test_structs_as_text() -> None:
 
 
 def test_bytes_have_no_text() -> None:
-    with pytest.raises(ValueError, match=r"^can't write bytes"):
+    with pytest.raises(ValueError, match=r"^StringConverter can't write bytes"):
         StringConverter().compile(cell("bytea"), {"c": 0})
 
 

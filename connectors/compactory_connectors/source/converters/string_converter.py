@@ -174,7 +174,7 @@ _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
 def _to_string(schema: Schema, java: Java) -> Callable[[Any], bytes]:
     """``toString`` of a value that is not null. Raises ValueError for a class whose text says nothing."""
     if java is Java.BYTES:
-        raise ValueError("can't write bytes: Java would write the address of an array; use ByteArrayConverter")
+        raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
     if java is Java.LIST:
         item = _of_null(schema.values)
         return lambda values: b"[" + b", ".join(map(item, values)) + b"]"
