@@ -15,7 +15,7 @@ import orjson
 
 from .horizon import Horizon, Snapshot
 
-__all__ = ["SEEN_LIMIT", "Cursor", "Edit", "Identity", "Page", "SourceOffset", "offset_key", "sharing"]
+__all__ = ["SEEN_LIMIT", "Cursor", "Edit", "Identity", "Page", "SourceOffset", "offset_key", "query_key", "sharing"]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
@@ -249,6 +249,11 @@ class SourceOffset:
 def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
     """The key of a table's offset record."""
     return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
+
+
+def query_key(connector: str) -> bytes:
+    """The key of the offset record of a connector with a query."""
+    return orjson.dumps([connector, {"query": "query"}])
 
 
 def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[str]:

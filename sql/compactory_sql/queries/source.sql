@@ -41,10 +41,10 @@ SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/rows
 -- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
-SELECT {columns}, {phase} AS "compactory phase", ({timestamp})::text, ({incrementing})::text, t.xmin::text
+SELECT {columns}, {phase} AS "compactory phase", {places}, t.xmin::text
   FROM {table} AS t
  WHERE {unseen}
- ORDER BY "compactory phase", {timestamp}, {incrementing};
+ ORDER BY "compactory phase", {order};
 
 -- name: source/pending
 -- How many rows a query of a poll would bring.
@@ -52,7 +52,7 @@ SELECT count(*) FROM ({rows}) AS pending;
 
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
-SELECT {columns}, 2, NULL, d.id::text, '0'
+SELECT {columns}, 2, {nulls}d.id::text, '0'
   FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
  WHERE d."table" = {oid}::oid AND {unseen}
  ORDER BY d.id;
@@ -104,3 +104,7 @@ SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coale
  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.classid = {class}::int8::oid AND l.objid = {key}::int8::oid;
+
+-- name: source/stamp_of
+-- The timestamp of a row, by its id.
+SELECT ({timestamp})::text FROM {relation} AS t WHERE {incrementing} = {number} LIMIT 1;
