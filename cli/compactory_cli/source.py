@@ -5,17 +5,15 @@ As in every module of commands, what takes long to import is imported where it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from . import source_offsets
 from .flags import Flags, LogLevel, command
-
-if TYPE_CHECKING:
-    from compactory_connectors.source.connector import ConnectorConfig
+from .loading import Connectors, Providers, load_connectors
 
 __all__ = ["app"]
 
@@ -25,28 +23,17 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Connectors = Annotated[
-    list[Path], typer.Argument(metavar="CONNECTOR.json…", help="Connector JSON files.", show_default=False)
-]
-_Providers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--provider",
-        metavar="NAME=FILE",
-        help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
-        show_default=False,
-    ),
-]
+app.add_typer(source_offsets.app)
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    connectors: _Connectors,
+    connectors: Connectors,
     once: Annotated[bool, typer.Option("--once", help="Publish what is committed by now, then end.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first records; write nothing.")] = False,
-    provider: _Providers = None,
+    provider: Providers = None,
     no_create_topics: Annotated[
         bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
     ] = False,
@@ -72,7 +59,7 @@ def run(
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
-    loaded = problems.of(partial(_load, connectors, provider or ()))
+    loaded = problems.of(partial(load_connectors, connectors, provider or ()))
     kafka = problems.of(configuration.kafka)
     place = problems.of(partial(listen_on, listen or configuration.worker_listen))
     problems.raise_any()
@@ -86,7 +73,7 @@ def run(
 
 @app.command("validate")
 @command
-def validate(flags: Flags, connectors: _Connectors, provider: _Providers = None) -> None:
+def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
     from .session import begin
 
@@ -100,37 +87,8 @@ def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *
     from .preview import show
     from .problems import Problems
 
-    loaded = _load(connectors, provider or ())
+    loaded = load_connectors(connectors, provider or ())
     problems = Problems()
     tables = [(config, problems.of(partial(preview, config))) for config in loaded]
     problems.raise_any()
     show([(config, found or []) for config, found in tables], as_json=flags.json, records=records)
-
-
-def _load(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
-    """The connectors of these files. Raises ConfigError with the problems of all of them."""
-    from compactory_connectors.source.connector import load_connector
-
-    from .problems import Problems
-
-    problems = Problems()
-    files = problems.of(partial(_files, providers)) or {}
-    found = [problems.of(partial(load_connector, path, files)) for path in paths]
-    loaded = [connector for connector in found if connector is not None]
-    names = [connector.name for connector in loaded]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)
-    problems.raise_any()
-    return loaded
-
-
-def _files(providers: Sequence[str]) -> dict[str, Path]:
-    from compactory.errors import ConfigError
-
-    files: dict[str, Path] = {}
-    for text in providers:
-        name, equals, path = text.partition("=")
-        if not name or not equals or not path:
-            raise ConfigError(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
-        files[name] = Path(path)
-    return files

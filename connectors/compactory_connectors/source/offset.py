@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from .horizon import Horizon, Snapshot
+from .id_ranges import IdRanges
 
 __all__ = ["SEEN_LIMIT", "Cursor", "Edit", "Identity", "Page", "SourceOffset", "offset_key", "query_key", "sharing"]
 
@@ -113,6 +114,7 @@ class SourceOffset:
     sent: an attached partition brings rows that are older than any snapshot.
 
     ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``ids`` are those that mode incrementing has sent.
     ``compare`` says that rows which the topic has byte for byte are left out of the first load.
     """
 
@@ -131,6 +133,7 @@ class SourceOffset:
     rewind: Cursor | None = None
     compare: bool = False
     edited: Edit | None = None
+    ids: IdRanges | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -202,6 +205,7 @@ class SourceOffset:
             "fresh": self.fresh,
             "rewind": asdict(self.rewind) if self.rewind else None,
             "compare": self.compare,
+            "ids": self.ids.fields() if self.ids else None,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -243,6 +247,7 @@ class SourceOffset:
             rewind=rewind,
             compare=bool(value.get("compare", False)),
             edited=_edit(value),
+            ids=IdRanges.read(value["ids"]) if value.get("ids") else None,
         )
 
 

@@ -1,0 +1,40 @@
+"""Times that people write: ISO 8601, or milliseconds since 1970."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["microseconds", "moment_text"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = 253_402_300_799_999  # milliseconds of the year 9999
+
+
+def microseconds(option: str, text: str) -> int:
+    """Microseconds since 1970-01-01T00:00Z; a time without a zone is UTC. Raises ConfigError that names the option."""
+    from compactory.errors import ConfigError
+
+    try:
+        if text.lstrip("-").isascii() and text.lstrip("-").isdigit():
+            if abs(int(text)) > _LATEST:
+                raise ValueError
+            return int(text) * 1000
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{option} {text}: not a time; write it as 2024-01-31T10:00:00.000500 (UTC), 2024-01-31T10:00+02:00, or in"
+            " milliseconds since 1970 as Kafka Connect does"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment_text(micros: int) -> str:
+    """``2024-01-31 10:00:00.0005 UTC``; in milliseconds where no calendar has it."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros // 1000} ms"
+    fraction = f".{moment.microsecond:06}".rstrip("0") if moment.microsecond else ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} UTC"

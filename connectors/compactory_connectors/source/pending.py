@@ -1,0 +1,70 @@
+"""What the next poll of a table would send: counted, and for a move from Kafka Connect compared with the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compactory.errors import CompactoryError
+from compactory.kafka import Kafka
+
+from .comparison import Comparison
+from .offset import SourceOffset
+from .record import RowError
+from .server import Server
+from .sweep import too_many, vanished
+from .table import Batch, Record, TableReader
+from .table_plan import TablePlan
+
+__all__ = ["Difference", "difference", "pending_rows"]
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How a table and its topic differ. ``same`` rows are left out, ``lacking`` records are sent.
+
+    ``removed`` keys are in the topic alone; ``held`` says that so many are not removed without an operator.
+    """
+
+    same: int
+    lacking: int
+    removed: int
+    held: bool
+    examples: tuple[Record, ...]
+
+
+def pending_rows(server: Server, plan: TablePlan, offset: SourceOffset | None) -> int:
+    """Rows that a poll would take now. Raises psycopg.Error and TableReplaced."""
+    return TableReader(server, plan, offset).count()
+
+
+def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
+    """Compare every row with the topic. Raises psycopg.Error, Unreachable, CompactoryError."""
+    comparison = Comparison()
+    if plan.topic in kafka.topics([plan.topic]):
+        comparison = Comparison.of(kafka, plan.topic)
+    living = comparison.living()
+    reader = TableReader(server, plan, None)
+    reader.comparison = comparison
+    lacking = 0
+    examples: list[Record] = []
+    for batch in _batches(reader):
+        lacking += len(batch.records)
+        examples += batch.records[: _EXAMPLES - len(examples)]
+    gone = vanished(living, reader) if plan.sweeps else set[bytes]()
+    return Difference(
+        same=comparison.left_out,
+        lacking=lacking,
+        removed=len(gone),
+        held=too_many(gone, living),
+        examples=tuple(examples),
+    )
+
+
+def _batches(reader: TableReader) -> Iterator[Batch]:
+    try:
+        yield from reader.pages()
+    except RowError as error:
+        raise CompactoryError(f"table {reader.plan.qualified}: {error}") from error
