@@ -29,6 +29,12 @@ class Feed:
         )
         self.definition = definition(directories, validate=validate)
 
+    @property
+    def resumable(self) -> bool:
+        """Whether the volume holds the topic complete, read under the same definitions."""
+        checkpoint = self.volume.checkpoint
+        return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
+
     def apply(self, run: Run, *, loading: bool) -> None:
         """Apply a run to every directory of the topic."""
         for table in self.tables:

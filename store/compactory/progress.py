@@ -7,36 +7,105 @@ by close. One condition guards everything; reads of single attributes need no lo
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from threading import Condition
 from typing import Any
 
+from compactory.checkpoint import Checkpoint
 from compactory.errors import CompactoryError, NotReady, StartTimeout, StoreClosed, StoreFailed, WaitTimeout
-from compactory.records import Partition, StoreState
+from compactory.loading import Loading
+from compactory.records import Partition, Rebuild, StoreState
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "clock"]
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Return seconds of a clock that nobody sets and that goes on while the machine sleeps (where it has one)."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Progress:
-    """State, positions and targets of one store. Thread-safe."""
+    """State, positions and targets of one store. Thread-safe.
 
-    def __init__(self) -> None:
+    What was read of a topic is a *generation*. A rebuild begins the next one: its positions count for the reader at
+    once, and for waiters when the topic is served from it.
+    """
+
+    def __init__(self, topics: Iterable[str] = ()) -> None:
         self.state = StoreState.NEW
         self.cause: BaseException | None = None
         self.ends: dict[Partition, int] = {}  # high watermarks as last asked, for lag()
+        self.missing: frozenset[str] = frozenset()  # topics that the cluster does not know, while that is waited for
+        self.rebuilds: Counter[tuple[str, str]] = Counter()  # (topic, cause) -> how often since the start
+        self._generations = dict.fromkeys(topics, 0)
+        self._awaited = set(self._generations)  # topics whose partitions are not known yet in this generation
+        self._hidden: set[str] = set()  # topics served from an older generation than the one that is read
+        self._stale: dict[str, str] = {}  # topic -> why what is served of it is old
+        self._demands: dict[str, Rebuild] = {}  # rebuilds that the reader has not begun yet
         self._positions: dict[Partition, int] = {}  # next offset to read
+        self._starts: dict[Partition, int] = {}  # where this generation's reading began
         self._targets: dict[Partition, int] = {}  # high watermark captured when the partition was first seen
         self._new: list[Partition] = []  # seen, and not yet taken by the reader
-        self._caught_up: dict[Partition, float] = {}  # when everything that was in it then is known to be applied
+        self._caught_up: dict[Partition, tuple[float, int]] = {}  # when it was last applied to its end; that end
         self._asked_at = 0.0  # when ``ends`` were asked for
-        self._moved_at = time.monotonic()
+        self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
         self._listeners: tuple[Callable[[], None], ...] = ()
 
+    # -- what anybody may ask
+
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset to read of every partition."""
+        """Return the next offset to read of every partition: what lies before it is visible."""
         with self._changed:
-            return dict(self._positions)
+            return {part: offset for part, offset in self._positions.items() if part.topic not in self._hidden}
+
+    @property
+    def serves(self) -> bool:
+        """Whether lookups are answered and kept up to date as far as Kafka allows."""
+        return self.state in (StoreState.READY, StoreState.STALE)
+
+    def stale(self) -> dict[str, str]:
+        """Return why what is served of a topic is old, by topic; empty where nothing is."""
+        with self._changed:
+            return dict(self._stale)
+
+    def caught_up(self) -> dict[Partition, tuple[float, int]]:
+        """Return when (by `clock`) each partition was last known to be applied to its end, and that end."""
+        with self._changed:
+            self._note_caught_up()
+            return dict(self._caught_up)
+
+    def age(self, topic: str) -> float:
+        """Return the seconds since all of a topic's partitions were last known to be applied; infinite before that."""
+        with self._changed:
+            self._note_caught_up()
+            parts = [part for part in self._caught_up if part.topic == topic]
+            if not parts or (topic in self._awaited and topic not in self._hidden):
+                return float("inf")
+            return max(0.0, clock() - min(self._caught_up[part][0] for part in parts))
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return the partitions short of their target, as StartTimeout and ``/readyz`` list them.
+
+        A topic that does not exist is there without partition.
+        """
+        with self._changed:
+            short: list[dict[str, Any]] = [
+                {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(self.missing)
+            ]
+            return short + [
+                {"topic": partition.topic, "partition": partition.partition, "position": position, "target": target}
+                for partition, target in self._targets.items()
+                if (position := self._positions[partition]) < target
+            ]
+
+    def loading(self) -> Loading:
+        """Return how far the reading towards the targets is."""
+        with self._changed:
+            return self._loading()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Have ``listener`` called after each change of positions or state, by the thread that made it.
@@ -51,17 +120,45 @@ class Progress:
         with self._changed:
             self._listeners = tuple(other for other in self._listeners if other != listener)
 
+    # -- states
+
     def move(self, state: StoreState, cause: BaseException | None = None) -> bool:
         """Change the state and wake everybody; False where the move is not legal (closed is for good)."""
         with self._changed:
-            if not self.state.may_become(state):
-                return False
-            self.state = state
-            self.cause = cause or self.cause
-            self._moved_at = time.monotonic()
+            moved = self._move(state, cause)
+        if moved:
+            self._tell()
+        return moved
+
+    def serve(self) -> bool:
+        """Everything there is can be served: READY, or STALE where some of it is known to be old."""
+        with self._changed:
+            moved = self._move(StoreState.STALE if self._stale else StoreState.READY, None)
+        if moved:
+            self._tell()
+        return moved
+
+    def outdate(self, topic: str, why: str) -> None:
+        """What is served of a topic is old from now on, until `renew`."""
+        with self._changed:
+            self._stale[topic] = why
+            if self.state is StoreState.READY:
+                self._move(StoreState.STALE, None)
+        self._tell()
+
+    def renew(self, topic: str) -> None:
+        """What is read of a topic is what is served of it, and complete."""
+        with self._changed:
+            self._hidden.discard(topic)
+            self._stale.pop(topic, None)
+            now = clock()
+            self._caught_up = {part: mark for part, mark in self._caught_up.items() if part.topic != topic} | {
+                part: (now, self._targets[part]) for part in self._targets if part.topic == topic
+            }
+            if self.state is StoreState.STALE and not self._stale:
+                self._move(StoreState.READY, None)
             self._changed.notify_all()
         self._tell()
-        return True
 
     def orphan(self, cause: BaseException) -> None:
         """Fail without taking the lock: in a forked child its holder may not exist any more."""
@@ -69,15 +166,98 @@ class Progress:
         self.state = StoreState.FAILED
         self.cause = cause
 
-    def add(self, starts: Mapping[Partition, int], targets: Mapping[Partition, int]) -> None:
-        """Take up partitions not known before, at their log start, to be read to ``targets``."""
+    # -- generations
+
+    def generations(self) -> dict[str, int]:
+        """Return the number of each topic's present generation."""
+        with self._changed:
+            return dict(self._generations)
+
+    def hides(self, topic: str) -> bool:
+        """Say whether a topic is served from an older generation than the one that is read."""
+        return topic in self._hidden
+
+    def awaits(self, topic: str) -> bool:
+        """Say whether nothing of the topic's present generation is known yet."""
+        return topic in self._awaited
+
+    def demand(self, topic: str, rebuild: Rebuild) -> None:
+        """Ask the reader to begin a new generation of a topic. The first demand counts until it is met."""
+        with self._changed:
+            self._demands.setdefault(topic, rebuild)
+
+    def demanded(self) -> dict[str, Rebuild]:
+        """Return the rebuilds that the reader has to begin."""
+        if not self._demands:
+            return {}
+        with self._changed:
+            return dict(self._demands)
+
+    def restart(self, topic: str) -> None:
+        """A new, empty generation of the topic begins, as demanded; the former goes on being served. For the reader."""
+        with self._changed:
+            rebuild = self._demands.pop(topic)
+            self.rebuilds[topic, rebuild.cause.value] += 1
+            self._generations[topic] += 1
+            self._awaited.add(topic)
+            for by_partition in (self._positions, self._starts, self._targets, self.ends):
+                for partition in [partition for partition in by_partition if partition.topic == topic]:
+                    del by_partition[partition]
+            self._new = [partition for partition in self._new if partition.topic != topic]
+            self._began = clock()
+            if self.serves:
+                self._hidden.add(topic)
+                self._stale[topic] = rebuild.detail
+                if self.state is StoreState.READY:
+                    self._move(StoreState.STALE, None)
+        self._tell()
+
+    def add(
+        self, starts: Mapping[Partition, int], targets: Mapping[Partition, int], generations: Mapping[str, int]
+    ) -> None:
+        """Take up partitions not known before, to be read from ``starts`` to ``targets``.
+
+        Nothing of a topic that is in another generation than it was when these were asked for.
+        """
         with self._changed:
             for partition, start in starts.items():
-                if partition not in self._positions and partition in targets:
-                    self._positions[partition] = start
-                    self._targets[partition] = targets[partition]
-                    self._new.append(partition)
+                topic = partition.topic
+                known = partition in self._positions or partition not in targets
+                if known or topic in self._demands or generations.get(topic) != self._generations[topic]:
+                    continue
+                self._positions[partition] = self._starts[partition] = start
+                self._targets[partition] = targets[partition]
+                self._new.append(partition)
+                self._awaited.discard(topic)
+                if not self._generations[topic]:  # only the first time: reading anew over and over is no progress
+                    self._moved_at = clock()
             self._changed.notify_all()
+
+    def keep(self, topic: str, checkpoint: Checkpoint) -> None:
+        """What a checkpoint tells of is served before Kafka is asked."""
+        self.resume(topic, checkpoint)
+        with self._changed:
+            self._stale[topic] = "it is served as it was kept, and not caught up yet"
+
+    def resume(self, topic: str, checkpoint: Checkpoint) -> None:
+        """A topic is gone on with from a checkpoint: note when its partitions were last at their end."""
+        since_epoch = time.time() - clock()
+        with self._changed:
+            for number, mark in checkpoint.caught_up.items():
+                self._caught_up[Partition(topic, number)] = (mark.at - since_epoch, mark.end)
+
+    # -- for the reader and discovery
+
+    def reached(self) -> dict[Partition, int]:
+        """Return the next offset to read of every partition, of generations that are not served yet as well."""
+        with self._changed:
+            return dict(self._positions)
+
+    def take_all(self) -> dict[Partition, int]:
+        """Return every partition with its position: for a reader that begins with a new consumer."""
+        with self._changed:
+            self._new = []
+            return dict(self._positions)
 
     def take_new(self) -> dict[Partition, int]:
         """Return the partitions (and their positions) that the reader has not taken yet. For the reader."""
@@ -93,66 +273,68 @@ class Progress:
             for partition, position in positions:
                 if position > self._positions.get(partition, -1):
                     self._positions[partition] = position
-                    self._moved_at = time.monotonic()
+                    self._moved_at = clock()
             self._changed.notify_all()
         self._tell()
 
     def note_ends(self, ends: dict[Partition, int], asked_at: float) -> None:
-        """Keep the high watermarks that the broker gave when asked at ``asked_at`` (of the monotonic clock)."""
+        """Keep the high watermarks that the broker gave when asked at ``asked_at`` (by `clock`)."""
         with self._changed:
             self._note_caught_up()
-            self.ends = ends
+            self.ends = {partition: end for partition, end in ends.items() if partition in self._positions}
             self._asked_at = asked_at
 
-    def caught_up(self) -> dict[Partition, float]:
-        """Return when (monotonic clock) each partition was last known to be applied as far as it went at that time."""
+    def note_missing(self, topics: Iterable[str]) -> None:
+        """Keep which topics the cluster does not know."""
         with self._changed:
-            self._note_caught_up()
-            return dict(self._caught_up)
+            self.missing = frozenset(topics)
 
-    def is_complete(self) -> bool:
-        """Say whether every known partition is applied up to its target."""
+    def is_complete(self, topic: str) -> bool:
+        """Say whether the topic's partitions are known, and each is applied up to its target."""
         with self._changed:
-            return all(self._positions[partition] >= target for partition, target in self._targets.items())
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return the partitions short of their target, as StartTimeout and ``/readyz`` list them."""
-        with self._changed:
-            return [
-                {"topic": partition.topic, "partition": partition.partition, "position": position, "target": target}
+            return topic not in self._awaited and all(
+                self._positions[partition] >= target
                 for partition, target in self._targets.items()
-                if (position := self._positions[partition]) < target
-            ]
+                if partition.topic == topic
+            )
 
-    def wait_loaded(self, stall_timeout: float, start_timeout: float | None, began: float) -> None:
-        """Wait until the store has left LOADING; ``began`` is when it started, by the monotonic clock.
+    # -- waiting
 
-        Raises StartTimeout, StoreFailed or StoreClosed.
+    def wait_loaded(
+        self,
+        stall_timeout: float,
+        start_timeout: float | None,
+        began: float,
+        tick: Callable[[Loading], None],
+        every: float = 0.2,
+    ) -> None:
+        """Wait until the store has left LOADING; ``began`` is when it started, by `clock`.
+
+        ``tick`` is called with the progress about every ``every`` seconds, outside of the lock. Raises StartTimeout,
+        StoreFailed or StoreClosed.
         """
         deadline = None if start_timeout is None else began + start_timeout
-        with self._changed:
-            while self.state is StoreState.LOADING:
-                now = time.monotonic()
-                stalled = self._moved_at + stall_timeout - now
-                left = stalled if deadline is None else min(stalled, deadline - now)
-                if left <= 0:
-                    what = (
-                        f"no progress for {stall_timeout:g} s" if stalled <= 0 else f"not ready in {start_timeout:g} s"
-                    )
-                    raise StartTimeout(what)
-                self._changed.wait(left)
-            self.raise_end()
+        while True:
+            with self._changed:
+                tick_at = clock() + every
+                while self.state is StoreState.LOADING and clock() < tick_at:
+                    self._changed.wait(min(every, self._left_to_load(stall_timeout, start_timeout, deadline)))
+                if self.state is not StoreState.LOADING:
+                    self.raise_end()
+                    return
+                loading = self._loading()
+            tick(loading)
 
     def wait_until(self, targets: Mapping[Partition, int], timeout: float, what: str) -> None:
         """Wait until every position is at or beyond its target.
 
         Raises WaitTimeout with the gap, StoreFailed when the reader has died, StoreClosed.
         """
-        deadline = time.monotonic() + timeout
+        deadline = clock() + timeout
         with self._changed:
             while gap := self._gap(targets):
                 self.raise_end()
-                left = deadline - time.monotonic()
+                left = deadline - clock()
                 if left <= 0:
                     places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in gap.items())
                     raise WaitTimeout(f"{what} was not reached in {timeout:g} s: behind in {places}", gap)
@@ -173,18 +355,40 @@ class Progress:
             return NotReady("the store was not started: call start(), or use it in a with block")
         return NotReady("the store is loading: it answers once it has read to the high watermark")
 
+    def _left_to_load(self, stall_timeout: float, start_timeout: float | None, deadline: float | None) -> float:
+        """Return the seconds that may still pass without progress; raise StartTimeout where there are none."""
+        now = clock()
+        stalled = stall_timeout if self.missing else self._moved_at + stall_timeout - now
+        left = stalled if deadline is None else min(stalled, deadline - now)
+        if left <= 0:
+            raise StartTimeout(
+                f"no progress for {stall_timeout:g} s" if stalled <= 0 else f"not ready in {start_timeout:g} s"
+            )
+        return left
+
+    def _move(self, state: StoreState, cause: BaseException | None) -> bool:
+        if not self.state.may_become(state):
+            return False
+        self.state = state
+        self.cause = cause or self.cause
+        self._moved_at = clock()
+        self._changed.notify_all()
+        return True
+
+    def _loading(self) -> Loading:
+        read = sum(self._positions[part] - start for part, start in self._starts.items())
+        total = sum(max(target - self._starts[part], 0) for part, target in self._targets.items())
+        return Loading(read=min(read, total), total=total, seconds=max(clock() - self._began, 0.0))
+
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
 
     def _note_caught_up(self) -> None:
         for partition, end in self.ends.items():
-            if self._positions.get(partition, -1) >= end:
-                self._caught_up[partition] = self._asked_at
+            if partition.topic not in self._hidden and self._positions.get(partition, -1) >= end:
+                self._caught_up[partition] = (self._asked_at, end)
 
     def _gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
-        return {
-            partition: target - max(0, self._positions.get(partition, 0))
-            for partition, target in targets.items()
-            if self._positions.get(partition, -1) < target
-        }
+        visible = {part: -1 if part.topic in self._hidden else self._positions.get(part, -1) for part in targets}
+        return {part: target - max(0, visible[part]) for part, target in targets.items() if visible[part] < target}

@@ -1,58 +1,91 @@
-"""The one thread that reads the topics: consumes, applies, then moves positions on."""
+"""The one thread that reads the topics: consumes, applies, then moves positions on; reads a topic anew when told to."""
 
 from __future__ import annotations
 
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Thread, current_thread
-from typing import Literal
 
-from compactory.batch import split
-from compactory.errors import CompactoryError, ConfigError, StoreFailed
+from compactory.backend import Backend, Volume
+from compactory.batch import Run, split
+from compactory.checkpoint import CaughtUp
+from compactory.discovery import Discovery
+from compactory.errors import CompactoryError, ConfigError
 from compactory.feed import Feed
 from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.memory import give_back
-from compactory.progress import Progress
-from compactory.records import Partition, StoreState
+from compactory.progress import Progress, clock
+from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 
 __all__ = ["Reader"]
 
 log = logging.getLogger("compactory.store")
 
 _WAIT = 0.1  # seconds that a consume call waits for a first message; bounds how long stop() takes
+_FLUSH_EVERY = 5.0  # seconds between two flushes of what a backend keeps on disk
 _TIDY_EVERY = 60.0  # seconds between two rounds of forgetting old tombstones
 _KEEP_GRAVES = 3600.0  # seconds of record time that a tombstone of a topic with several partitions is remembered
+_REST = 1.0  # seconds at least between two rebuilds of one topic
 _BATCH = 2000  # messages per call: measured fastest while loading, as the batch then stays in the processor's cache
 
 
 class Reader:
-    """Reads every partition that `Progress` knows into the tables of its topic.
+    """Reads every partition that `Progress` knows into the feed of its topic.
 
-    It owns the tables' write side and the consumers. It loads with a far-fetching consumer until the store is
-    complete, then goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+    It owns the write side of the feeds, and the consumers. What it loads (at the start, and where a rebuild is
+    demanded) is served when it is complete; meanwhile the former feed is. It loads with a far-fetching consumer, then
+    goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+
+    ``on_served`` is called by the thread with each feed that is complete, ``on_ready`` once when all of them are for
+    the first time.
     """
 
     def __init__(
         self,
         kafka: Kafka,
-        feeds: Mapping[str, Feed],
+        backend: Backend,
+        make_feed: Callable[[str, Volume], Feed],
+        feeds: dict[str, Feed],
         progress: Progress,
-        on_complete: Callable[[], None],
+        discovery: Discovery,
+        on_served: Callable[[Feed], None],
+        on_ready: Callable[[], None],
     ) -> None:
+        self.feeds = feeds  # topic -> what it is read into
+        self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
+        self.polled_at = clock()  # when the thread last asked the client for records
+        self.applying_since: float | None = None  # since when it is at a batch
         self._kafka = kafka
-        self._feeds = feeds
+        self._backend = backend
+        self._make_feed = make_feed
         self._progress = progress
-        self._on_complete = on_complete  # called once by the thread, when everything is applied up to the targets
+        self._discovery = discovery
+        self._on_served = on_served
+        self._on_ready = on_ready
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
-        self._tidied = time.monotonic()
-        self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
+        self._loading: set[str] = set()  # topics whose feed is not complete yet
+        self._began: dict[str, float] = {}  # when the loading of a topic began
+        self._tidied = self._flushed = time.monotonic()
+
+    def open(self) -> list[Feed]:
+        """Open what the backend holds of each topic; before `start`, by the same process."""
+        for topic in self._progress.generations():
+            self.feeds[topic] = self._make_feed(topic, self._backend.open(topic))
+        return list(self.feeds.values())
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread was started."""
+        return self._thread is not None
 
     def start(self) -> None:
         """Start the thread."""
+        self._loading = set(self.feeds)
+        self._began = dict.fromkeys(self.feeds, clock())
         self._thread = Thread(target=self._run, name="compactory-reader", daemon=True)
         self._thread.start()
 
@@ -65,10 +98,10 @@ class Reader:
     def _run(self) -> None:
         try:
             with kafka_errors("read", self._kafka.bootstrap):
-                self._read("load")
-                if not self._stopping.is_set():
-                    self._on_complete()
-                    self._read("follow")
+                while not self._stopping.is_set():
+                    self._begin_rebuilds()
+                    self._read()
+            self._flush()
         except BaseException as error:  # noqa: BLE001 (even a SystemExit of a user's callable must wake waiters)
             if self._progress.move(StoreState.FAILED, error):
                 # where it happened, not the text of foreign errors: that may quote a record's value
@@ -76,56 +109,137 @@ class Reader:
                 where = "".join(traceback.format_tb(error.__traceback__))
                 log.critical("the reader died, nothing is kept up to date any more: %s\n%s", what, where)
 
-    def _read(self, profile: Literal["load", "follow"]) -> None:
-        """Read with one consumer; while loading only until the store is complete."""
-        consumer = self._kafka.consumer(profile, self._note)
+    def _read(self) -> None:
+        """Read with one consumer, until another kind of consumer is needed or a rebuild is demanded.
+
+        A rebuild takes a new consumer: to a topic that was created again the client would go on with what it knows of
+        the former one (librdkafka 2.16).
+        """
+        loads = bool(self._loading)
+        consumer = self._kafka.consumer("load" if loads else "follow", self._note)
         self._assigned.clear()
         try:
-            self._assign(consumer, self._progress.positions())
-            if profile == "follow":
+            self._assign(consumer, self._progress.take_all())
+            if not loads:
                 give_back()  # what the loading consumer's prefetch took
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and not self._progress.demanded():
                 self._assign(consumer, self._progress.take_new())
                 self._step(consumer)
                 self._tidy()
-                if profile == "load" and self._progress.is_complete():
+                if loads and self._serve_complete():
                     return
         finally:
             consumer.close()
+
+    def _begin_rebuilds(self) -> None:
+        for topic, rebuild in self._progress.demanded().items():
+            log.warning("topic %s is read anew (%s): %s", topic, rebuild.cause.value, rebuild.detail)
+            if topic in self._loading:
+                self._stopping.wait(max(0.0, self._began[topic] + _REST - clock()))
+            fresh = self._make_feed(topic, self._backend.fresh(topic))
+            former, self.feeds[topic] = self.feeds[topic], fresh
+            if topic in self._loading:
+                former.volume.close()  # nobody was served from it
+            self._loading.add(topic)
+            self._began[topic] = clock()
+            self._progress.restart(topic)
+            self._discovery.nudge()
+
+    def _serve_complete(self) -> bool:
+        """Serve what is loaded to its target; say whether nothing is left to load."""
+        done = [topic for topic in self._loading if self._progress.is_complete(topic)]
+        if done and self._discovery.still_the_same(done):
+            for topic in done:
+                self._serve(topic)
+        if not self._loading:
+            self._on_ready()
+        return not self._loading
+
+    def _serve(self, topic: str) -> None:
+        took, kept = clock() - self._began[topic], self._discovery.retention(topic)
+        if took > kept:
+            log.warning(
+                "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
+                " may have been missed; raise it", topic, took, kept,
+            )  # fmt: skip
+        feed = self.feeds[topic]
+        self._loading.discard(topic)
+        self._commit([topic])
+        feed.volume.flush()
+        self._backend.promote(topic, feed.volume)
+        self._on_served(feed)
+        self._progress.renew(topic)
 
     def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
         new = {part: offset for part, offset in positions.items() if part not in self._assigned}
         if not new:
             return
         self._assigned.update(new)
-        for topic, feed in self._feeds.items():
+        for topic, feed in self.feeds.items():
             feed.spread_over(sum(part.topic == topic for part in self._assigned))
         consumer.incremental_assign([TopicPartition(*part, offset) for part, offset in new.items()])
 
     def _step(self, consumer: Consumer) -> None:
+        self.polled_at = clock()
         messages = consumer.consume(1, _WAIT)  # waits for one only: for more it would wait until it has them all
         if not messages:
             return
         messages += consumer.consume(_BATCH, 0)
+        self.applying_since = self.polled_at
         runs, events = split(messages, self._assigned)
-        moved: list[tuple[Partition, int]] = []
-        loading = self._progress.state is StoreState.LOADING
-        for run in runs:
-            self._feeds[run.partition.topic].apply(run, loading=loading)
-            moved.append((run.partition, run.next_offset))
+        self._apply(runs)
+        moved = [(run.partition, run.next_offset) for run in runs]
         moved.extend(end for event in events if (end := self._handle(event)) is not None)
         self._progress.advance(moved)
+        self.applying_since = None
+
+    def _apply(self, runs: Sequence[Run]) -> None:
+        positions: dict[str, dict[int, int]] = {}
+        for run in runs:
+            topic, number = run.partition
+            self.feeds[topic].apply(run, loading=topic in self._loading)
+            positions.setdefault(topic, {})[number] = run.next_offset
+        for topic, moved in positions.items():
+            self._commit([topic], moved)
+
+    def _commit(self, topics: Sequence[str], moved: Mapping[int, int] | None = None) -> None:
+        """Make what was applied visible, together with how far it goes."""
+        reached, marks = self._progress.reached(), self._progress.caught_up()
+        since_epoch = time.time() - clock()
+        for topic in topics:
+            known = self._discovery.topics.get(topic)
+            self.feeds[topic].commit(
+                {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
+                {
+                    part.partition: CaughtUp(at=at + since_epoch, end=end)
+                    for part, (at, end) in marks.items()
+                    if part.topic == topic and not self._progress.hides(topic)
+                },
+                topic_id=known.topic_id if known is not None else None,
+                cluster_id=self._discovery.cluster_id,
+                complete=topic not in self._loading,
+            )
 
     def _tidy(self) -> None:
-        if time.monotonic() - self._tidied < _TIDY_EVERY or self._progress.state is StoreState.LOADING:
+        now = time.monotonic()
+        if now - self._flushed >= _FLUSH_EVERY:
+            self._flush()
+        if now - self._tidied < _TIDY_EVERY or self._progress.state is StoreState.LOADING:
             return
-        self._tidied = time.monotonic()
-        for feed in self._feeds.values():
+        self._tidied = now
+        for feed in self.feeds.values():
             for table in feed.tables:
                 table.forget_graves(int((time.time() - _KEEP_GRAVES) * 1000))
 
+    def _flush(self) -> None:
+        """Bring to disk what was applied, with positions that control records have moved since."""
+        self._flushed = time.monotonic()
+        self._commit(list(self.feeds))
+        for feed in self.feeds.values():
+            feed.volume.flush()
+
     def _handle(self, event: Message) -> tuple[Partition, int] | None:
-        """Return the position that an end-of-partition event proves; raise for what must not be read over."""
+        """Return the position that an end-of-partition event proves; demand a rebuild for a lost one."""
         error = event.error()
         assert error is not None
         kind = event_kind(error)
@@ -134,13 +248,12 @@ class Reader:
             # read_committed stops at the last stable offset: control records and aborted data before it are passed
             return partition, int(event.offset() or 0)
         if kind == "lost":
-            raise StoreFailed(
-                f"position lost in {partition.topic} partition {partition.partition}: {error.str()}. Records between "
-                "were deleted or the topic was cut off; start the store anew to read it from the beginning"
-            )
-        if kind == "refused" and self._progress.state is StoreState.LOADING:
+            detail = f"the position in partition {partition.partition} is not in the log: {error.str()}"
+            self._progress.demand(partition.topic, Rebuild(RebuildCause.LOST, detail))
+        elif kind == "refused" and self._progress.state is StoreState.LOADING:
             raise ConfigError(f"reading {partition.topic!r} was refused: {error.str()}; check the topic's ACLs")
-        self._note(error)
+        else:
+            self._note(error)
         return None
 
     def _note(self, error: KafkaError) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Entry", "Partition", "RecordError", "StoreState", "Topic"]
+__all__ = ["Entry", "Partition", "Rebuild", "RebuildCause", "RecordError", "StoreState", "Topic"]
 
 
 class Partition(NamedTuple):
@@ -42,6 +42,25 @@ MOVES: dict[StoreState, frozenset[StoreState]] = {
     StoreState.FAILED: frozenset({StoreState.CLOSED}),
     StoreState.CLOSED: frozenset(),
 }
+
+
+class RebuildCause(Enum):
+    """Why what was read of a topic can't be gone on with, so that it is read anew beside what is served."""
+
+    RECREATED = "recreated"  # the topic was deleted and created again, or it is another cluster's
+    LOST = "lost"  # the position is not in the log: records between were deleted, or the log was cut off
+    TRUNCATED = "truncated"  # the log ends before the position
+    TOMBSTONES = "tombstones"  # not at the end for longer than delete.retention.ms: deletions may be gone
+    REDEFINED = "redefined"  # the directories of the topic are defined otherwise than when it was read
+    INCOMPLETE = "incomplete"  # what was kept never was complete
+    CORRUPT = "corrupt"  # what was kept is damaged
+
+
+class Rebuild(NamedTuple):
+    """A demand to read a topic anew; ``detail`` says to people what was found."""
+
+    cause: RebuildCause
+    detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,29 +1,31 @@
-"""GlobalStore: directories in memory, fed by Kafka topics, complete before the first lookup."""
+"""GlobalStore: directories in memory or on disk, fed by Kafka topics, complete before the first lookup."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
-from compactory.backend import Backend
+from compactory.backend import Backend, Volume
 from compactory.directory import Directory
-from compactory.discovery import Discovery
-from compactory.errors import CompactoryError, ConfigError, StartTimeout, UnknownDirectory, WaitTimeout
+from compactory.discovery import Discovery, Start
+from compactory.errors import CompactoryError, ConfigError, StartTimeout, UnknownDirectory, Unreachable, WaitTimeout
 from compactory.feed import Feed
 from compactory.heap import Memory
 from compactory.kafka import Kafka
+from compactory.loading import Loading
 from compactory.memory import collector_paused
-from compactory.progress import Progress
+from compactory.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
+from compactory.progress import Progress, clock
 from compactory.reader import Reader
 from compactory.records import Partition, RecordError, StoreState, Topic
+from compactory.table import Table
 from compactory.token import Token
 from compactory.view import Served, View
 
@@ -32,25 +34,33 @@ __all__ = ["GlobalStore"]
 log = logging.getLogger("compactory.store")
 
 T = TypeVar("T")
-OnBadRecord = Literal["quarantine", "fail"]
-Validate = Literal["apply", "read"]
+_SAY_EVERY = 5.0  # seconds between two log lines while loading
 
 
 class GlobalStore:
     """Directories held in this process, whole, and kept up to date from Kafka.
 
-    ``kafka``           bootstrap servers, or librdkafka properties (TLS and SASL included)
-    ``directories``     `Directory` objects, or names of topics that are looked up by record key
-    ``backend``         where entries are kept; default: memory
-    ``stall_timeout``   seconds without any progress after which ``start`` gives up
-    ``start_timeout``   seconds after which ``start`` gives up in any case; None: only the stall counts
-    ``on_bad_record``   ``quarantine`` keeps bad records aside and goes on; ``fail`` stops the store at the first
-    ``validate``        ``apply`` decodes each value once when it is applied; ``read`` trusts the topic, which is
-                        faster and gives up the guarantee about bad records
-    ``tune_gc``         whether the cyclic garbage collector is paused inside ``start`` (and restored as found)
+    ``kafka``            bootstrap servers, or librdkafka properties (TLS and SASL included)
+    ``directories``      `Directory` objects, or names of topics that are looked up by record key
+    ``backend``          where entries are kept; default: memory. ``RocksDB(path)`` keeps them on disk
+    ``stall_timeout``    seconds without any progress after which ``start`` gives up
+    ``start_timeout``    seconds after which ``start`` gives up in any case; None: only the stall counts
+    ``on_bad_record``    ``quarantine`` keeps bad records aside and goes on; ``fail`` stops the store at the first
+    ``validate``         ``apply`` decodes each value once when it is applied; ``read`` trusts the topic, which is
+                         faster and gives up the guarantee about bad records
+    ``tune_gc``          whether the cyclic garbage collector is paused inside ``start`` (and restored as found)
+    ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
+                         ``start_timeout`` allows
+    ``start_stale``      where the backend holds all directories complete, ``start`` returns at once with those (STALE),
+                         Kafka reachable or not, and catches up behind them
+    ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
+    ``polling_timeout``  seconds without asking Kafka for records after which the store counts as not `live`
+    ``applying_timeout`` seconds at one batch after which it counts as not `live`
 
     ``start`` returns when every partition is applied up to the high watermark captured when it was first seen. From
-    then on the store serves, whatever happens to Kafka; a reader that dies makes it FAILED, which wakes every waiter
+    then on the store serves, whatever happens to Kafka. Where what was read can't be gone on with (the topic was
+    created again, records between were deleted, the log was cut off, tombstones may be gone) the topic is read anew
+    beside what is served, which is STALE meanwhile. A reader that dies makes the store FAILED, which wakes every waiter
     and turns ``ready`` off, while lookups go on with the last complete data. All methods may be called by any thread.
     Raises ConfigError from the constructor with every problem at once.
     """
@@ -66,45 +76,44 @@ class GlobalStore:
         on_bad_record: OnBadRecord = "quarantine",
         validate: Validate = "apply",
         tune_gc: bool = True,
+        missing_topic: MissingTopic = "fail",
+        start_stale: bool = False,
+        on_progress: Callable[[Loading], None] | None = None,
+        polling_timeout: float = 300.0,
+        applying_timeout: float = 300.0,
     ) -> None:
         given = [Directory(item) if isinstance(item, str) else item for item in _listed(directories)]
-        problems = [
-            *_directory_problems(given),
-            *_option_problems(on_bad_record, validate, stall_timeout, start_timeout),
-        ]
+        self._options = Options(
+            stall_timeout=stall_timeout, start_timeout=start_timeout, on_bad_record=on_bad_record, validate=validate,
+            tune_gc=tune_gc, missing_topic=missing_topic, start_stale=start_stale, on_progress=on_progress,
+            polling_timeout=polling_timeout, applying_timeout=applying_timeout,
+        )  # fmt: skip
+        problems = [*directory_problems(given), *self._options.problems()]
         try:
             self._kafka = Kafka(kafka)
         except ConfigError as error:
             problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)
-        self._stall_timeout = stall_timeout
-        self._start_timeout = start_timeout
-        self._tune_gc = tune_gc
         self._backend = Memory() if backend is None else backend
         self._pid = os.getpid()
         self._closing = Lock()  # guards close against itself
-        self._progress = Progress()
         self._load_seconds: float | None = None
-        self._served: dict[str, Served] = {}
         by_topic: dict[str, list[Directory[Any]]] = {}
         for directory in given:
             by_topic.setdefault(directory.topic, []).append(directory)
-        self._feeds = {
-            topic: Feed(
-                topic, fed, self._backend.open(topic), validate=validate == "apply", strict=on_bad_record == "fail"
-            )
-            for topic, fed in by_topic.items()
+        self._progress = Progress(by_topic)
+        self._served = {
+            item.name: Served(self._progress.refusal, partial(self._progress.age, item.topic)) for item in given
         }
-        for feed in self._feeds.values():
-            for table in feed.tables:
-                self._served[table.directory.name] = Served(table, self._progress.refusal)
-        self._views: dict[str, View[Any]] = {
-            directory.name: View(directory, self._served[directory.name]) for directory in given
-        }
-        self._discovery = Discovery(self._kafka, by_topic, self._progress)
-        on_complete = partial(_serve, tuple(self._served.values()), self._progress)
-        self._reader = Reader(self._kafka, self._feeds, self._progress, on_complete)
+        self._views: dict[str, View[Any]] = {item.name: View(item, self._served[item.name]) for item in given}
+        self._serving: dict[str, Feed] = {}  # topic -> what it is served from
+        feeds: dict[str, Feed] = {}
+        self._discovery = Discovery(self._kafka, by_topic, self._progress, partial(_start_of, feeds), missing_topic)
+        self._reader = Reader(
+            self._kafka, self._backend, partial(_feed, by_topic, self._options), feeds, self._progress, self._discovery,
+            partial(_swap, self._served, self._serving), partial(_serve, self._served, self._progress),
+        )  # fmt: skip
         # A store that is dropped without close() must not leave its threads behind; nothing here refers to the store.
         self._finalizer = weakref.finalize(self, _stop, self._reader, self._discovery)
 
@@ -146,7 +155,23 @@ class GlobalStore:
     @property
     def ready(self) -> bool:
         """Whether lookups are answered from complete data that is being kept up to date as far as Kafka allows."""
-        return self.state in (StoreState.READY, StoreState.STALE)
+        return self._progress.serves
+
+    @property
+    def live(self) -> bool:
+        """Whether the store still does its work; False asks for a restart of the process.
+
+        False when it failed, was closed, did not ask Kafka for records for ``polling_timeout`` (the thread hangs) or
+        is at one batch for longer than ``applying_timeout`` (a decoder hangs). Never for want of a reachable broker.
+        """
+        if self.state in (StoreState.FAILED, StoreState.CLOSED):
+            return False
+        if self.state is StoreState.NEW or not self._reader.running:
+            return True
+        since = self._reader.applying_since
+        if since is not None:
+            return clock() - since <= self._options.applying_timeout
+        return clock() - self._reader.polled_at <= self._options.polling_timeout
 
     @property
     def failure(self) -> BaseException | None:
@@ -165,16 +190,16 @@ class GlobalStore:
             self._progress.raise_end()
             raise CompactoryError("the store was started already; a store starts once")
         _started.add(self)
-        began = time.monotonic()
+        began = clock()
         try:
-            with collector_paused() if self._tune_gc else nullcontext():
-                self._load()
+            with collector_paused() if self._options.tune_gc else nullcontext():
+                self._load(began)
         except BaseException as error:
             self._progress.move(StoreState.FAILED, error)
             _stop(self._reader, self._discovery)
             raise
-        self._load_seconds = time.monotonic() - began
-        log.info("ready in %.3f s: %d partitions", self._load_seconds, len(self._progress.positions()))
+        self._load_seconds = clock() - began
+        log.info("%s in %.3f s: %d partitions", self.state.value, self._load_seconds, len(self._progress.reached()))
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
@@ -184,13 +209,17 @@ class GlobalStore:
             for served in self._served.values():
                 served.open = False
             self._finalizer()
-            for feed in self._feeds.values():
+            feeds = {id(feed): feed for feed in (*self._serving.values(), *self._reader.feeds.values())}
+            for feed in feeds.values():
                 feed.volume.close()
             self._backend.close()
             self._kafka.close()
 
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset to read of every partition: all before it is visible. Never blocks."""
+        """Return the next offset to read of every partition: all before it is visible. Never blocks.
+
+        The partitions of a topic that is read anew are absent until it is served.
+        """
         return self._progress.positions()
 
     def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
@@ -210,8 +239,20 @@ class GlobalStore:
 
         At most some seconds while Kafka is reachable and nothing is behind. Partitions that never got there are absent.
         """
-        now = time.monotonic()
-        return {part: max(0.0, now - at) for part, at in self._progress.caught_up().items()}
+        now = clock()
+        return {part: max(0.0, now - at) for part, (at, _) in self._progress.caught_up().items()}
+
+    def stale(self) -> dict[str, str]:
+        """Return why what is served of a topic is old, by topic. Empty unless the store is STALE."""
+        return self._progress.stale()
+
+    def rebuilds(self) -> dict[tuple[str, str], int]:
+        """Return how often topics were read anew since ``start``, by topic and cause (see `RebuildCause`)."""
+        return dict(self._progress.rebuilds)
+
+    def loading(self) -> Loading:
+        """Return how far the reading towards the high watermarks is, at the start or while a topic is read anew."""
+        return self._progress.loading()
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return the partitions short of the high watermark that readiness waits for, as StartTimeout lists them."""
@@ -234,7 +275,7 @@ class GlobalStore:
     @property
     def bad_records(self) -> int:
         """How many bad records were met since ``start``, those superseded since included."""
-        return sum(served.table.quarantine.total for served in self._served.values())
+        return sum(table.quarantine.total for table in self._tables())
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called after each change of positions or state; return what ends that.
@@ -249,7 +290,7 @@ class GlobalStore:
 
         The newest 1,000 of each directory (at most 64 MiB) are kept whole.
         """
-        return [error for served in self._served.values() for error in served.table.quarantine]
+        return [error for table in self._tables() for error in table.quarantine]
 
     def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
@@ -257,10 +298,10 @@ class GlobalStore:
         Partitions added since count. Raises WaitTimeout with the gap (an open transaction can be the cause),
         Unreachable, StoreFailed, StoreClosed.
         """
-        began = time.monotonic()
+        began = clock()
         self._refuse_idle()
         targets = self._discovery.look(timeout)
-        left = max(0.0, timeout - (time.monotonic() - began))
+        left = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, left, "the barrier")
 
     def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
@@ -282,21 +323,45 @@ class GlobalStore:
             targets[token.place] = max(targets.get(token.place, 0), token.offset + 1)
         self._progress.wait_until(targets, timeout, "the token" if len(tokens) == 1 else "one of the tokens")
 
-    def _load(self) -> None:
-        limits = [limit for limit in (self._stall_timeout, self._start_timeout) if limit is not None]
-        began = time.monotonic()
-        self._discovery.open(min(limits))
+    def _load(self, began: float) -> None:
+        options = self._options
+        limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
+        for feed in self._reader.open():
+            self._serving[feed.topic] = feed
+        stale = options.start_stale and self._serve_stale()
+        try:
+            self._discovery.open(min(limits))
+        except Unreachable as error:
+            if not stale:
+                raise
+            log.warning("%s; lookups are answered from what was kept", error)
         self._reader.start()
         self._discovery.start()
         try:
-            self._progress.wait_loaded(self._stall_timeout, self._start_timeout, began)
+            self._progress.wait_loaded(
+                options.stall_timeout, options.start_timeout, began, _Teller(options.on_progress)
+            )
         except StartTimeout as error:
             raise self._explained(error) from None
+
+    def _serve_stale(self) -> bool:
+        """Serve what the backend holds where it holds everything, complete and under the same definitions."""
+        feeds = list(self._serving.values())
+        missing = [feed.topic for feed in feeds if not feed.resumable]
+        if missing:
+            log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
+            return False
+        for feed in feeds:
+            assert feed.volume.checkpoint is not None
+            self._progress.keep(feed.topic, feed.volume.checkpoint)
+            _swap(self._served, self._serving, feed)
+        _serve(self._served, self._progress)
+        return True
 
     def _explained(self, error: StartTimeout) -> StartTimeout:
         """Add to a time-out which partitions block, and why."""
         blocking = self._progress.blocking()
-        places = [Partition(item["topic"], item["partition"]) for item in blocking]
+        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
         try:
             stable = self._kafka.stable_offsets(places, timeout=2.0)
         except CompactoryError as unreachable:
@@ -304,14 +369,21 @@ class GlobalStore:
             unknown = str(unreachable)
         else:
             unknown = self._reader.last_error or "nothing comes from the broker"
-        for place, item in zip(places, blocking, strict=True):
-            limit = stable.get(place)
-            if limit is not None and limit <= item["position"]:
+        for item in blocking:
+            limit = stable.get(Partition(item["topic"], item["partition"]))
+            if item["partition"] is None:
+                item["reason"] = "the topic does not exist"
+            elif limit is not None and limit <= item["position"]:
                 item["reason"] = f"an open transaction holds the last stable offset at {limit}"
             else:
                 item["reason"] = unknown
         line = "{topic} partition {partition} is at {position} of {target}: {reason}"
         return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
+
+    def _tables(self) -> list[Table]:
+        """Return the tables that are served, of topics not served yet those that are loading."""
+        feeds = {**self._reader.feeds, **self._serving}
+        return [table for feed in feeds.values() for table in feed.tables]
 
     def _refuse_idle(self) -> None:
         if self.state is StoreState.NEW:
@@ -341,11 +413,52 @@ def _forked(pid: int) -> str:
     )
 
 
-def _serve(served: Iterable[Served], progress: Progress) -> None:
+class _Teller:
+    """Tells of the loading: the user's callback each time, the log every five seconds."""
+
+    def __init__(self, on_progress: Callable[[Loading], None] | None) -> None:
+        self._on_progress = on_progress
+        self._said_at = clock()
+
+    def __call__(self, loading: Loading) -> None:
+        if clock() - self._said_at >= _SAY_EVERY:
+            self._said_at = clock()
+            log.info("loading: %s", loading)
+        if self._on_progress is not None:
+            try:
+                self._on_progress(loading)
+            except Exception:
+                log.exception("on_progress raised; it is not called again")
+                self._on_progress = None
+
+
+def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
+    feed = feeds[topic]
+    return feed.volume.checkpoint, feed.definition
+
+
+def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
+    return Feed(
+        topic,
+        directories[topic],
+        volume,
+        validate=options.validate == "apply",
+        strict=options.on_bad_record == "fail",
+    )
+
+
+def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
+    """Let the directories of a topic be answered from this feed."""
+    serving[feed.topic] = feed
+    for table in feed.tables:
+        served[table.directory.name].swap(table)
+
+
+def _serve(served: Mapping[str, Served], progress: Progress) -> None:
     """Open the views, then say so."""
-    for each in served:
-        each.open = progress.state is StoreState.LOADING
-    progress.move(StoreState.READY)
+    for each in served.values():
+        each.open = each.open or progress.state is StoreState.LOADING
+    progress.serve()
 
 
 def _stop(reader: Reader, discovery: Discovery) -> None:
@@ -355,27 +468,3 @@ def _stop(reader: Reader, discovery: Discovery) -> None:
 
 def _listed(directories: Any) -> list[Any]:
     return [directories] if isinstance(directories, str | Directory) else list(directories)
-
-
-def _directory_problems(directories: list[Any]) -> list[str]:
-    problems = [
-        f"directories must be Directory objects or names, not {item!r}"
-        for item in directories
-        if not isinstance(item, Directory)
-    ]
-    names = [item.name for item in directories if isinstance(item, Directory)]
-    problems.extend(f"two directories are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1)
-    if not directories:
-        problems.append("directories is empty: name at least one")
-    return problems
-
-
-def _option_problems(on_bad_record: str, validate: str, stall_timeout: float, start_timeout: float | None) -> list[str]:
-    problems = []
-    for name, value, kind in (("on_bad_record", on_bad_record, OnBadRecord), ("validate", validate, Validate)):
-        if value not in get_args(kind):
-            problems.append(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r}")
-    for name, seconds in (("stall_timeout", stall_timeout), ("start_timeout", start_timeout)):
-        if seconds is not None and not seconds > 0:
-            problems.append(f"{name} must be a number of seconds above 0, not {seconds!r}")
-    return problems

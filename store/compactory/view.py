@@ -24,12 +24,14 @@ D = TypeVar("D")
 class Served:
     """What a view reads: a table, once the store is ready. The store opens, closes and swaps it."""
 
-    __slots__ = ("entries", "open", "refusal", "table")
+    __slots__ = ("age", "entries", "open", "refusal", "table")
 
-    def __init__(self, table: Table, refusal: Callable[[], CompactoryError]) -> None:
+    def __init__(self, refusal: Callable[[], CompactoryError], age: Callable[[], float]) -> None:
         self.open = False
         self.refusal = refusal
-        self.swap(table)
+        self.age = age  # seconds since all of it was last known to be applied to the end of the log
+        self.table: Table
+        self.entries: Mapping[bytes, bytes]
 
     def swap(self, table: Table) -> None:
         """Answer from this table from now on."""

@@ -19,7 +19,8 @@ class Log:
 
     def __init__(self, directory: Directory[Any], *, validate: bool = True, strict: bool = False) -> None:
         self.table = Table(directory, Memory().open("t").shelf(directory.name), validate=validate, strict=strict)
-        served = Served(self.table, lambda: NotReady("not ready"))
+        served = Served(lambda: NotReady("not ready"), lambda: 0.0)
+        served.swap(self.table)
         served.open = True
         self.view: View[Any] = View(directory, served)
         self._next = 0

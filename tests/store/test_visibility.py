@@ -83,7 +83,8 @@ def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, se
     shelf = WatchedShelf()
     log = Log(directory)
     log.table = Table(directory, shelf)
-    served = Served(log.table, lambda: NotReady("never"))
+    served = Served(lambda: NotReady("never"), lambda: 0.0)
+    served.swap(log.table)
     served.open = True
     view: View[Any] = View(directory, served)
     names = [f"N{number}" for number in range(4)]

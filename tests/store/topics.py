@@ -50,6 +50,10 @@ class Topics:
         eventually(lambda: self._is_known(name, partitions))
         self._producer = None  # the old one would not hear of the new partitions for a while
 
+    def forget_producer(self) -> None:
+        """The next record goes out through a new producer: one that knew a former topic may be confused by its ids."""
+        self._producer = None
+
     def cut(self, name: str, offset: int, partition: int = 0) -> None:
         """Delete the records below ``offset``."""
         for future in self.admin.delete_records([TopicPartition(name, partition, offset)]).values():
