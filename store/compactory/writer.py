@@ -60,8 +60,9 @@ class DirectoryWriter(Generic[T]):
     what was written under that record key: a row that a source publishes under its id is another owner of the entry and
     appears again. A value whose ``active`` field is JSON false is written, and readers take it for deleted.
 
-    The topic is looked at by ``start`` (by ``with``, or by the first write). All methods may be called by any thread,
-    in the process that made the writer.
+    The topic is looked at by ``start`` (by ``with``, or by the first write). The first write takes half a second longer
+    than others: the client library (librdkafka 2.16) asks for its producer id no sooner. So keep a writer, rather than
+    make one for each write. All methods may be called by any thread, in the process that made the writer.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class DirectoryWriter(Generic[T]):
             else:
                 (not_written if shipment.is_unsent(number) else unknown)[key] = None
         cause = self._cause(shipment, delivery)
-        if delivery.is_broken:
+        if delivery.is_broken or isinstance(cause, ConfigError):  # the next write looks afresh
             self._discard(delivery)
         failed = shipment.places.count(None)
         parts = [f"{failed} of {len(keys)} records for topic {topic!r} were not acknowledged: {cause}"]
