@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers follow from the fixtures that a test asks for."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not fixtures.isdisjoint({"apache_kafka_server", "own_kafka"}):
+        if not fixtures.isdisjoint({"apache_kafka_server", "own_kafka", "secured_kafka"}):
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)

@@ -71,15 +71,17 @@ R = TypeVar("R")
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _NO_RIGHT = object()  # stands for an answer that an ACL forbids
+_CLOSED = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)  # a connection was made, and ended without a reason
 _ATTEMPT = 2.0  # seconds that one admin request may take before it is tried again within the deadline
 
-# Large fetches and a deep prefetch while loading, small buffers afterwards so that memory falls again. A control
-# record behind the last value is only noticed with the next fetch, hence the short waits.
+# A deep prefetch while loading, small buffers afterwards so that memory falls again. Deeper is slower: a million queued
+# messages of 110 bytes took 30 % longer than 50,000, in page faults. A control record behind the last value is only
+# noticed with the next fetch, hence the short waits.
 _PROFILES: dict[str, dict[str, Any]] = {
     "load": {
         "queued.max.messages.kbytes": 262144,
-        "queued.min.messages": 1_000_000,
-        "fetch.message.max.bytes": 8 << 20,
+        "queued.min.messages": 50_000,
+        "fetch.message.max.bytes": 1 << 20,
         "fetch.max.bytes": 64 << 20,
         "fetch.wait.max.ms": 10,
         "fetch.queue.backoff.ms": 10,
@@ -303,8 +305,8 @@ class Kafka:
         """Say which property does not fit the listener that we can't talk to, if the listener shows it."""
         why = self._last_error
         if why is None or why.code() != KafkaError._SSL:
-            closed = why is None or why.code() == KafkaError._ALL_BROKERS_DOWN or "listener?" in why.str()
-            if self._answered or not closed:
+            told = why is not None and (why.code() not in _CLOSED or "Connect to" in why.str())
+            if self._answered or told:
                 return None
         listener = look(self._properties, why.str() if why is not None else "")
         return mismatch(self._properties, listener) if listener is not None else None

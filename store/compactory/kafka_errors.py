@@ -79,6 +79,7 @@ _REMEDIES = {
     ),
     "listener?": _LISTENER,
 }
+_SERVERS = ("bootstrap.servers", "metadata.broker.list")  # a client without them connects to nothing
 _CREATION = {
     "key values mismatch": "ssl.key.location: the key does not belong to the certificate",
     "ssl.key.location failed": "ssl.key.password does not decrypt the key of ssl.key.location, or it is damaged",
@@ -180,7 +181,7 @@ def check(properties: Mapping[str, Any]) -> None:
     java = {problem.partition(" ")[0] for problem in problems}
     left = {name: value for name, value in properties.items() if name not in java}
     problems += credential_problems(left)
-    left = {name: value for name, value in left.items() if not callable(value)}
+    left = {name: value for name, value in left.items() if not callable(value) and name not in _SERVERS}
     found = _refusal(left)
     if found is not None:
         single = list(_property_problems(left))
@@ -191,9 +192,8 @@ def check(properties: Mapping[str, Any]) -> None:
 
 def _property_problems(properties: Mapping[str, Any]) -> Iterator[str]:
     """What the library says of each property alone."""
-    base = {"bootstrap.servers": properties["bootstrap.servers"]}
     for name, value in properties.items():
-        problem = _refusal({**base, name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
+        problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
         if problem is not None:
             near = nearest_property(name) if "No such configuration" in problem else None
             hint = f"; did you mean {near!r}?" if near else ""

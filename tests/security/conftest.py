@@ -1,4 +1,7 @@
-"""A database whose components each log in with a role of their own and the rights of ``compactory sql roles``."""
+"""A database whose components each log in with a role of their own and the rights of ``compactory sql roles``.
+
+And a Kafka that talks to nobody in the clear.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import pytest
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, Roles, adopt, grant, install
 from compactory_sql import read
+from tests.conftest import needs_apache_kafka
+from tests.security.secured_kafka import SecuredKafka
 
 TABLE = "public.terminal_acquirer"
 
@@ -65,3 +70,15 @@ def tenancy(postgres_server: PostgresServer, unique: Callable[[str], str]) -> It
         connection.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
         for role in (roles.owner, roles.source, roles.writer, holder):
             connection.execute(f'DROP ROLE "{role}"')
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """A Kafka that talks TLS and SASL, and its identity provider."""
+    needs_apache_kafka()
+    found = SecuredKafka(tmp_path_factory.mktemp("secured"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.remove()

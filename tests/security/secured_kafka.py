@@ -1,19 +1,29 @@
 """An Apache Kafka that talks TLS and SASL in every way that Kafka knows, and what clients need to talk to it.
 
-All certificates, accounts and keys are made for the run. The markers in `SECRETS` are what no output may ever show.
+All certificates, accounts and keys are made for the run. `SecuredKafka.secrets` are what no output may ever show.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
+from compactory.kafka import Kafka
 from tests.security.identity_provider import AUDIENCE, IdentityProvider
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.certificates import Authority, Certified
 
-__all__ = ["CLIENT_SECRET", "KEY_PASSWORD", "PASSWORD", "USER", "SecuredKafka"]
+__all__ = ["CLIENT_SECRET", "KEY_PASSWORD", "PASSWORD", "USER", "SecuredKafka", "everything", "logged", "toml"]
 
 USER = "payments"
 PASSWORD = "Geheim-Passwort-1"
@@ -54,6 +64,26 @@ class SecuredKafka:
             heap="320m",
         )
 
+    def start(self) -> None:
+        self.identity.start()
+        self.server.start()
+
+    def remove(self) -> None:
+        self.identity.stop()
+        self.server.remove()
+
+    def topic(self, name: str) -> str:
+        """A new compacted topic with one entry."""
+        Kafka(self.server.address).create_topic(name, partitions=1, config={"cleanup.policy": "compact"})
+        self.put(name, "1", 1)
+        return name
+
+    def put(self, topic: str, key: str, number: int) -> None:
+        """Write an entry, by the listener that asks for nothing."""
+        producer = Producer({"bootstrap.servers": self.server.address, "log_level": 0})
+        producer.produce(topic, json.dumps({"n": number}).encode(), key)
+        assert producer.flush(30) == 0
+
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
         path.write_text(text)
@@ -90,6 +120,32 @@ class SecuredKafka:
         }
         return self.client("OIDC") | own | {name.replace("_", "."): value for name, value in more.items()}
 
+    def by_callable(self, listener: str = "OIDC", **more: Any) -> dict[str, Any]:
+        """Properties of a client that gets the provider's tokens by a callable of its own."""
+        own = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": partial(self._token, CLIENT_SECRET)}
+        return self.client(listener) | own | {name.replace("_", "."): value for name, value in more.items()}
+
+    def unsecured(self, **more: Any) -> dict[str, Any]:
+        """Properties of a client that makes its tokens itself; for trials, as nobody signs them."""
+        own = {
+            "sasl.mechanism": "OAUTHBEARER",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={USER}",
+        }
+        return self.client("SASL") | own | {name.replace("_", "."): value for name, value in more.items()}
+
+    def secrets(self) -> list[str]:
+        """Everything secret that was used so far, one distinctive part of each."""
+        keys = [self.client_certificate.key_pem(), self.encrypted_key.read_text()]
+        return [PASSWORD, KEY_PASSWORD, CLIENT_SECRET, *(key.splitlines()[1] for key in keys), *self.identity.issued]
+
+    def leaks(self, *texts: str) -> list[str]:
+        """Which secrets the texts hold."""
+        return [secret for secret in self.secrets() if any(secret in text for text in texts)]
+
+    def _token(self, _secret: str, _config: str) -> tuple[str, float]:
+        return self.identity.token(), time.time() + self.identity.lifetime
+
     def _settings(self, server: Certified) -> dict[str, str]:
         truststore = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
         elsewhere = self.authority.sign("elsewhere", ("kafka.example",))
@@ -113,6 +169,7 @@ class SecuredKafka:
         handler = f"{_SASL}.oauthbearer.OAuthBearerValidatorCallbackHandler"
         return {
             "OAUTHBEARER": {
+                "connections.max.reauth.ms": "3600000",  # a connection lives as long as its token, unless it is renewed
                 "sasl.jaas.config": f"{_SASL}.oauthbearer.OAuthBearerLoginModule required;",
                 "sasl.server.callback.handler.class": handler,
                 "sasl.oauthbearer.jwks.endpoint.url": self._keys_url(),
@@ -122,6 +179,35 @@ class SecuredKafka:
 
     def _keys_url(self) -> str:
         return self.write("keys.json", json.dumps(self.identity.keys())).as_uri()
+
+
+def toml(properties: Mapping[str, Any]) -> str:
+    """The properties as compactory.toml has them."""
+    lines = [f"{name} = '''{value}'''" for name, value in properties.items()]
+    return "\n".join(["[kafka]", *lines, ""])
+
+
+def everything(error: BaseException | None) -> Iterator[str]:
+    """All that an error and those behind it could show."""
+    while error is not None:
+        yield from (str(error), repr(error), repr(error.args), repr(vars(error)))
+        yield "".join(traceback.format_exception(error))
+        error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def logged() -> Iterator[io.StringIO]:
+    """All that Compactory logs meanwhile."""
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    logger = logging.getLogger("compactory")
+    logger.addHandler(handler)
+    before, logger.level = logger.level, logging.DEBUG
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.level = before
 
 
 def _passwords() -> dict[str, dict[str, str]]:

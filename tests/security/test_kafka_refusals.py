@@ -1,0 +1,217 @@
+"""What does not fit is told within seconds, with the property that it is about and what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactory import CompactoryError, ConfigError, GlobalStore, Unreachable
+from compactory.kafka import Kafka
+from tests.cli.conftest import Outcome, Shell
+from tests.security.identity_provider import unsecured_token
+from tests.security.secured_kafka import USER, SecuredKafka, everything, logged, toml
+
+Properties = dict[str, Any]
+BOUND = 15.0  # seconds; two or three where the machine is not busy, against a stall_timeout of 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """What somebody set, and what they are told."""
+
+    properties: Callable[[SecuredKafka], Properties]
+    told: tuple[str, ...]
+    kind: type[CompactoryError] = ConfigError
+
+
+def _elsewhere(kafka: SecuredKafka, listener: str, properties: Properties) -> Properties:
+    return properties | {"bootstrap.servers": kafka.server.listener(listener)}
+
+
+def _in_the_clear(kafka: SecuredKafka, properties: Properties) -> Properties:
+    return properties | {"bootstrap.servers": kafka.server.address}
+
+
+def _foreign_certificate(kafka: SecuredKafka) -> Properties:
+    foreign = kafka.foreign.sign("stranger")
+    text = {"ssl.certificate.pem": foreign.certificate_pem, "ssl.key.pem": foreign.key_pem()}
+    return kafka.client("MTLS") | text
+
+
+def _expired_certificate(kafka: SecuredKafka) -> Properties:
+    late = kafka.authority.sign("late", days=-1)
+    return kafka.client("MTLS") | {"ssl.certificate.pem": late.certificate_pem, "ssl.key.pem": late.key_pem()}
+
+
+def _without(properties: Properties, name: str) -> Properties:
+    return {key: value for key, value in properties.items() if key != name}
+
+
+CASES = {
+    "foreign authority": Case(
+        lambda kafka: kafka.client(ssl_ca_location=str(kafka.foreign_ca)),
+        ("not trusted", "ssl.ca.location does not hold the authority", "set ssl.ca.location"),
+    ),
+    "no authority": Case(
+        lambda kafka: _without(kafka.client(), "ssl.ca.location"),
+        ("ssl.ca.location is not given", "set ssl.ca.location"),
+    ),
+    "expired server certificate": Case(lambda kafka: kafka.client("EXPIRED"), ("has expired: renew it on the broker",)),
+    "another host's certificate": Case(
+        lambda kafka: kafka.client("ELSEWHERE"), ("is not for '127.0.0.1'", "bootstrap.servers", "advertised.listeners")
+    ),
+    "plaintext to TLS": Case(
+        lambda kafka: {"bootstrap.servers": kafka.server.listener("TLS")},
+        ("security.protocol is PLAINTEXT", "speaks TLS: set security.protocol to SSL"),
+    ),
+    "plaintext to TLS with login": Case(
+        lambda kafka: {"bootstrap.servers": kafka.server.listener("SASL")},
+        ("speaks TLS and wants a login (OAUTHBEARER, PLAIN, SCRAM", "set security.protocol to SASL_SSL"),
+    ),
+    "TLS to TLS with login": Case(
+        lambda kafka: _elsewhere(kafka, "SASL", kafka.client()),
+        ("security.protocol is SSL", "wants a login", "set security.protocol to SASL_SSL"),
+    ),
+    "login in the clear to TLS": Case(
+        lambda kafka: _without(kafka.login("PLAIN", security_protocol="SASL_PLAINTEXT"), "ssl.ca.location"),
+        ("security.protocol is SASL_PLAINTEXT", "set security.protocol to SASL_SSL"),
+    ),
+    "TLS to plaintext": Case(
+        lambda kafka: _in_the_clear(kafka, kafka.client()),
+        ("security.protocol is SSL", "speaks no TLS: set security.protocol to PLAINTEXT"),
+    ),
+    "login to plaintext": Case(
+        lambda kafka: _in_the_clear(kafka, kafka.login("PLAIN")),
+        ("speaks no TLS and takes no login", "set security.protocol to PLAINTEXT"),
+    ),
+    "login where there is none": Case(
+        lambda kafka: _elsewhere(kafka, "TLS", kafka.login("PLAIN")),
+        ("the listener takes no login", "security.protocol"),
+    ),
+    "wrong password, PLAIN": Case(
+        lambda kafka: kafka.login("PLAIN", sasl_password="wrong"), ("check sasl.username and sasl.password",)
+    ),
+    "wrong password, SCRAM": Case(
+        lambda kafka: kafka.login("SCRAM-SHA-256", sasl_password="wrong"),
+        ("check sasl.username and sasl.password", "for this very sasl.mechanism"),
+    ),
+    "wrong user": Case(
+        lambda kafka: kafka.login("SCRAM-SHA-512", sasl_username="nobody"), ("check sasl.username and sasl.password",)
+    ),
+    "mechanism that is off": Case(
+        lambda kafka: _elsewhere(kafka, "OIDC", kafka.login("SCRAM-SHA-512")),
+        ("supported mechanisms: OAUTHBEARER", "set sasl.mechanism"),
+    ),
+    "no client certificate": Case(
+        lambda kafka: kafka.client("MTLS"), ("wants a client certificate", "set ssl.certificate.location and ssl.key")
+    ),
+    "foreign client certificate": Case(_foreign_certificate, ("wants a client certificate that it trusts",)),
+    "expired client certificate": Case(_expired_certificate, ("ssl.certificate.location", "has not expired")),
+    "token that nobody signed": Case(
+        lambda kafka: kafka.by_callable() | {"oauth_cb": lambda _config: unsecured_token(USER)},
+        ("the broker refuses the token", "issuer, audience, end and signature"),
+    ),
+    "wrong client secret": Case(
+        lambda kafka: kafka.oidc(sasl_oauthbearer_client_secret="wrong"),
+        ("invalid_client", "sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret"),
+    ),
+    "unknown authority of the token endpoint": Case(
+        lambda kafka: kafka.oidc(https_ca_location=str(kafka.foreign_ca)), ("https.ca.location",)
+    ),
+    "token endpoint that is down": Case(
+        lambda kafka: kafka.oidc(sasl_oauthbearer_token_endpoint_url="https://127.0.0.1:1/token"),
+        ("sasl.oauthbearer.token.endpoint.url", "that the endpoint answers"),
+        Unreachable,
+    ),
+    "nothing that listens": Case(
+        lambda kafka: kafka.client() | {"bootstrap.servers": "127.0.0.1:1"},
+        ("Connection refused", "check bootstrap.servers and the network"),
+        Unreachable,
+    ),
+    "callable that raises": Case(
+        lambda kafka: kafka.by_callable() | {"oauth_cb": lambda _config: {}["absent"]},
+        ("oauth_cb gave no token: it raised KeyError at", "test_kafka_refusals.py"),
+        Unreachable,
+    ),
+    "callable that gives a lifetime": Case(
+        lambda kafka: kafka.by_callable() | {"oauth_cb": lambda _config: ("token", 300)},
+        ("oauth_cb returned a token that ended", "seconds since the epoch"),
+    ),
+}
+SLOW = {"token endpoint that is down", "nothing that listens"}  # may come up yet, so that they are waited for
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a case came to, how long that took, and what was logged meanwhile."""
+
+    error: CompactoryError | None
+    seconds: float
+    log: str
+
+
+@pytest.fixture(scope="module")
+def answers(secured_kafka: SecuredKafka) -> Iterator[dict[str, Future[Answer]]]:
+    """Each case, tried side by side."""
+    with ThreadPoolExecutor(8) as pool:
+        yield {name: pool.submit(_try, case.properties(secured_kafka), name in SLOW) for name, case in CASES.items()}
+
+
+def _try(properties: Properties, slow: bool) -> Answer:
+    began = time.monotonic()
+    with logged() as lines:
+        try:
+            GlobalStore(properties | {"debug": "all"}, ["directory"], stall_timeout=4 if slow else 30).start()
+        except CompactoryError as error:
+            return Answer(error, time.monotonic() - began, lines.getvalue())
+    return Answer(None, 0, "")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told(name: str, answers: dict[str, Future[Answer]], secured_kafka: SecuredKafka) -> None:
+    answer = answers[name].result(60)
+    assert type(answer.error) is CASES[name].kind, answer.error
+    for part in CASES[name].told:
+        assert part in str(answer.error), answer.error
+    assert answer.seconds < BOUND
+    assert secured_kafka.leaks(answer.log, *everything(answer.error)) == []
+
+
+IN_A_SHELL = ("foreign authority", "wrong password, SCRAM", "plaintext to TLS")
+
+
+@pytest.fixture(scope="module")
+def outcomes(secured_kafka: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Outcome]]:
+    """Commands in some of these cases, side by side."""
+    with ThreadPoolExecutor(3) as pool:
+        folders = {name: tmp_path_factory.mktemp("shell") for name in IN_A_SHELL}
+        running = {name: pool.submit(_get, folders[name], CASES[name].properties(secured_kafka)) for name in folders}
+        yield {name: future.result(60) for name, future in running.items()}
+
+
+def _get(folder: Path, properties: Properties) -> Outcome:
+    shell = Shell(folder)
+    shell.write("compactory.toml", toml(properties))
+    return shell("get", "directory", "1", "--json")
+
+
+@pytest.mark.parametrize("name", IN_A_SHELL)
+def test_commands_say_it_once(name: str, outcomes: dict[str, Outcome]) -> None:
+    done = outcomes[name]
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1, done.err
+    for part in CASES[name].told:
+        assert part in done.error["message"]
+
+
+def test_names_of_topics_are_asked_for_as_quickly(secured_kafka: SecuredKafka) -> None:
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="speaks TLS"):
+        Kafka(secured_kafka.server.listener("TLS")).topic_names(timeout=30)
+    assert time.monotonic() - began < BOUND
