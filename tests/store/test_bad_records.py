@@ -117,3 +117,47 @@ def test_only_so_many_bad_records_are_kept_whole(topics: Topics, open_store: Ope
     assert errors[-1].offset == 1099
     with pytest.raises(BadRecord):
         store[name]["0"]
+
+
+def test_a_bad_record_is_retried_once_its_cause_is_gone(topics: Topics, open_store: Callable[..., GlobalStore]) -> None:
+    """Guarantee 4: retry replays it, where it still is the newest of its key."""
+    known = {"good"}
+
+    def decode(value: bytes) -> str:
+        if value.decode() not in known:
+            raise ValueError("not known yet")
+        return value.decode()
+
+    name = topics.create()
+    topics.produce(name, ("a", "good"), ("a", "later"), ("b", "later"), ("c", "never"))
+    store = open_store(Directory(name, decode=decode))
+    errors = {error.key: error for error in store.errors()}
+    assert store[name]["a"] == "good"
+    with pytest.raises(BadRecord):
+        store[name]["b"]
+    assert len(store.retry()) == 3
+    known.add("later")
+    assert [error.key for error in store.retry()] == [b"c"]
+    assert store[name] == {"a": "later", "b": "later"}
+    assert [error.key for error in store.errors()] == [b"c"]
+    assert store.retry(errors[b"a"]) == [errors[b"a"]]  # dealt with already
+    assert store.skip(errors[b"c"]) == []
+    assert store.errors() == []
+    with pytest.raises(KeyError):
+        store[name]["c"]
+    (token,) = topics.produce(name, ("c", "good"))
+    store.wait_for(token)
+    assert store[name]["c"] == "good"
+
+
+def test_what_is_bad_and_skipped_later_is_superseded_as_ever(
+    topics: Topics, open_store: Callable[..., GlobalStore]
+) -> None:
+    """Guarantee 4: a record that a newer one superseded is not retried over it."""
+    name = topics.create()
+    topics.produce(name, ("a", "{"), ("a", '{"n":1}'), ("b", "["))
+    store = open_store(name)
+    (left,) = store.errors()
+    assert left.key == b"b"
+    assert store.retry() == [left]
+    assert store[name] == {"a": {"n": 1}}
