@@ -12,9 +12,11 @@ from typing import Any, Self, TypeVar
 
 from compactory.backend import Backend
 from compactory.directory import Directory
-from compactory.errors import CompactoryError, Unreachable
+from compactory.errors import CompactoryError, Unreachable, WaitTimeout
+from compactory.loading import Loading
+from compactory.options import MissingTopic, OnBadRecord, Validate
 from compactory.records import Partition, RecordError, StoreState, Topic
-from compactory.store import GlobalStore, OnBadRecord, Validate
+from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.view import View
@@ -29,8 +31,8 @@ R = TypeVar("R")
 class AsyncGlobalStore:
     """The directories of a `GlobalStore`, with coroutines where that one waits.
 
-    These are ``start``, ``close``, ``barrier``, ``wait_for`` and ``end_offsets``; all else is the same, the parameters
-    too. ``sync`` is the store itself, for whatever takes one (probes, metrics).
+    These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``; all else is the
+    same, the parameters too. ``sync`` is the store itself, for whatever takes one (probes, metrics).
 
     A thousand coroutines may wait: none of them holds a thread, and the store hears of nobody while nobody waits. A
     coroutine that is cancelled stops waiting at once; cancelling ``start`` closes the store. Nothing is bound to an
@@ -51,6 +53,11 @@ class AsyncGlobalStore:
         on_bad_record: OnBadRecord = "quarantine",
         validate: Validate = "apply",
         tune_gc: bool = True,
+        missing_topic: MissingTopic = "fail",
+        start_stale: bool = False,
+        on_progress: Callable[[Loading], None] | None = None,
+        polling_timeout: float = 300.0,
+        applying_timeout: float = 300.0,
     ) -> None:
         self.sync = GlobalStore(
             kafka,
@@ -61,6 +68,11 @@ class AsyncGlobalStore:
             on_bad_record=on_bad_record,
             validate=validate,
             tune_gc=tune_gc,
+            missing_topic=missing_topic,
+            start_stale=start_stale,
+            on_progress=on_progress,
+            polling_timeout=polling_timeout,
+            applying_timeout=applying_timeout,
         )
         self._waiting = Waiting(self.sync)
         self._asking: dict[asyncio.AbstractEventLoop, _Ends] = {}
@@ -98,6 +110,11 @@ class AsyncGlobalStore:
     def ready(self) -> bool:
         """Whether lookups are answered from complete data that is being kept up to date as far as Kafka allows."""
         return self.sync.ready
+
+    @property
+    def live(self) -> bool:
+        """Whether the store still does its work; False asks for a restart of the process."""
+        return self.sync.live
 
     @property
     def failure(self) -> BaseException | None:
@@ -160,8 +177,30 @@ class AsyncGlobalStore:
         Raises what `GlobalStore.wait_for` raises.
         """
         self.sync.wait_for(timeout=0)
-        targets = targets_of(tokens, self.sync.topics())
-        await self._waiting.until(targets, timeout, "the token" if len(tokens) == 1 else "one of the tokens")
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            targets = targets_of(tokens, self.sync.topics())
+        except WaitTimeout:  # unless the topic was created again and the store has not heard of it yet
+            with suppress(Unreachable, TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._ends(timeout)
+            targets = targets_of(tokens, self.sync.topics())
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        await self._waiting.until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
+
+    async def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+        """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
+
+        Raises what `GlobalStore.retry` raises.
+        """
+        return await _in_thread(partial(self.sync.retry, *errors, timeout=timeout), "retry")
+
+    async def skip(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+        """Let go of bad records, as if they had never come; return those that were not there any more.
+
+        Raises what `GlobalStore.skip` raises.
+        """
+        return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition: all before it is visible."""
@@ -174,6 +213,18 @@ class AsyncGlobalStore:
     def ages(self) -> dict[Partition, float]:
         """Return the seconds since each partition was last known to be applied to its end."""
         return self.sync.ages()
+
+    def stale(self) -> dict[str, str]:
+        """Return why what is served of a topic is old, by topic. Empty unless the store is STALE."""
+        return self.sync.stale()
+
+    def rebuilds(self) -> dict[tuple[str, str], int]:
+        """Return how often topics were read anew since ``start``, by topic and cause."""
+        return self.sync.rebuilds()
+
+    def loading(self) -> Loading:
+        """Return how far the reading towards the high watermarks is, at the start or while a topic is read anew."""
+        return self.sync.loading()
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return the partitions short of the high watermark that readiness waits for."""

@@ -96,7 +96,7 @@ class Waiting:
         with self._changing:
             loop = self._loops.get(running)
             if loop is None:
-                loop = self._loops[running] = _Loop(self._store, running)
+                loop = self._loops[running] = _Loop(self._store, running, self._drop)
             loop.waiters.add(waiter)
         loop.listen()
         return loop
@@ -110,19 +110,27 @@ class Waiting:
         if last:
             loop.stop_listening()
 
+    def _drop(self, loop: _Loop) -> None:
+        """Let go of a loop that is closed: what waited in it never goes on."""
+        with self._changing:
+            if self._loops.get(loop.running) is loop:
+                del self._loops[loop.running]
+        loop.stop_listening()
+
     def _late(self, targets: Mapping[Partition, int], timeout: float, what: str) -> WaitTimeout:
         gap = self.gap(targets)
         places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in gap.items())
-        return WaitTimeout(f"{what} was not reached in {timeout:g} s: behind in {places}", gap)
+        return WaitTimeout(f"{what} was not reached in {round(timeout, 3):g} s: behind in {places}", gap)
 
 
 class _Loop:
     """The waiters of one event loop. They belong to the loop's thread; `knock` is for the store's."""
 
-    def __init__(self, store: Watched, running: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: Watched, running: asyncio.AbstractEventLoop, on_closed: Callable[[_Loop], None]) -> None:
         self.running = running
         self.waiters: set[_Waiter] = set()
         self._store = store
+        self._on_closed = on_closed
         self._knocked = False
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -145,7 +153,7 @@ class _Loop:
         try:
             self.running.call_soon_threadsafe(self.look)
         except RuntimeError:  # the loop is closed, and with it everybody who waited in it
-            self.stop_listening()
+            self._on_closed(self)
 
     def look(self) -> None:
         """Wake who is satisfied; everybody where the store has ended."""

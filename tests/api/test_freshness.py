@@ -50,7 +50,7 @@ def test_a_wait_holds_no_thread_and_lets_others_be_answered(serve: Serve, topics
     waiting = [
         serving.meanwhile(lambda: serving.entry(topic, "T1", headers=fresh(f"{topic}:0:1", 30))) for _ in range(40)
     ]
-    eventually(lambda: len(serving.server.app.freshness.waiters) == 40)
+    eventually(lambda: serving.server.app.freshness.waiters == 40)
     assert serving.entry(topic, "T1").json == {"v": 1}
     new = {thread.name for thread in threading.enumerate()} - before
     assert not [name for name in new if not name.startswith("Thread-")], "the test's own are called Thread-…"
