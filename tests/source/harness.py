@@ -36,6 +36,8 @@ class PlainRows:
     """A row plan without converters: values are columns joined by a bar."""
 
     columns = COLUMNS
+    case_columns = ()
+    routed = False
 
     def __init__(self, key: str) -> None:
         """A key that is NULL is the text ``null``, as JSON's is."""
@@ -44,6 +46,9 @@ class PlainRows:
 
     def render(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, bytes]:
         return self.render_key(raw), b"|".join(part or b"" for part in raw[: len(COLUMNS)])
+
+    def render_deletion(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, None]:
+        return self.render_key(raw), None
 
     def render_key(self, raw: Sequence[bytes | None]) -> bytes | None:
         part = raw[self._position]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -17,8 +16,10 @@ from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.offset import offset_key
 from compactory_connectors.source.publisher import Publisher
+from compactory_connectors.source.selection import TableName, TableSelection
 from compactory_connectors.source.session import TOPICS_EVERY
 from compactory_connectors.source.status import SourceState
+from compactory_connectors.source.topic_rules import TopicCreation
 from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
@@ -27,7 +28,7 @@ from tests.source.workload import wait_until
 @pytest.fixture
 def topic(kafka: str, unique: Callable[[str], str]) -> str:
     name = unique("t")
-    ensure(Kafka(kafka), {name: (1, 1)}, create=True)
+    ensure(Kafka(kafka), {name: TopicCreation(partitions=1, replication_factor=1)}, create=True)
     return name
 
 
@@ -101,8 +102,8 @@ def test_another_tables_keys_in_the_same_topic_are_not_swept(bench: Bench) -> No
         "CREATE SCHEMA other; CREATE TABLE other.terminal_acquirer (LIKE terminal_acquirer INCLUDING ALL)"
     )
     bench.sql.execute("INSERT INTO other.terminal_acquirer (id, terminal_id, acquirer_id) VALUES (77, 'T', 'A')")
-    tables = tuple(replace(table, schema="other") for table in bench.connector().tables)
-    running = bench.start(name=f"{bench.prefix}other", tables=tables)
+    selection = TableSelection(listed=(TableName("other", "terminal_acquirer"),))
+    running = bench.start(name=f"{bench.prefix}other", selection=selection)
     bench.wait_for_records(4)
     wait_until(lambda: any(t.state is SourceState.HELD for t in running.source.status().tables), what="HELD")
     assert {key for key, value in bench.records() if value is not None} == {b"1", b"2", b"3", b"77"}

@@ -1,21 +1,22 @@
-"""What Postgres's catalogue says of a table. The only module of the value half that asks a server."""
+"""What Postgres's catalogue says of tables, views and queries. The only module of the value half that asks a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection, sql
+from psycopg import Connection
+from psycopg.pq import ExecStatus
 from psycopg.rows import tuple_row
 
 from compactory.errors import ConfigError
 from compactory_sql import query
 
-from .connector import ConnectorConfig, TableName
-from .setting import nearest
+from .column_shape import Shape, shapes_of
+from .connector_config import ConnectorConfig
+from .selection import Relation
 
-__all__ = ["Column", "Table", "describe_tables"]
+__all__ = ["Column", "Index", "Table", "describe", "describe_query", "describe_tables", "find_relations"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,66 +34,67 @@ class Column:
     """The column's own NOT NULL, or its domain's."""
     declared: str = ""
     """The type as SQL writes it, domains as such: ``character varying(20)``."""
+    numbers_itself: bool = False
+    """An identity column, or one whose default is ``nextval``."""
+    shape: Shape | None = None
+    """What the type is made of; None where nobody asked the catalogue, as for a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One valid index on plain columns that covers every row."""
+
+    columns: tuple[str, ...]
+    unique: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them."""
+    """One table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
+
+    A query is a table without a name, of the kind q.
+    """
 
     schema: str
     name: str
     oid: int
     kind: str
-    """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table."""
+    """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table; or q."""
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     stamped: bool
     """It has the column ``updated_xid xid8`` that adoption adds."""
+    indexes: tuple[Index, ...] = ()
+    partition: bool = False
+    """It is a part of a partitioned table."""
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
+        return f"{self.schema}.{self.name}" if self.name else "query"
 
     def column(self, name: str) -> Column | None:
         """The column called ``name``, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
 
-def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tuple[Table, ...]:
-    """The tables of ``config``, in its order, fit to be polled.
-
-    Raises ConfigError with every problem of every table: not found, not a table, a column that the connector names
-    missing or of a wrong type, no primary key, a nullable column where ``validate.non.null`` forbids it.
-    Raises psycopg.Error when the server can't answer.
-    """
-    tables: list[Table] = []
-    problems: list[str] = []
-    for name in config.tables:
-        table = _describe(connection, name)
-        if table is None:
-            names = [row[0] for row in connection.cursor(row_factory=tuple_row).execute(query("catalog/names"))]
-            where = f"database {config.connection.server} has no such table, or {_user(connection)} can't see it"
-            problems.append(f"table.whitelist: {name}: {where}{nearest(str(name), names)}")
-        else:
-            tables.append(table)
-            problems += [f"table {table}: {problem}" for problem in _unfit(table, config)]
-    topics = [config.topic(table.name) for table in tables]
-    problems += [
-        f"table.whitelist: {table} and another table of that name would share the topic {topic}"
-        for table, topic in zip(tables, topics, strict=True)
-        if topics.count(topic) > 1
+def find_relations(connection: Connection[Any]) -> list[Relation]:
+    """Everything that could be polled, system schemas and our own left out, in the order of the names."""
+    rows = connection.cursor(row_factory=tuple_row).execute(query("catalog/relations"))
+    return [
+        Relation(oid=oid, schema=schema, name=name, kind=kind, partition=partition)
+        for oid, schema, name, kind, partition in rows
     ]
-    if problems:
-        raise ConfigError(problems)
-    return tuple(tables)
 
 
-def _describe(connection: Connection[Any], name: TableName) -> Table | None:
+def describe(connection: Connection[Any], relation: Relation) -> Table | None:
+    """The relation with its columns and indexes; None when it has just gone."""
     cursor = connection.cursor(row_factory=tuple_row)
-    identifier = sql.Identifier(*filter(None, (name.schema, name.name))).as_string(connection)
-    row = cursor.execute(query("catalog/table"), {"table": identifier}).fetchone()
+    row = cursor.execute(query("catalog/table"), {"oid": relation.oid}).fetchone()
     if row is None:
         return None
-    oid, schema, table, kind, primary_key = row
+    primary_key, indexes = row
+    place = {"oid": relation.oid}
+    declarations = cursor.execute(query("shape/columns"), place).fetchall()
+    shapes = shapes_of(declarations, cursor.execute(query("shape/types"), place).fetchall())
     columns = [
         Column(
             name=column,
@@ -102,57 +104,89 @@ def _describe(connection: Connection[Any], name: TableName) -> Table | None:
             typmod=typmod,
             not_null=not_null,
             declared=declared,
+            numbers_itself=numbers_itself,
+            shape=shapes.get(column),
         )
-        for column, kind_name, kind_schema, typtype, typmod, not_null, declared in cursor.execute(
-            query("catalog/columns"), {"oid": oid}
+        for column, kind_name, kind_schema, typtype, typmod, not_null, declared, numbers_itself in cursor.execute(
+            query("catalog/columns"), {"oid": relation.oid}
         )
     ]
     stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
-        schema=schema,
-        name=table,
-        oid=oid,
-        kind=kind,
+        schema=relation.schema,
+        name=relation.name,
+        oid=relation.oid,
+        kind=relation.kind,
         columns=tuple(column for column in columns if column not in stamp),
         primary_key=tuple(primary_key),
         stamped=bool(stamp),
+        indexes=tuple(Index(tuple(names), unique) for names, unique in indexes),
+        partition=relation.partition,
     )
 
 
-def _user(connection: Connection[Any]) -> str:
-    return f"user {connection.info.user}"
+def describe_query(connection: Connection[Any], text: str) -> Table:
+    """The result of a query, as the server describes it without running it.
+
+    A column that comes straight from a table's NOT NULL column can't be NULL, as in JDBC's metadata. Raises ConfigError
+    for a query that the server refuses, that has parameters, or more statements than one.
+    """
+    pgconn = connection.pgconn
+    with connection.transaction():  # an error must not outlive this
+        prepared = pgconn.prepare(b"", text.encode())
+        if prepared.status != ExecStatus.COMMAND_OK:
+            raise ConfigError(f"query: {_refusal(prepared.error_message)}")
+        result = pgconn.describe_prepared(b"")
+        if result.nparams:
+            raise ConfigError("query: has parameters ($1 …); write the values, or placeholders ${…}, into it")
+        if not result.nfields:
+            raise ConfigError("query: gives no columns; write a SELECT")
+        fields = [
+            (
+                (result.fname(number) or b"").decode(),
+                result.ftype(number),
+                result.fmod(number),
+                result.ftable(number),
+                result.ftablecol(number),
+            )
+            for number in range(result.nfields)
+        ]
+        columns = tuple(_result_column(connection, *field) for field in fields)
+    twice = sorted({column.name for column in columns if [item.name for item in columns].count(column.name) > 1})
+    if twice:
+        raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in twice)
+    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
 
 
-def _unfit(table: Table, config: ConnectorConfig) -> Iterator[str]:
-    if table.kind not in "rp":
-        kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
-        yield f"is {kinds.get(table.kind, 'not a table')}; only tables have row versions to poll by"
-        return
-    if not table.primary_key:
-        yield "has no primary key; add one, or rows can't be told apart"
-    required: list[tuple[str, str, tuple[str, ...]]] = [
-        ("incrementing.column.name", config.incrementing_column, _INTEGERS)
-    ]
-    required += [("timestamp.column.name", column, _TIMESTAMPS) for column in config.timestamp_columns]
-    for key, name, types in required:
-        column = table.column(name)
-        if column is None:
-            yield _no_column(table, key, name)
-        elif column.type not in types:
-            yield f"{key}: column {name} is of type {column.declared}, expected {' or '.join(types)}"
-        elif config.validate_non_null and not column.not_null:
-            yield f"{key}: column {name} may be NULL; make it NOT NULL, or set validate.non.null=false"
-    if config.soft_delete is not None:
-        column = table.column(config.soft_delete.column)
-        if column is None:
-            yield _no_column(table, "compactory.soft.delete.column", config.soft_delete.column)
-        elif column.type != "bool":
-            yield f"compactory.soft.delete.column: column {column.name} is of type {column.declared}, expected boolean"
+def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tuple[Table, ...]:
+    """The tables of ``config``, fit to be polled or not. Raises ConfigError when a listed one is missing."""
+    relations = find_relations(connection)
+    missing = config.selection.missing(relations, f"database {config.connection.server} has no such table")
+    if missing:
+        raise ConfigError(missing)
+    found = (describe(connection, relation) for relation in config.selection.choose(relations))
+    return tuple(table for table in found if table is not None)
 
 
-def _no_column(table: Table, key: str, name: str) -> str:
-    return f"{key}: there is no column {name}{nearest(name, (column.name for column in table.columns))}"
+def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
+    row = (
+        connection.cursor(row_factory=tuple_row)
+        .execute(query("catalog/result_column"), {"type": kind, "typmod": typmod, "table": table, "number": number})
+        .fetchone()
+    )
+    assert row is not None
+    type_name, type_schema, type_kind, declared, not_null = row
+    return Column(
+        name=name,
+        type=type_name,
+        type_schema=type_schema,
+        type_kind=type_kind,
+        typmod=typmod,
+        not_null=not_null,
+        declared=declared,
+    )
 
 
-_INTEGERS = ("int8", "int4", "int2", "numeric")
-_TIMESTAMPS = ("timestamp", "timestamptz")
+def _refusal(message: str | bytes) -> str:
+    text = message.decode(errors="replace") if isinstance(message, bytes) else message
+    return " ".join(text.replace("ERROR:", "").split())

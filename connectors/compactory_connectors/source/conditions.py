@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from psycopg import sql
 
+from . import place
 from .horizon import Horizon, Snapshot
 from .offset import Cursor, SourceOffset
-from .table_plan import TablePlan
+from .place import instant_text
+from .table_plan import Reading, TablePlan
 
 __all__ = ["Conditions"]
 
@@ -47,34 +47,29 @@ class Conditions:
 
     def beyond(self, cursor: Cursor) -> sql.Composable:
         """Rows behind a place in the connector's own order, as the real connector's query has it."""
-        timestamp, number = sql.Identifier("t", self.plan.timestamp), sql.Identifier("t", self.plan.incrementing)
-        last = {
-            "ts": timestamp,
-            "last": sql.Literal(_moment(cursor)),
-            "id": number,
-            "n": sql.Literal(cursor.incrementing),
-        }
-        if cursor.timestamp is None:
-            return sql.SQL("{id} > {n}").format(**last)
-        if cursor.incrementing is None:
-            return sql.SQL("{ts} > {last}").format(**last)
-        return sql.SQL("({ts} = {last} AND {id} > {n} OR {ts} > {last})").format(**last)
+        text = None
+        if cursor.timestamp is not None:
+            zone = None if self.plan.zoned else self.plan.zone
+            text = instant_text(cursor.timestamp, cursor.timestamp_nanos, zone)
+        return place.beyond(self.plan, text, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
         """Row versions after the horizon, and those that somebody asked to have sent again."""
+        if self.plan.reading is Reading.WHOLE:
+            return sql.SQL("true")
         if base.rewind is None:
-            return self._unseen(base.horizon) if base.horizon else sql.SQL("true")
+            return self._unseen(base.horizon) if base.horizon else place.since(self.plan) or sql.SQL("true")
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.horizon), beyond) if base.horizon else beyond
 
-    def _up_to(self, phase: int, timestamp: str | None, number: str | None) -> sql.Composable:
+    def _up_to(self, phase: int, *places: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""
-        earlier, same = _before_and_at(self.plan.timestamp, timestamp)
-        lower, equal = _before_and_at(self.plan.incrementing, number)
-        place = sql.SQL("({phase} < {at} OR {phase} = {at} AND ({earlier} OR {same} AND ({lower} OR {equal})))")
-        return place.format(
-            phase=self.phase(), at=sql.Literal(phase), earlier=earlier, same=same, lower=lower, equal=equal
-        )
+        within: sql.Composable = sql.SQL("true")
+        for expression, value in reversed(list(zip(place.ordering(self.plan), places, strict=True))):
+            before, at = _before_and_at(expression, value)
+            within = sql.SQL("({} OR {} AND {})").format(before, at, within)
+        parts = {"phase": self.phase(), "at": sql.Literal(phase), "within": within}
+        return sql.SQL("({phase} < {at} OR {phase} = {at} AND {within})").format(**parts)
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
         """Logged deletions that the offset does not cover; the log has top-level transaction ids."""
@@ -84,7 +79,7 @@ class Conditions:
         for page in base.pages:
             if page.after[0] == 2:
                 unseen = _not_in_snapshot(xid, page.horizon.snapshot)
-                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[2] or 0))))
+                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[-1] or 0))))
         return sql.SQL(" AND ").join(conditions)
 
     def _unseen(self, horizon: Horizon) -> sql.Composable:
@@ -108,19 +103,11 @@ class Conditions:
         return self.alive() if self.plan.tombstones else sql.SQL("true")
 
 
-def _moment(cursor: Cursor) -> str | None:
-    """The cursor's timestamp as Postgres reads it in a session whose time zone is UTC."""
-    if cursor.micros is None:
-        return None
-    return str(datetime(1970, 1, 1) + timedelta(microseconds=cursor.micros))  # noqa: DTZ001 - a column without zone
-
-
-def _before_and_at(column: str, value: str | None) -> tuple[sql.Composable, sql.Composable]:
-    """What sorts before a value of a column, and what equals it; NULL sorts last."""
-    name = sql.Identifier("t", column)
+def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.Composable, sql.Composable]:
+    """What sorts before a value, and what equals it; NULL sorts last."""
     if value is None:
-        return sql.SQL("{} IS NOT NULL").format(name), sql.SQL("{} IS NULL").format(name)
-    parts = {"name": name, "value": sql.Literal(value)}
+        return sql.SQL("{} IS NOT NULL").format(expression), sql.SQL("{} IS NULL").format(expression)
+    parts = {"name": expression, "value": sql.Literal(value)}
     return sql.SQL("{name} < {value}").format(**parts), sql.SQL("{name} = {value}").format(**parts)
 
 

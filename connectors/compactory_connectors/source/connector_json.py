@@ -1,4 +1,4 @@
-"""The JSON around a connector's settings: bare, or with a name beside them as Connect's REST API has it."""
+"""The text around settings: JSON as Connect's REST API has it, or the .properties of a standalone worker."""
 
 from __future__ import annotations
 
@@ -8,17 +8,51 @@ from typing import Any
 
 from compactory.errors import ConfigError
 
-__all__ = ["read_settings"]
+from .properties import parse_properties
+
+__all__ = ["read_properties", "read_settings"]
+
+_BESIDE = {"name", "config", "tasks", "type", "initial_state"}
 
 
-def read_settings(text: str) -> dict[str, str]:
-    """Keys and values as text, as Connect's REST API coerces them; null counts as left out.
+def read_settings(text: str) -> list[dict[str, str]]:
+    """Keys and values of each connector as text, as Connect's REST API coerces them; null counts as left out.
 
-    Raises ConfigError for text that is not JSON, with line and column, and for what is not a connector.
+    One connector: bare, or ``{"name": …, "config": {…}}``. Several: a list of those, or what
+    ``GET /connectors?expand=info`` answers. Raises ConfigError for text that is not JSON, with line and column, and for
+    what is not a connector.
     """
     document = _json(text)
+    if isinstance(document, list):
+        return [_one(item) for item in document] or _nothing()
+    if isinstance(document, dict) and document and all(_is_info(value) for value in document.values()):
+        return [_one(value["info"]) for value in document.values()]
+    return [_one(document)]
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The settings of a ``.properties`` file. Raises ConfigError."""
+    try:
+        return parse_properties(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _nothing() -> list[dict[str, str]]:
+    raise ConfigError("the list of connectors is empty")
+
+
+def _is_info(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("info"), dict)
+        and isinstance(value["info"].get("config"), dict)
+    )
+
+
+def _one(document: Any) -> dict[str, str]:
     if isinstance(document, dict) and isinstance(document.get("config"), dict):
-        extra = set(document) - {"name", "config", "tasks", "type", "initial_state"}
+        extra = set(document) - _BESIDE
         if extra:
             raise ConfigError(f"beside name and config there is {key}; move it into config" for key in sorted(extra))
         name = {"name": document["name"]} if "name" in document else {}

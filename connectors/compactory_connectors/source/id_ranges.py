@@ -57,8 +57,8 @@ class IdRanges:
     def adding(self, ids: Iterable[int]) -> IdRanges:
         """With these ids sent, not yet safe from a crash."""
         fresh = _joined((number, number) for number in ids)
-        grown = replace(self, spans=_joined((*self.spans, *fresh)), unflushed=_joined((*self.unflushed, *fresh)))
-        return grown._raised(self.floor)
+        spans, unflushed = _joined((*self.spans, *fresh)), _joined((*self.unflushed, *fresh))
+        return replace(self, spans=spans, unflushed=unflushed).raised(self.floor)
 
     def flushed(self) -> IdRanges:
         """With everything that was sent safe from a crash."""
@@ -86,7 +86,7 @@ class IdRanges:
         if settled is not None:
             old = bisect_right(self.spans, (settled, float("inf")))
             give_up = max(give_up, min(old, len(self.spans) - kept))
-        return self if give_up <= 0 else self._raised(self.spans[give_up - 1][1])
+        return self if give_up <= 0 else self.raised(self.spans[give_up - 1][1])
 
     def pending(self) -> int:
         """How many gaps may still be filled by transactions that were open when the oldest mark was set."""
@@ -98,7 +98,7 @@ class IdRanges:
         highs = [*(low for low, _ in self.spans), None]
         return list(zip(lows, highs, strict=True))
 
-    def _raised(self, floor: int | None) -> IdRanges:
+    def raised(self, floor: int | None) -> IdRanges:
         """With ``floor`` raised, and spans that it reaches taken into it."""
         if floor is None:
             return self

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from .java_calendar import proleptic_date, proleptic_day_number
 from .setting import nearest
 
-__all__ = ["JavaZone", "java_zone", "read_zone"]
+__all__ = ["JavaZone", "java_zone", "read_zone", "zone_info"]
 
 _DAY = 86_400
 _UTC_1900 = -2_208_988_800
@@ -118,7 +118,7 @@ def _naive(seconds: int) -> datetime:
 @lru_cache(maxsize=64)
 def java_zone(text: str) -> JavaZone | None:
     """The zone of ``db.timezone``; None for UTC. Raises ValueError like ``read_zone``."""
-    found = _zone(read_zone(text))
+    found = zone_info(read_zone(text))
     return None if found is UTC else JavaZone(found)
 
 
@@ -127,7 +127,7 @@ def read_zone(text: str) -> str:
     if _PREFIXED.fullmatch(text):
         raise ValueError("must not begin with UTC or UT before an offset: Java reads such times as UTC; write +03:00")
     try:
-        _zone(text)
+        zone_info(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         known = available_timezones()
         if not known:
@@ -136,7 +136,8 @@ def read_zone(text: str) -> str:
     return text
 
 
-def _zone(text: str) -> tzinfo:
+def zone_info(text: str) -> tzinfo:
+    """The zone that Java would understand by ``text``. Raises ValueError and ZoneInfoNotFoundError."""
     if text in _UTC_NAMES:
         return UTC
     text = _SHORT_IDS.get(text, text)

@@ -8,10 +8,10 @@ begins at 1970 and id 0 and never sends what is before.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from psycopg import sql
 
+from .java_zone import zone_info
 from .table_plan import TablePlan
 
 __all__ = ["beyond", "coalesced", "instant_of", "instant_text", "ordering", "since", "until"]
@@ -27,14 +27,16 @@ def coalesced(plan: TablePlan) -> sql.Composable | None:
     return names[0] if len(names) == 1 else sql.SQL("COALESCE({})").format(sql.SQL(", ").join(names))
 
 
-def ordering(plan: TablePlan) -> list[sql.Composable]:
-    """What rows are ordered by: timestamp, id, then what makes the order total."""
+def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
+    """What rows are ordered by: timestamp, id, then where it must be ``total`` what tells rows of one place apart."""
     timestamp = coalesced(plan)
     parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
     if plan.incrementing:
         parts.append(sql.Identifier("t", plan.incrementing))
     parts += [sql.Identifier("t", name) for name in plan.ties if name != plan.incrementing]
-    return parts
+    if plan.ties or plan.incrementing or not total:
+        return parts
+    return [*parts, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
 
 
 def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
@@ -42,8 +44,10 @@ def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> 
     moment = coalesced(plan)
     identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
     if moment is None:
-        if identifier is None or number is None:
+        if identifier is None:
             return sql.SQL("true")
+        if number is None:
+            return sql.SQL("{} IS NOT NULL").format(identifier)
         return sql.SQL("{} > {}").format(identifier, _number(number))
     if timestamp is None:
         return sql.SQL("{} IS NOT NULL").format(moment)
@@ -80,7 +84,7 @@ def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:
     except ValueError:
         return 0, 0
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=ZoneInfo(zone))
+        moment = moment.replace(tzinfo=zone_info(zone))
     seconds, micros = divmod((moment - _EPOCH) // timedelta(microseconds=1), 1_000_000)
     return seconds * 1000 + micros // 1000, micros * 1000
 
@@ -92,7 +96,7 @@ def instant_text(milliseconds: int, nanos: int | None = None, zone: str | None =
     moment = _EPOCH + timedelta(seconds=seconds, microseconds=micros)
     if zone is None:
         return moment.isoformat(sep=" ", timespec="microseconds")
-    return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    return moment.astimezone(zone_info(zone)).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 
 
 def _number(value: int | str) -> sql.Composable:

@@ -3,80 +3,223 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
 
-from .catalog import Table, describe_tables
+from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
-from .connector import ConnectorConfig
+from .connector_config import ConnectorConfig
+from .cursor_columns import CursorOf, cursor_of, reading_of
+from .place import instant_text
+from .query_shape import shape_of_query
 from .rights import read_rights
-from .server import Server
-from .table_plan import TablePlan
+from .selection import Relation
+from .server import Server, statement
+from .setting import nearest
+from .table_plan import Reading, TablePlan
 
-__all__ = ["plan_tables"]
+__all__ = ["Plans", "find_plans", "plan_tables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """What a look at the catalogue found."""
+
+    plans: tuple[TablePlan, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is wrong as a whole: names that nothing has, names that several schemas have."""
+    unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Tables that can't be polled, each with all its problems."""
+    warnings: tuple[str, ...] = ()
 
 
 def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
-    with server.connection.transaction():  # what is found and its digest are of one snapshot
-        server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return _plans(server, connector)
-
-
-def _plans(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
-    plans: list[TablePlan] = []
-    problems: list[str] = []
-    for table in describe_tables(server.connection, connector):
-        try:
-            rows = compile_plan(connector, table)
-        except ConfigError as error:
-            problems += error.problems
-            continue
-        problems += _unfit(rows)
-        rights = read_rights(server.connection, table.oid)
-        if lacking := list(rights.lacking()):
-            problems += lacking
-            continue
-        found = inspect(server.connection, table.oid)
-        problems += rights.lacking_log() if found.adopted else ()
-        plan = _plan(connector, table, rows, found, server.shape(table.oid))
-        plans.append(replace(plan, warnings=(*plan.warnings, *rights.narrowed(), *_warnings(found))))
+    found = find_plans(server, connector)
+    problems = [*found.problems, *(problem for _, its in found.unfit for problem in its)]
     if problems:
         raise ConfigError(problems)
-    return plans
+    return list(found.plans)
 
 
-def _plan(connector: ConnectorConfig, table: Table, rows: RowPlan, found: Inspection, shape: str) -> TablePlan:
+def find_plans(server: Server, connector: ConnectorConfig) -> Plans:
+    """Plans of all tables that are there and fit, and what is wrong with the others. Raises psycopg.Error."""
+    if connector.query is not None:
+        return _of_query(server, connector)
+    with server.connection.transaction():  # what is found and its digest are of one snapshot
+        server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        relations = find_relations(server.connection)
+        chosen = connector.selection.choose(relations)
+        user = server.connection.info.user
+        where = f"database {connector.connection.server} has no such table, or user {user} can't see it"
+        problems = [*_catalog(server, connector), *connector.selection.missing(relations, where)]
+        problems += connector.selection.clashes(chosen)
+        plans: list[TablePlan] = []
+        unfit: list[tuple[str, tuple[str, ...]]] = []
+        for relation in dict.fromkeys(chosen):
+            try:
+                plan = _plan(server, connector, relation)
+            except ConfigError as error:
+                unfit.append((str(relation), tuple(error.problems)))
+            else:
+                plans += [plan] if plan is not None else []
+    return Plans(plans=tuple(plans), problems=tuple(problems), unfit=tuple(unfit), warnings=tuple(_partitions(chosen)))
+
+
+def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
+    assert connector.query is not None
+    try:
+        table = describe_query(server.connection, connector.query)
+        rows, cursor = _compiled(connector, table)
+    except ConfigError as error:
+        return Plans(problems=(*_catalog(server, connector), *error.problems))
+    plan = _made(server, connector, table, rows, cursor, shape=shape_of_query(table))
+    return Plans(plans=(plan,), problems=tuple(_catalog(server, connector)))
+
+
+def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:
+    if connector.catalog not in {None, "%", server.database}:
+        yield f"catalog.pattern: {connector.catalog} is not {server.database}, the database of connection.url"
+
+
+def _partitions(chosen: list[Relation]) -> Iterator[str]:
+    parts = [str(relation) for relation in chosen if relation.partition]
+    if parts:
+        yield (
+            f"{', '.join(parts)}: partitions are polled as tables, each with a topic of its own; to poll the whole, set"
+            " table.types=PARTITIONED TABLE"
+        )
+
+
+def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> TablePlan | None:
+    """The plan of one relation, None when it has just gone. Raises ConfigError with all its problems."""
+    table = describe(server.connection, relation)
+    if table is None:
+        return None
+    rights = read_rights(server.connection, table.oid)
+    problems = list(rights.lacking())
+    try:
+        rows, cursor = _compiled(connector, table)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    found = inspect(server.connection, table.oid) if table.kind in "rp" and not problems else None
+    if found is not None and found.adopted:
+        problems += rights.lacking_log()
+    if problems:
+        raise ConfigError(problems)
+    plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
+    warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
+    adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
+    notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
+    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies)
+
+
+def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, CursorOf]:
+    """How a row becomes a record, and how rows are found. Raises ConfigError with all problems."""
+    cursor = cursor_of(connector, table)
+    problems = [f"table {table}: {problem}" if table.name else problem for problem in cursor.problems]
+    problems += _soft_delete(connector, table)
+    try:
+        rows = compile_plan(connector, table)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
+        problems.append(
+            f"table {table}: records have no key, which a compacted topic refuses; add the transforms"
+            " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key, or for a topic that keeps records by"
+            " age set topic.creation.default.cleanup.policy=delete"
+        )
+    if problems:
+        raise ConfigError(problems)
+    return rows, cursor
+
+
+def _soft_delete(connector: ConnectorConfig, table: Table) -> Iterator[str]:
+    if connector.soft_delete is None:
+        return
+    key, name = "compactory.soft.delete.column", connector.soft_delete.column
+    column = table.column(name)
+    if column is None:
+        yield f"table {table}: {key}: there is no column {name}{nearest(name, (item.name for item in table.columns))}"
+    elif column.type != "bool":
+        yield f"table {table}: {key}: column {column.name} is of type {column.declared}, expected boolean"
+
+
+def _made(
+    server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
+) -> TablePlan:
     declared = {column.name: column.declared for column in table.columns}
     delete = connector.soft_delete
+    reading = reading_of(connector, table.kind)
+    keyless = not rows.key_columns
     return TablePlan(
         schema=table.schema,
         name=table.name,
         oid=table.oid,
+        kind=table.kind,
         topic=rows.topic,
         rows=rows,
-        timestamps=connector.timestamp_columns,
-        incrementing=connector.incrementing_column,
+        timestamps=cursor.timestamps,
+        incrementing=cursor.incrementing,
+        ties=table.primary_key,
+        reading=reading,
+        query=connector.query,
+        suffix=connector.suffix,
+        serializable=connector.serializable,
+        since=_since(server, connector, zoned=cursor.zoned),
+        delay_ms=connector.cursor.delay_ms,
+        zone=connector.columns.zone,
+        zoned=cursor.zoned,
         key_types=tuple(declared[name] for name in rows.key_columns),
         shape=shape,
         soft_delete=delete.column if delete else None,
         tombstones=delete.tombstone if delete else True,
-        adopted=found.adopted,
-        notifies=found.adopted and found.notify,
-        warnings=rows.warnings,
+        tolerant=connector.errors.skip,
+        keyless=keyless,
+        sweeps=table.kind in "rp"
+        and reading in {Reading.VERSIONS, Reading.WHOLE}
+        and not keyless
+        and not connector.suffix,
+        warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
     )
 
 
-def _warnings(found: Inspection) -> Iterator[str]:
+def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
+    initial = connector.cursor.initial
+    if initial is None or not connector.mode.timestamp:
+        return None
+    if initial == -1:
+        initial = int(server.scalar(statement("source/now_ms")))
+    return instant_text(initial, zone=None if zoned else connector.columns.zone)
+
+
+def _key_warnings(table: Table, rows: RowPlan) -> Iterator[str]:
+    """What may be wrong with a key: rows that share one overwrite each other in the topic."""
+    if table.kind in "rp" and not table.primary_key:
+        yield f"table {table}: has no primary key"
+    if table.kind not in "rpm" or not rows.key_columns:
+        return
+    key = set(rows.key_columns)
+    unique = [set(index.columns) for index in table.indexes if index.unique]
+    if table.primary_key:
+        unique.append(set(table.primary_key))
+    if not any(columns <= key for columns in unique):
+        columns = ", ".join(rows.key_columns)
+        yield (
+            f"table {table}: the key's columns ({columns}) are not unique by any index; rows that share a key overwrite"
+            " each other in the topic"
+        )
+
+
+def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
+    if connector.topics.of(rows.topic).policy != "compact":
+        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
+
+
+def _warnings(found: Inspection | None) -> Iterator[str]:
+    if found is None:
+        return
     for problem in found.problems:
         yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")
-
-
-def _unfit(rows: RowPlan) -> Iterator[str]:
-    if not rows.key_columns:
-        yield (
-            f"table {rows.table}: records have no key, which a compacted topic refuses; add the transforms"
-            " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key"
-        )

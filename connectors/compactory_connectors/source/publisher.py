@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from compactory.errors import LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
-from .table import Record
+from .page import Record
 
 __all__ = ["Headers", "Publisher"]
 

@@ -22,11 +22,14 @@ from compactory_sql import SOURCE_LOCK_CLASS, WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS,
 from .horizon import Snapshot
 from .jdbc_url import Connection
 from .offset import Identity
+from .place import instant_text
+from .table_plan import TablePlan
 
 __all__ = [
     "ChunkReader",
     "PollSnapshot",
     "RawRow",
+    "ReadingAt",
     "Server",
     "TableReplaced",
     "connect",
@@ -80,6 +83,17 @@ class PollSnapshot:
     flushed: int
     shape: str
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAt:
+    """A transaction on something without row versions. ``now_ms``: when it began, in milliseconds since 1970."""
+
+    now_ms: int
+
+    def now(self, plan: TablePlan) -> str:
+        """The end of what may be read, by the server's clock, as a text that the plan's timestamps compare with."""
+        return instant_text(self.now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
 
 
 @contextmanager
@@ -197,7 +211,13 @@ class Server:
 
     @contextmanager
     def poll(
-        self, table: sql.Identifier, table_oid: int, *, indexed: bool = False, streaming: bool = False
+        self,
+        table: sql.Identifier,
+        table_oid: int,
+        *,
+        indexed: bool = False,
+        streaming: bool = False,
+        serializable: bool = False,
     ) -> Iterator[PollSnapshot]:
         """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
 
@@ -206,6 +226,7 @@ class Server:
         """
         begin = statement(
             "source/begin",
+            isolation=sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ"),
             seqscan=sql.SQL("off" if indexed else "on"),
             fraction=sql.SQL("0.1" if streaming else "1"),
             table=sql.Literal(table.as_string()),
@@ -221,6 +242,18 @@ class Server:
             yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
         except psycopg.errors.UndefinedTable as error:
             raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
+        finally:
+            if not self.connection.closed:
+                self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def reading(self, *, serializable: bool = False) -> Iterator[ReadingAt]:
+        """A read-only transaction on one snapshot, for what has no row versions; always rolled back."""
+        level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
+        try:
+            row = _last(self.connection.execute(statement("source/read", isolation=level))).fetchone()
+            assert row is not None
+            yield ReadingAt(*(int(part) for part in row))
         finally:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")

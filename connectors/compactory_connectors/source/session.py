@@ -1,35 +1,36 @@
 """One connected life of a connector: from the offsets it found to the first failure of Postgres or Kafka.
 
-Owned by one thread. A failure ends the session; whoever runs it opens another one, which reads the offsets again, so
-nothing that was in flight needs to be remembered.
+Owned by one thread. A failure of either side ends the session; whoever runs it opens another one, which reads the
+offsets again, so nothing that was in flight needs to be remembered. What goes wrong with one table alone, and tables
+that come and go, don't disturb the others.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Self
 
+import psycopg
 import structlog
 
-from compactory.errors import CompactoryError
+from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka import Kafka
 
-from .comparison import Comparison
-from .connector import ConnectorConfig
+from .connector_config import ConnectorConfig
 from .horizon import Snapshot
-from .offset import SourceOffset, offset_key, sharing
-from .planning import plan_tables
+from .offset import SourceOffset, sharing
+from .page import RowFailed
+from .planning import Plans, find_plans
+from .polled import PolledTable, Sink, key_of
 from .publisher import Publisher
-from .record import RowError
-from .server import Server, postgres_errors
+from .readers import open_reader
+from .server import Server, TableReplaced, postgres_errors
 from .status import StatusBoard
-from .sweep import too_many, vanished
-from .table import PAGE_ROWS, Batch, TableReader
 from .table_plan import TablePlan
-from .topics import OFFSETS_TOPIC, ensure, living_keys, stored_values
+from .topics import OFFSETS_TOPIC, ensure, stored_values
 
 __all__ = ["TOPICS_EVERY", "Session", "TopicReplaced"]
 
@@ -39,7 +40,6 @@ TOPICS_EVERY = 5.0
 """Seconds between two looks whether a topic was deleted and created again."""
 
 _SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
-_SEEN_LIMIT = 100_000
 
 
 class TopicReplaced(CompactoryError):
@@ -51,41 +51,37 @@ class TopicReplaced(CompactoryError):
 class Session:
     """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
 
-    def __init__(
-        self, connector: ConnectorConfig, kafka: Kafka, server: Server, publisher: Publisher, board: StatusBoard
-    ) -> None:
-        self._connector = connector
-        self._kafka = kafka
+    def __init__(self, sink: Sink, server: Server, *, create_topics: bool) -> None:
+        self._sink = sink
+        self._connector = sink.connector
         self._server = server
-        self._publisher = publisher
-        self._board = board
-        self._interval = connector.poll_interval_ms / 1000
-        self._readers: list[TableReader] = []
-        self._due: dict[int, float] = {}
-        self._topic_keys: dict[int, set[bytes]] = {}
-        self._held: set[int] = set()
-        self._others: dict[int, list[str]] = {}
+        self._create_topics = create_topics and sink.connector.topics.create
+        self._tables: dict[str, PolledTable] = {}
+        self._unfit: dict[str, tuple[str, ...]] = {}
         self._topic_ids: dict[str, str | None] = {}
         self._look_at_topics = 0.0
+        self._look_at_tables = 0.0
         self._blocked = 0.0
         self._current: Snapshot | None = None
 
     @classmethod
-    def open(cls, connector: ConnectorConfig, kafka: Kafka, board: StatusBoard, *, create_topics: bool) -> Self:
+    def open(
+        cls, connector: ConnectorConfig, kafka: Kafka, board: StatusBoard, *, create_topics: bool, strict: bool = True
+    ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
 
-        Nothing is written before everything has been checked. Raises ConfigError, Unreachable, LeaseLost.
+        Nothing is written before everything has been checked. With ``strict`` a table that can't be polled is an error;
+        else it is shown, and the others are polled. Raises ConfigError, Unreachable, LeaseLost.
         """
         with postgres_errors(connector.connection):
             server = Server.open(connector.connection.conninfo)
         try:
             with postgres_errors(connector.connection):
                 server.announce(connector.name)
-                plans = plan_tables(server, connector)
-            creation = connector.topic_creation
-            sizes = {plan.topic: (creation.partitions, creation.replication_factor) for plan in plans}
-            warnings = ensure(kafka, sizes, configs=creation.configs, create=create_topics)
-            board.warn(*warnings, *(warning for plan in plans for warning in plan.warnings))
+                found = find_plans(server, connector)
+            problems = [*found.problems, *(problem for _, its in found.unfit for problem in its)]
+            if problems and (strict or not found.plans):
+                raise ConfigError(problems)
             publisher = Publisher(
                 kafka,
                 connector.name,
@@ -93,10 +89,10 @@ class Session:
                 transactions=connector.transactions,
                 overrides=connector.producer,
             )
+            sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board)
+            session = cls(sink, server, create_topics=create_topics)
             try:
-                publisher.open()
-                session = cls(connector, kafka, server, publisher, board)
-                session._restore(plans)
+                session._begin(found)
             except BaseException:
                 publisher.close()
                 raise
@@ -107,8 +103,16 @@ class Session:
 
     def close(self) -> None:
         """Let go of both sides; what was not acknowledged is sent again by the next session."""
-        self._publisher.close()
+        self._sink.publisher.close()
         self._server.close()
+
+    def failures(self) -> list[str]:
+        """What keeps tables from being polled, and whether there are none at all."""
+        found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
+        found += [
+            table.detail for table in self._sink.board.picture().tables if table.detail and self._failed(table.table)
+        ]
+        return found or ([] if self._tables else [self._nothing()])
 
     def round(self, stop: threading.Event, *, woken: bool = False) -> bool:
         """Poll every table that is due, or with ``woken`` those that notify; whether anything was published.
@@ -117,25 +121,22 @@ class Session:
         """
         self._check_topics()
         with postgres_errors(self._connector.connection):
+            self._check_tables()
             current = self._current or self._server.peek()
             self._current = None
             published = False
             now, looked_at = time.monotonic(), time.time()
-            for number, reader in enumerate(self._readers):
-                if not (woken and reader.plan.notifies) and now < self._due[number]:
+            for table in list(self._tables.values()):
+                if not (woken and table.plan.notifies and not table.failures) and now < table.due:
                     continue
-                self._due[number] = now + self._interval
-                if not reader.is_idle(current):
-                    if self._floor_held(reader, current):
-                        continue
-                    published |= self._drain(number, reader, stop)
-                self._board.current(reader.plan.qualified, looked_at)
+                table.due = now + self._connector.poll_interval_ms / 1000
+                published |= self._poll(table, current, looked_at, stop)
             return published
 
     def rest(self, stop: threading.Event) -> bool:
         """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
-        oids = [reader.plan.oid for reader in self._readers if reader.plan.notifies]
-        until = min(*self._due.values(), self._look_at_topics)
+        oids = [table.plan.oid for table in self._tables.values() if table.plan.notifies]
+        until = min([self._look_at_topics, self._look_at_tables, *(table.due for table in self._tables.values())])
         if not oids:
             stop.wait(max(0.0, until - time.monotonic()))
             return False
@@ -162,41 +163,105 @@ class Session:
                 return True
         return False
 
-    def _restore(self, plans: Iterable[TablePlan]) -> None:
+    def _poll(self, table: PolledTable, current: Snapshot, looked_at: float, stop: threading.Event) -> bool:
+        """Poll one table; whether anything was published. What fails of it alone is kept with it."""
+        try:
+            published = False
+            if not table.reader.is_idle(current):
+                if self._waits(table, current):
+                    return False
+                published = table.drain(stop)
+        except RowFailed as error:
+            table.failed(f"table {table.name}: {error}")
+        except TableReplaced:
+            self._plan_again(table)
+        except psycopg.Error as error:
+            if self._server.connection.closed:
+                raise
+            table.failed(f"table {table.name}: {' '.join(str(error).split())}")
+        else:
+            self._sink.board.current(table.name, looked_at)
+            return published
+        return False
+
+    def _begin(self, found: Plans) -> None:
+        """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
+        self._make_topics(found.plans)
+        self._sink.board.warn(*self._connector.notes, *found.warnings)
+        self._sink.publisher.open()
+        self._sink.board.only([*(plan.qualified for plan in found.plans), *(name for name, _ in found.unfit)])
+        self._note_unfit(found)
+        self._add(found.plans)
+        if not self._tables:
+            log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
+            self._sink.board.warn(self._nothing())
+        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
+
+    def _nothing(self) -> str:
+        interval = self._connector.table_poll_interval_ms / 1000
+        return (
+            f"{self._connector.selection.key}: no table of {self._connector.connection.server} fits; looked for again"
+            f" every {interval:g} s (table.poll.interval.ms)"
+        )
+
+    def _make_topics(self, plans: Iterable[TablePlan]) -> None:
+        rules = self._connector.topics
+        topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
+        self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._create_topics))
+        self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
+
+    def _add(self, plans: Iterable[TablePlan]) -> None:
+        """Begin to poll these tables, each from its offset."""
         plans = list(plans)
-        keys = {self._key(plan): plan for plan in plans}
-        values = stored_values(self._kafka)
-        topics = self._kafka.topics({plan.topic for plan in plans})
-        for number, (key, plan) in enumerate(keys.items()):
-            topic = (plan.topic, topics[plan.topic].topic_id)
-            self._topic_ids[plan.topic] = topic[1]
-            offset = self._offset(values.get(key), plan)
-            if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
-                offset = replace(offset, topic=topic)
-            if offset is not None and offset.topic != topic:
-                log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
-                offset = None
-            self._others[number] = sharing(plan.topic, key, values)
-            reader = TableReader(self._server, plan, offset, topic)
-            self._readers.append(reader)
-            self._due[number] = 0.0
-            self._board.table(plan.qualified, plan.topic, adopted=plan.adopted)
-            log.info("table", table=plan.qualified, topic=plan.topic, adopted=plan.adopted, resumed=offset is not None)
+        if not plans:
+            return
+        values = stored_values(self._sink.kafka)
+        topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
+        self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
+        for plan in plans:
+            key = key_of(self._connector.name, self._server.database, plan)
+            topic = (plan.topic, self._topic_ids.get(plan.topic))
+            offset = self._usable(self._offset(values.get(key), plan), topic, plan)
+            self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
         if any(plan.notifies for plan in plans):
             with postgres_errors(self._connector.connection):
                 self._server.listen()
 
-    def _check_topics(self) -> None:
-        """Look now and then whether the topics are still those that the offsets are about."""
-        if time.monotonic() < self._look_at_topics:
-            return
-        self._look_at_topics = time.monotonic() + TOPICS_EVERY
-        found = self._kafka.topics(self._topic_ids)
-        for name, topic_id in self._topic_ids.items():
-            if name not in found or found[name].topic_id != topic_id:
-                raise TopicReplaced(
-                    f"topic {name!r} was deleted, or deleted and created again, since this session began"
-                )
+    def _open(
+        self,
+        plan: TablePlan,
+        key: bytes,
+        offset: SourceOffset | None,
+        topic: tuple[str, str | None],
+        others: list[str],
+    ) -> None:
+        reader = open_reader(self._server, plan, offset, topic)
+        self._tables[plan.qualified] = PolledTable(sink=self._sink, reader=reader, key=key, others=others)
+        self._sink.board.table(
+            plan.qualified,
+            plan.topic,
+            adopted=plan.adopted,
+            reading=plan.reading.value,
+            covered=plan.reading.covered,
+        )
+        log.info(
+            "table",
+            table=plan.qualified,
+            topic=plan.topic,
+            reading=plan.reading.name,
+            adopted=plan.adopted,
+            resumed=offset is not None,
+        )
+
+    def _usable(
+        self, offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan
+    ) -> SourceOffset | None:
+        if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
+            return replace(offset, topic=topic)
+        if offset is not None and offset.topic != topic:
+            log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
+            return None
+        return offset
 
     def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
         if value is None:
@@ -209,85 +274,78 @@ class Session:
                 " something else or a newer version; reset it by a tombstone for its key to load the table afresh"
             ) from error
 
-    def _key(self, plan: TablePlan) -> bytes:
-        return offset_key(self._connector.name, self._server.database, plan.schema, plan.name)
+    def _check_topics(self) -> None:
+        """Look now and then whether the topics are still those that the offsets are about."""
+        if time.monotonic() < self._look_at_topics:
+            return
+        self._look_at_topics = time.monotonic() + TOPICS_EVERY
+        found = self._sink.kafka.topics(self._topic_ids) if self._topic_ids else {}
+        for name, topic_id in self._topic_ids.items():
+            if name not in found or found[name].topic_id != topic_id:
+                raise TopicReplaced(
+                    f"topic {name!r} was deleted, or deleted and created again, since this session began"
+                )
 
-    def _drain(self, number: int, reader: TableReader, stop: threading.Event) -> bool:
-        """Publish everything one poll finds, or its pages before ``stop`` is set."""
-        sent = 0
-        before = reader.offset
-        if before.compare and reader.comparison is None:
-            reader.comparison = Comparison.of(self._kafka, reader.plan.topic)
-            self._topic_keys[number] = reader.comparison.living()
-        for batch in self._batches(reader):
-            if number not in self._topic_keys and batch.offset.sweep:
-                # Before anything of ours is in it; nobody else writes it any more.
-                self._topic_keys[number] = living_keys(self._kafka, reader.plan.topic)
-            self._publish(reader, batch)
-            sent += len(batch.records)
-            if stop.is_set():
-                return True
-        if before.horizon is not None and reader.offset.sweep and not before.sweep:
-            log.warning("another server or history: every row was sent again", table=reader.plan.qualified)
-        if reader.offset.sweep and number not in self._held:
-            sent += self._sweep(number, reader)
-        self._board.polled(reader.plan.qualified, sent)
-        return sent > 0
+    def _check_tables(self) -> None:
+        """Look now and then for tables that came, went, or can be polled by now; the others are left alone."""
+        if time.monotonic() < self._look_at_tables:
+            return
+        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
+        found = find_plans(self._server, self._connector)
+        names = {plan.qualified for plan in found.plans}
+        for name in [name for name in self._tables if name not in names]:
+            self._remove(name, "was dropped or renamed")
+        self._note_unfit(found)
+        fresh = [plan for plan in found.plans if plan.qualified not in self._tables]
+        if fresh and not found.problems:
+            log.info("tables found", tables=[plan.qualified for plan in fresh])
+            self._make_topics(fresh)
+            self._add(fresh)
+        self._sink.board.warn(*found.problems)
+        if not self._tables:
+            log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
 
-    def _batches(self, reader: TableReader) -> Iterator[Batch]:
-        """The pages of one poll; a value that can't be converted is named with its table."""
-        try:
-            yield from reader.pages(min(PAGE_ROWS, self._connector.batch_max_rows))
-        except RowError as error:
-            raise CompactoryError(f"table {reader.plan.qualified}: {error}") from error
+    def _plan_again(self, table: PolledTable) -> None:
+        """The table is another one now: look at it again, and go on where its offset says."""
+        found = find_plans(self._server, self._connector)
+        plan = next((plan for plan in found.plans if plan.qualified == table.name), None)
+        if plan is None:
+            self._remove(table.name, "was dropped, renamed, or can't be polled any more")
+            self._note_unfit(found)
+            return
+        log.info("table changed", table=table.name)
+        self._make_topics([plan])
+        self._add([plan])
+        self._tables[plan.qualified].due = 0.0
 
-    def _floor_held(self, reader: TableReader, current: Snapshot) -> bool:
-        """Whether an open transaction has made the list of seen row versions too long to go on."""
-        horizon = reader.offset.horizon
-        if horizon is None or horizon.seen is None or len(horizon.seen) < _SEEN_LIMIT:
+    def _remove(self, name: str, why: str) -> None:
+        table = self._tables.pop(name)
+        log.error("table gone", table=name, detail=why)
+        interval = self._connector.table_poll_interval_ms / 1000
+        if any(listed.name == table.plan.name for listed in self._connector.selection.listed):
+            self._sink.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
+        else:
+            self._sink.board.gone(name)
+
+    def _note_unfit(self, found: Plans) -> None:
+        """Show tables that can't be polled; those that were polled until now stop."""
+        self._unfit = dict(found.unfit)
+        for name, problems in self._unfit.items():
+            self._tables.pop(name, None)
+            log.error("table can't be polled", table=name, problems=problems)
+            self._sink.board.unfit(name, "; ".join(problems))
+
+    def _failed(self, name: str) -> bool:
+        return name in self._tables and self._tables[name].failures > 0
+
+    def _waits(self, table: PolledTable, current: Snapshot) -> bool:
+        """Whether an open transaction has made what is to be remembered too much to go on."""
+        xid = table.reader.waits_for(current)
+        if xid is None:
+            self._sink.board.resumed(table.name)
             return False
-        if current.xmin > horizon.snapshot.xmin:
-            self._board.held(reader.plan.qualified, None)
-            return False
-        holders = self._server.holders(current.xmin)
+        holders = self._server.holders(xid)
         detail = f"an open transaction holds the snapshot's floor back: {'; '.join(holders) or 'of another database'}"
-        log.error("table waits", table=reader.plan.qualified, detail=detail)
-        self._board.held(reader.plan.qualified, detail)
+        log.error("table waits", table=table.name, detail=detail)
+        self._sink.board.waits(table.name, detail)
         return True
-
-    def _publish(self, reader: TableReader, batch: Batch) -> None:
-        if batch.persist:
-            self._publisher.publish(reader.plan.topic, batch.records, (self._key(reader.plan), batch.offset.dumps()))
-        reader.acknowledge(batch)
-
-    def _sweep(self, number: int, reader: TableReader) -> int:
-        """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
-        known = self._topic_keys.get(number, set())
-        gone = vanished(known, reader)
-        name = reader.plan.qualified
-        detail = self._doubt(number, reader.plan, gone, known)
-        if detail is not None:
-            log.error("removal held", table=name, removed=len(gone), keys=len(known), detail=detail)
-            self._board.held(name, detail)
-            self._held.add(number)
-            return 0
-        done = replace(reader.offset, sweep=False)
-        keys = sorted(gone)
-        for start in range(0, len(keys), PAGE_ROWS):
-            self._publish(reader, Batch([(key, None) for key in keys[start : start + PAGE_ROWS]], reader.offset))
-        self._publish(reader, Batch([], done))
-        self._topic_keys.pop(number, None)
-        if gone:
-            log.info("keys removed that the table lacks", table=name, removed=len(gone))
-        return len(gone)
-
-    def _doubt(self, number: int, plan: TablePlan, gone: set[bytes], known: set[bytes]) -> str | None:
-        """Why keys that the table lacks may have to stay (guarantee 13), or None."""
-        missing = f"{len(gone)} of {len(known)} keys of topic {plan.topic!r} are not in table {plan.qualified}"
-        if gone and self._others[number]:
-            others = ", ".join(self._others[number])
-            return (
-                f"{missing} and may be of {others}, which was published there too; give each table a topic of its own,"
-                f" or if that has ended, write a tombstone for its key to topic {OFFSETS_TOPIC!r}"
-            )
-        return missing if too_many(gone, known) else None

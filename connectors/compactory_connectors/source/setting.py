@@ -15,15 +15,20 @@ __all__ = [
     "Status",
     "at_least",
     "boolean",
+    "honoured",
+    "member_of",
+    "moot",
     "names",
     "nearest",
     "nearest_class",
     "non_empty_names",
     "one_of",
+    "refused",
     "rejected",
     "required_text",
     "switch",
     "text",
+    "whole_number",
 ]
 
 
@@ -88,6 +93,28 @@ def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def whole_number(value: str) -> int:
+    """A whole number, negative ones included."""
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+def member_of(kind: type[Enum]) -> Callable[[str], Any]:
+    """A member of an enum by its value, whatever the case of the letters."""
+    known = {str(member.value).lower(): member for member in kind}
+
+    def parse(value: str) -> Any:
+        if value.lower() not in known:
+            choices = ", ".join(str(member.value) for member in kind)
+            close = nearest(value, known).removeprefix("; ")
+            raise ValueError(f"must be one of {choices}" + (f": {close}" if close else ""))
+        return known[value.lower()]
+
+    return parse
+
+
 def one_of(*allowed: str, otherwise: str = "") -> Callable[[str], str]:
     """One of ``allowed``; ``otherwise`` says why no other value is."""
 
@@ -113,6 +140,28 @@ class Setting:
     status: Status = Status.HONOURED
     note: str = ""
     secret: bool = False
+
+
+def honoured(
+    name: str,
+    meaning: str,
+    default: str | None = None,
+    parse: Callable[[str], Any] = text,
+    *,
+    secret: bool = False,
+) -> Setting:
+    """A key with an effect."""
+    return Setting(name=name, meaning=meaning, default=default, parse=parse, secret=secret)
+
+
+def moot(name: str, meaning: str, note: str, parse: Callable[[str], Any] = text) -> Setting:
+    """A key that is accepted and changes nothing; ``note`` says why."""
+    return Setting(name=name, meaning=meaning, parse=parse, status=Status.MOOT, note=note)
+
+
+def refused(name: str, meaning: str, note: str) -> Setting:
+    """A key that is an error; ``note`` says why, and what to do."""
+    return Setting(name=name, meaning=meaning, status=Status.REFUSED, note=note)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

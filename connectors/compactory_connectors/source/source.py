@@ -13,7 +13,7 @@ from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka import Kafka
 
 from .backoff import Backoff
-from .connector import ConnectorConfig
+from .connector_config import ConnectorConfig
 from .session import Session
 from .status import SourceState, SourceStatus, StatusBoard
 
@@ -72,7 +72,13 @@ class Source:
 
     def _live(self, stop: threading.Event, once: bool, backoff: Backoff) -> None:
         """One session, until it fails, ``stop`` is set, or with ``once`` its first round is done."""
-        session = Session.open(self._connector, self._kafka, self._board, create_topics=self._create_topics)
+        session = Session.open(
+            self._connector,
+            self._kafka,
+            self._board,
+            create_topics=self._create_topics,
+            strict=once or not self._opened,
+        )
         try:
             self._opened = True
             self._board.connector(SourceState.RUNNING)
@@ -81,10 +87,16 @@ class Source:
                 busy = session.round(stop, woken=woken)
                 backoff.reset()
                 if once:
+                    self._raise_failures(session)
                     break
                 woken = busy or session.rest(stop)
         finally:
             session.close()
+
+    def _raise_failures(self, session: Session) -> None:
+        """With ``once`` a table that failed is an error; the others were published all the same."""
+        if failures := session.failures():
+            raise CompactoryError("; ".join(failures))
 
     def _wait_out(self, error: CompactoryError, stop: threading.Event, backoff: Backoff) -> None:
         pause = backoff.pause()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -34,7 +35,12 @@ class TableStatus:
     topic: str
     state: SourceState = SourceState.STARTING
     adopted: bool = False
+    reading: str = ""
+    """How new rows are found, in words."""
+    covered: bool = True
+    """No committed change is missed (guarantee 8)."""
     rows_total: int = 0
+    skipped_total: int = 0
     polls_total: int = 0
     errors_total: int = 0
     last_poll: float | None = None
@@ -65,6 +71,7 @@ class StatusBoard:
         self._detail: str | None = None
         self._tables: dict[str, TableStatus] = {}
         self._warned: dict[str, None] = {}
+        self._waiting: set[str] = set()
 
     def picture(self) -> SourceStatus:
         """The state now."""
@@ -90,11 +97,51 @@ class StatusBoard:
         for text in fresh:
             log.warning(text, connector=self._connector)
 
-    def table(self, table: str, topic: str, *, adopted: bool) -> None:
+    def table(self, table: str, topic: str, *, adopted: bool, reading: str = "", covered: bool = True) -> None:
         """Announce a table of a new session; its counters go on."""
         with self._lock:
             known = self._tables.get(table) or TableStatus(table=table, topic=topic)
-            self._tables[table] = replace(known, adopted=adopted, state=SourceState.STARTING, detail=None)
+            self._tables[table] = replace(
+                known,
+                topic=topic,
+                adopted=adopted,
+                reading=reading,
+                covered=covered,
+                state=SourceState.STARTING,
+                detail=None,
+            )
+
+    def unfit(self, table: str, detail: str) -> None:
+        """Show a table that can't be polled, or not any more."""
+        with self._lock:
+            known = self._tables.get(table) or TableStatus(table=table, topic="")
+            self._tables[table] = replace(known, state=SourceState.FAILED, detail=detail)
+
+    def gone(self, table: str) -> None:
+        """Forget a table that the connector polls no more."""
+        with self._lock:
+            self._tables.pop(table, None)
+
+    def only(self, tables: Iterable[str]) -> None:
+        """Forget tables of an earlier session that are not among these."""
+        kept = set(tables)
+        with self._lock:
+            self._tables = {name: known for name, known in self._tables.items() if name in kept}
+
+    def table_failed(self, table: str, detail: str) -> None:
+        """Count an error against one table: it waits for its next attempt, the others go on."""
+        with self._lock:
+            known = self._tables[table]
+            self._tables[table] = replace(
+                known, state=SourceState.FAILED, errors_total=known.errors_total + 1, detail=detail
+            )
+
+    def skipped(self, table: str, rows: int) -> int:
+        """Count rows that could not be converted; how many there were before."""
+        with self._lock:
+            known = self._tables[table]
+            self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
+            return known.skipped_total
 
     def polled(self, table: str, rows: int) -> None:
         """Count a finished poll and the records it sent."""
@@ -103,6 +150,8 @@ class StatusBoard:
             known = self._tables[table]
             state = known.state if known.state is SourceState.HELD else SourceState.RUNNING
             changes: dict[str, Any] = {"state": state, "last_poll": now, "polls_total": known.polls_total + 1}
+            if state is SourceState.RUNNING:
+                changes["detail"] = None
             if rows:
                 changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
             self._tables[table] = replace(known, **changes)
@@ -111,6 +160,20 @@ class StatusBoard:
         """Record that everything committed before ``at`` is published."""
         with self._lock:
             self._tables[table] = replace(self._tables[table], current_at=at)
+
+    def waits(self, table: str, detail: str) -> None:
+        """Record that a table waits for an open transaction."""
+        self.held(table, detail)
+        with self._lock:
+            self._waiting.add(table)
+
+    def resumed(self, table: str) -> None:
+        """Record that a table waits no more, if it did."""
+        with self._lock:
+            waited = table in self._waiting
+            self._waiting.discard(table)
+        if waited:
+            self.held(table, None)
 
     def held(self, table: str, detail: str | None) -> None:
         """Record that something of this table waits for an operator, or with None that it no longer does."""

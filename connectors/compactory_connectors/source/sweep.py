@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .table import TableReader
+from .page import Reader
 
 __all__ = ["REMOVED_PERCENT", "SMALL", "too_many", "vanished"]
 
@@ -15,7 +15,7 @@ SMALL = 100
 """Below so many removals a share says nothing."""
 
 
-def vanished(topic_keys: set[bytes], reader: TableReader) -> set[bytes]:
+def vanished(topic_keys: set[bytes], reader: Reader) -> set[bytes]:
     """The keys of ``topic_keys`` that no living row of the table has, all seen in one snapshot."""
     left = set(topic_keys)
     if left:
@@ -29,7 +29,7 @@ def too_many(removed: Iterable[bytes], topic_keys: set[bytes]) -> bool:
     return count > SMALL and count * 100 > REMOVED_PERCENT * len(topic_keys)
 
 
-def _table_keys(reader: TableReader) -> Iterator[bytes]:
+def _table_keys(reader: Reader) -> Iterator[bytes]:
     render_key = reader.plan.rows.render_key
     for rows in reader.living_rows():
         for row in rows:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import LiteralString, cast
+from dataclasses import replace
 
 from psycopg import sql
 
@@ -18,30 +16,17 @@ from .comparison import Comparison
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .offset import Page, SourceOffset
-from .record import RowError
+from .page import PAGE_ROWS, Batch, Record, RowFailed
+from .place import instant_of, ordering
+from .rendering import Renderer
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
-from .table_plan import TablePlan
+from .table_plan import Reading, TablePlan
 
-__all__ = ["PAGE_ROWS", "Batch", "Record", "TableReader"]
+__all__ = ["TableReader"]
 
-PAGE_ROWS = 10_000
-"""Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
-
-_PHASE, _STAMP, _ID, _XID = -4, -3, -2, -1  # what a row has behind the plan's columns
 _HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
 _REFRESH_XIDS = 1 << 20
-
-Record = tuple[bytes | None, bytes | None]
-"""Key and value; the value None is a tombstone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset."""
-
-    records: list[Record]
-    offset: SourceOffset
-    persist: bool = True
+_MOST_SEEN = 100_000
 
 
 class TableReader:
@@ -58,7 +43,7 @@ class TableReader:
         topic: tuple[str, str | None] | None = None,
     ) -> None:
         self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, sweep=True)
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps)
         self._server = server
         self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._sent: Horizon | None = self.offset.horizon
@@ -66,11 +51,11 @@ class TableReader:
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        keys = plan.rows.key_columns
-        self._keys = sql.SQL(", ").join(
-            sql.Identifier("t", name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns
-        )
-        self._key_positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
+        self._render = Renderer(server, plan)
+        self._order = ordering(plan)
+        self._phase = self._render.phase
+        self._xid = self._phase + 1 + len(self._order)
+        self._whole = plan.reading is Reading.WHOLE
         self._id_is_key = plan.incrementing in plan.rows.key_columns
         self.comparison: Comparison | None = None
         """While the offset says ``compare``: records that the topic has already are left out."""
@@ -100,22 +85,25 @@ class TableReader:
             base = self._adapted(base, at, indexed)
             if self.comparison is not None and not self._id_is_key:
                 for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
-                    self.comparison.expect(self._records(rows))
+                    self.comparison.expect((record[0], record[1]) for record in self._render.records(rows))
             xids: set[int] = set()
             seen_here: Horizon | None = None
+            self._render.drain_skipped()
             chunks = self._chunks(base, page_rows)
             rows = next(chunks)
             while len(rows) == page_rows:
                 seen_here = seen_here or self._visible(at.snapshot)
                 page = self._page(base, seen_here, rows)
-                xids.update(_xids(rows))
-                yield Batch(self._lacking(self._records(rows)), page)
+                xids.update(self._xids(rows))
+                records = self._lacking(self._render.records(rows))
+                yield Batch(records, self.offset if self._whole else page, skipped=self._render.drain_skipped())
                 base = replace(page, pages=base.pages)
                 rows = next(chunks)
-            xids.update(_xids(rows))
-            records = self._lacking(self._records(rows))
+            xids.update(self._xids(rows))
+            records = self._lacking(self._render.records(rows))
             done = self._finished(base, at, xids, rows)
-        yield Batch(records, done, bool(records) or self._worth_storing(done))
+        persist = bool(records) or self._worth_storing(done)
+        yield Batch(records, done, persist, self._render.drain_skipped())
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
@@ -129,7 +117,11 @@ class TableReader:
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
-        return base.afresh() if not indexed and _too_old(base.horizon, at.snapshot) else base
+        if not indexed and _too_old(base.horizon, at.snapshot):
+            base = base.afresh()
+        # pages of another mode, or of a primary key that is another one now, say nothing
+        fitting = not self._whole and all(len(page.after) == 1 + len(self._order) for page in base.pages)
+        return base if fitting else replace(base, pages=())
 
     def query_text(self) -> str:
         """The query of a poll, for people."""
@@ -139,13 +131,21 @@ class TableReader:
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
         horizon = self.offset.horizon
-        if horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
+        if self._whole or horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
             return False
         return self._sent is None or not _behind(self._stored.durable, self._sent)
 
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """The transaction at the floor of the seen row versions, once they are too many to remember."""
+        horizon = self.offset.horizon
+        if horizon is None or horizon.seen is None or len(horizon.seen) < _MOST_SEEN:
+            return None
+        return None if snapshot.xmin > horizon.snapshot.xmin else snapshot.xmin
+
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
-        query = statement("source/keys", columns=self._keys, table=self._table, present=self._where.present())
+        columns, present = self._render.key_columns, self._where.present()
+        query = statement("source/keys", columns=columns, table=self._table, present=present)
         with self._server.poll(self._table, self.plan.oid):
             reader = ChunkReader(self._server.connection, "keys", query)
             while rows := reader.fetch(PAGE_ROWS):
@@ -172,8 +172,8 @@ class TableReader:
             statement(
                 "source/rows",
                 phase=self._where.phase(),
-                timestamp=sql.Identifier("t", self.plan.timestamp),
-                incrementing=sql.Identifier("t", self.plan.incrementing),
+                places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
+                order=sql.SQL(", ").join(self._order),
                 columns=self._columns,
                 table=self._table,
                 unseen=self._where.unseen_rows(base),
@@ -185,6 +185,7 @@ class TableReader:
                 statement(
                     "source/deleted",
                     columns=self._columns,
+                    nulls=sql.SQL("").join([sql.SQL("NULL, ")] * (len(self._order) - 1)),
                     table=self._table,
                     oid=sql.Literal(self.plan.oid),
                     unseen=self._where.unseen_deletions(base),
@@ -201,8 +202,8 @@ class TableReader:
 
     def _page(self, base: SourceOffset, visible: Horizon, rows: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
-        phase, timestamp, number = rows[-1][_PHASE:_XID]
-        after = (int(phase or 0), _optional(timestamp), _optional(number))
+        phase, *places = rows[-1][self._phase : self._xid]
+        after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
         return replace(self._progress(base, rows), pages=(*base.pages, Page(visible, after)))
 
     def _finished(
@@ -234,24 +235,31 @@ class TableReader:
         return known
 
     def _progress(self, base: SourceOffset, rows: Sequence[RawRow]) -> SourceOffset:
-        stamps = [
-            (_text(row[_STAMP]), self._number(row)) for row in rows if row[_STAMP] is not None and row[_PHASE] != b"2"
-        ]
-        if not stamps:
+        """The offset with the highest timestamp and id that were sent, as the real connector would have them."""
+        first = self._phase + 1
+        living = [row[first : self._xid] for row in rows if row[self._phase] != b"2" and row[first] is not None]
+        if not living or not (self.plan.timestamps or self.plan.incrementing):
             return base
-        text, number = max(stamps)
-        milliseconds, nanos = _epoch(text)
-        known = (base.timestamp, base.timestamp_nanos, base.incrementing)
-        if None not in known and (milliseconds, nanos, number) <= known:
+        number = self._number if self.plan.incrementing else lambda _: 0
+        if not self.plan.timestamps:
+            return replace(base, incrementing=max(base.incrementing or 0, *(number(row[0]) for row in living)))
+        text, highest = max((_text(row[0]), number(row[1]) if len(row) > 1 else 0) for row in living)
+        milliseconds, nanos = instant_of(text, self.plan.zone)
+        known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
+        if None not in known and (milliseconds, nanos, highest) <= known:
             return base
-        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
+        incrementing = highest if self.plan.incrementing else None
+        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=incrementing)
 
-    def _number(self, row: RawRow) -> int:
+    def _number(self, raw: bytes | None) -> int:
         try:
-            return int(row[_ID] or 0)
+            return int(raw or 0)
         except ValueError:  # numeric with a fraction
             column = self.plan.incrementing
-            raise RowError(f"column {column}: not a whole number, which the incrementing column must be") from None
+            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
+
+    def _xids(self, rows: Iterable[RawRow]) -> Iterator[int]:
+        return (int(xid) for xid in {row[self._xid] for row in rows} if xid is not None and xid != b"0")
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
@@ -270,75 +278,9 @@ class TableReader:
         return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
 
     def _lacking(self, records: list[Record]) -> list[Record]:
-        return records if self.comparison is None else self.comparison.lacking(records)
-
-    def _records(self, rows: Sequence[RawRow]) -> list[Record]:
-        living = self._living(rows)
-        render, render_key = self.plan.rows.render, self.plan.rows.render_key
-        records: list[Record] = []
-        for row in rows:
-            phase = row[_PHASE]
-            if phase != b"0" and render_key(row) in living:
-                continue
-            gone = phase == b"2" or (phase == b"1" and self.plan.tombstones)
-            record = (render_key(row), None) if gone else render(row)
-            if record[0] is None:
-                raise RowError(f"row {_text(row[_ID])}: the record's key is null, which a compacted topic refuses")
-            records.append(record)
-        return records
-
-    def _key(self, row: RawRow) -> tuple[bytes | None, ...]:
-        return tuple(row[position] for position in self._key_positions)
-
-    def _living(self, rows: Sequence[RawRow]) -> set[bytes | None]:
-        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins.
-
-        What is equal for Postgres (1.0 and 1.00, citext) may be two keys in the topic, so that rendered keys decide.
-        """
-        keys = {self._key(row) for row in rows if row[_PHASE] == b"2" or (row[_PHASE] == b"1" and not self._id_is_key)}
-        if not keys:
-            return set()
-        return {self.plan.rows.render_key(row) for row in self._server.rows(self._rows_under(keys))}
-
-    def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
-        """The query for living rows that have one of these keys."""
-        names: list[sql.Composable] = []
-        arrays: list[sql.Composable] = []
-        matches: list[sql.Composable] = []
-        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
-        for number, (column, declared, parts) in enumerate(columns):
-            name = sql.Identifier(f"k{number}")
-            names.append(name)
-            texts = [None if part is None else part.decode() for part in parts]
-            arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
-            matches.append(_match(column, name, declared, None in parts))
-        return statement(
-            "source/living",
-            columns=self._keys,
-            names=sql.SQL(", ").join(names),
-            arrays=sql.SQL(", ").join(arrays),
-            table=self._table,
-            matches=sql.SQL(" AND ").join(matches),
-            alive=self._where.alive(),
-        )
-
-
-def _match(column: str, name: sql.Identifier, declared: str, nullable: bool) -> sql.Composable:
-    """A key column equal to a value; NULL, which no index condition takes, only where one is looked for."""
-    parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": _type(declared)}
-    equal = sql.SQL("{column} = {value}::{type}").format(**parts)
-    if not nullable:
-        return equal
-    return sql.SQL("({} OR {column} IS NULL AND {value} IS NULL)").format(equal, **parts)
-
-
-def _type(declared: str) -> sql.SQL:
-    """A type's name as the catalogue writes it, quoted where it needs to be."""
-    return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str
-
-
-def _xids(rows: Iterable[RawRow]) -> Iterator[int]:
-    return (int(xid) for xid in {row[_XID] for row in rows} if xid is not None and xid != b"0")
+        if self.comparison is None or self.plan.rows.routed:
+            return records
+        return [*self.comparison.lacking((record[0], record[1]) for record in records)]
 
 
 def _optional(raw: bytes | None) -> str | None:
@@ -358,13 +300,3 @@ def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
 
 def _behind(durable: Horizon | None, sent: Horizon) -> bool:
     return durable is None or durable.snapshot.xmax < sent.snapshot.xmax
-
-
-def _epoch(text: str) -> tuple[int, int]:
-    """Epoch milliseconds and nanoseconds within the second, of Postgres' ISO text in UTC."""
-    try:
-        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:  # infinity, BC, five-digit years
-        return 0, 0
-    seconds, micros = divmod(round(moment.timestamp() * 1_000_000), 1_000_000)
-    return seconds * 1000 + micros // 1000, micros * 1000

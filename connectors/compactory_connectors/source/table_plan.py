@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import LiteralString, cast
 
 from psycopg import sql
 
@@ -24,6 +25,11 @@ class Reading(Enum):
     def covered(self) -> bool:
         """Whether no committed change is missed (guarantee 8), in a table."""
         return self is not Reading.PLACE
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether a first load shows everything that belongs in the topic, so that the rest may be removed."""
+        return self in {Reading.VERSIONS, Reading.WHOLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,8 @@ class TablePlan:
     query: str | None = None
     suffix: str = ""
     """``query.suffix``: text behind the generated query."""
+    serializable: bool = False
+    """``transaction.isolation.mode=SERIALIZABLE``."""
     since: str | None = None
     """``timestamp.initial``: a first load takes rows from this moment on, in the text form of Postgres."""
     delay_ms: int = 0
@@ -91,6 +99,11 @@ class TablePlan:
             return sql.Identifier(self.schema, self.name)
         return sql.SQL("({}\n)").format(_verbatim(self.query))
 
+    def suffix_text(self) -> sql.Composable:
+        """``query.suffix``, to stand at the end of a query."""
+        return _verbatim(self.suffix)
+
 
 def _verbatim(text: str) -> sql.Composable:
-    return sql.SQL(text)  # type: ignore[arg-type]  # the user's own SQL
+    """The user's own SQL."""
+    return sql.SQL(cast("LiteralString", text))  # type: ignore[redundant-cast]  # mypy takes it for str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import structlog
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -11,6 +11,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka import Kafka, kafka_errors
 from compactory.records import Partition
+
+from .topic_rules import TopicCreation
 
 __all__ = ["OFFSETS_TOPIC", "ensure", "living_keys", "read", "stored_values"]
 
@@ -21,18 +23,17 @@ _RIGHTS = ("Read", "Write")
 log = structlog.get_logger("compactory.source")
 
 
-def ensure(
-    kafka: Kafka, topics: Mapping[str, tuple[int, int]], *, configs: Mapping[str, str] | None = None, create: bool
-) -> list[str]:
+def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -> list[str]:
     """Make sure that the topics and the offsets topic exist and are compacted; return warnings for people.
 
-    ``topics`` maps a name to (partitions, replication factor), -1 for the broker's default; ``configs`` are more
-    settings for those that are created. Raises ConfigError with every problem at once.
+    ``topics`` maps a name to what it gets where it is created; only one whose ``cleanup.policy`` is given there need
+    not be compacted. Raises ConfigError with every problem at once.
     """
-    wanted = {OFFSETS_TOPIC: (1, -1), **topics}
+    wanted = {OFFSETS_TOPIC: TopicCreation(partitions=1, configs=_OFFSETS_CONFIG), **topics}
     missing = sorted(wanted.keys() - kafka.topics(wanted).keys())
     present = [name for name in wanted if name not in missing]
-    problems, warnings = _check(kafka, present)
+    compacted = {name for name, creation in wanted.items() if creation.policy == "compact"}
+    problems, warnings = _check(kafka, present, compacted)
     problems += kafka.lacking_rights(present, _RIGHTS)
     if not create:
         problems += [
@@ -42,13 +43,15 @@ def ensure(
     if problems:
         raise ConfigError(problems)
     for name in missing:
-        partitions, replication = wanted[name]
-        own = _OFFSETS_CONFIG if name == OFFSETS_TOPIC else configs or {}
-        if kafka.create_topic(name, partitions=partitions, replication=replication, config={**own, **_COMPACTED}):
+        creation = wanted[name]
+        config = {"cleanup.policy": "compact", **creation.configs}
+        if kafka.create_topic(
+            name, partitions=creation.partitions, replication=creation.replication_factor, config=config
+        ):
             log.info("topic created", topic=name)
     if problems := kafka.lacking_rights(missing, _RIGHTS):
         raise ConfigError(problems)
-    return warnings + _check(kafka, missing)[1]
+    return warnings + _check(kafka, missing, compacted)[1]
 
 
 def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
@@ -104,14 +107,11 @@ def living_keys(kafka: Kafka, topic: str) -> set[bytes]:
     return {key for (_, key), alive in last.items() if alive}
 
 
-_COMPACTED = {"cleanup.policy": "compact"}
-
-
-def _check(kafka: Kafka, names: list[str]) -> tuple[list[str], list[str]]:
+def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[list[str], list[str]]:
     problems, warnings = [], []
     for name, config in (kafka.topic_configs(names) if names else {}).items():
         policy = config.get("cleanup.policy", "")
-        if policy != "compact":
+        if policy != "compact" and name in compacted:
             problems.append(
                 f"topic {name!r} has cleanup.policy={policy}, so Kafka would drop rows of the directory by age or size;"
                 f" remedy: kafka-configs.sh --bootstrap-server {kafka.bootstrap} --alter --entity-type topics"

@@ -63,6 +63,7 @@ class SourceWorker:
         now = time.time()
         active = float(status.state is SourceState.RUNNING)
         yield _counter("rows_total", "Records published", status, lambda table: table.rows_total)
+        yield _counter("skipped_total", "Rows that could not be converted", status, lambda table: table.skipped_total)
         yield _counter("polls_total", "Polls that found something to look at", status, lambda table: table.polls_total)
         yield _counter("errors_total", "Sessions that failed", status, lambda table: table.errors_total)
         yield _gauge("lag_seconds", "Age of what the topic holds at least", status, lambda table: self._lag(table, now))
@@ -79,7 +80,10 @@ class SourceWorker:
             "topic": table.topic,
             "state": table.state.value,
             "adopted": table.adopted,
+            "reading": table.reading,
+            "misses_late_commits": not table.covered,
             "rows_total": table.rows_total,
+            "skipped_total": table.skipped_total,
             "polls_total": table.polls_total,
             "errors_total": table.errors_total,
             "lag_seconds": round(self._lag(table, time.time()), 3),

@@ -15,7 +15,7 @@ SELECT pg_is_in_recovery() AS standby,
 -- The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
 -- The insert position bounds every change this snapshot shows; the flush position tells which earlier one is durable.
 -- Without statistics on updated_xid the planner would read the whole table for a handful of new rows.
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+BEGIN ISOLATION LEVEL {isolation} READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
@@ -78,9 +78,9 @@ SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, pre
   FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
 
 -- name: source/count
--- Rows of a table for people: counted where it is small, the planner's estimate where it is large.
-SELECT CASE WHEN c.reltuples > 100000 THEN c.reltuples::int8 ELSE (SELECT count(*) FROM {table}) END
-  FROM pg_class AS c WHERE c.oid = {oid};
+-- Rows for people: the planner's estimate where a table is large, counted where not.
+SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid} AND c.reltuples > 100000),
+                (SELECT count(*) FROM {table} AS t));
 
 -- name: source/sleep
 -- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY. The snapshot is
@@ -108,3 +108,24 @@ SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coale
 -- name: source/stamp_of
 -- The timestamp of a row, by its id.
 SELECT ({timestamp})::text FROM {relation} AS t WHERE {incrementing} = {number} LIMIT 1;
+
+-- name: source/read
+-- A transaction on one snapshot of what has no row versions, and the server's clock to the millisecond, as JDBC has it.
+BEGIN ISOLATION LEVEL {isolation} READ ONLY;
+SELECT floor(extract(epoch FROM transaction_timestamp()) * 1000)::int8 AS now_ms;
+
+-- name: source/now_ms
+-- The server's clock in milliseconds since 1970.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now_ms;
+
+-- name: source/new_rows
+-- Rows whose id was not sent yet.
+SELECT {columns}, 0, ({id})::text FROM {table} AS t WHERE {id} IS NOT NULL AND {unsent} ORDER BY {id};
+
+-- name: source/behind
+-- Rows behind a place in the order of timestamp and id, as the real connector asks for them.
+SELECT {columns}, {phase}, {places} FROM {relation} AS t WHERE {behind} ORDER BY {order} {suffix};
+
+-- name: source/whole
+-- Every row of something that has no row versions.
+SELECT {columns}, {phase} FROM {relation} AS t {suffix};

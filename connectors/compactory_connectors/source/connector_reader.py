@@ -1,0 +1,323 @@
+"""From the settings of one connector, as text, to the finished connector: all problems at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from compactory.errors import ConfigError
+
+from .column_options import ColumnOptions, NumericMapping
+from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
+from .connector_keys import SETTINGS, find_setting, unknown_key
+from .converters import ConverterSpec, read_converter
+from .jdbc_url import Connection, parse_url
+from .placeholder import Placeholders, has_placeholder
+from .producer_properties import read_producer
+from .selection import TableName, TableSelection, split_identifier
+from .setting import Status, rejected
+from .topic_rules import read_rules
+from .transforms import read_transforms
+
+__all__ = ["ConnectorReader"]
+
+_OLD = ("table.whitelist", "table.blacklist", "incrementing.column.name", "timestamp.column.name")
+_NEW = ("table.include.list", "table.exclude.list", "incrementing.column.mapping", "timestamp.columns.mapping")
+_LISTS = ("table.whitelist", "table.blacklist", "table.include.list", "table.exclude.list")
+_SELECT = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:(?:SELECT|WITH|VALUES|TABLE)\b|\()")
+
+
+class ConnectorReader:
+    """Reads the settings of one connector, gathering problems instead of stopping at the first."""
+
+    def __init__(self, written: Mapping[str, str], placeholders: Placeholders) -> None:
+        self._written = written
+        self._problems: list[str] = []
+        self._notes: list[str] = []
+        self._resolved: dict[str, str] = {}
+        self._failed: set[str] = set()
+        for key, text in written.items():
+            value = text if key.startswith("config.providers") else placeholders.resolve(key, text)
+            if value is None:
+                self._failed.add(key)
+            else:
+                self._resolved[key] = value
+        self._problems += dict.fromkeys(placeholders.problems)
+        self._values = self._parsed()
+
+    def connector(self, default_name: str) -> ConnectorConfig:
+        """The finished connector; raises ConfigError when anything was wrong."""
+        connection = self._connection()
+        query = self._query()
+        selection = self._selection(query)
+        mode = self._mode()
+        cursor = self._cursor(mode, query)
+        key, value = self._converter("key.converter"), self._converter("value.converter")
+        transforms, problems = read_transforms(
+            self._values["transforms"],
+            self._below("transforms."),
+            predicates=self._values["predicates"],
+            predicate_options=self._below("predicates."),
+            function=self._values["compactory.transform"],
+        )
+        self._problems += problems
+        soft_delete = self._soft_delete(mode)
+        transactions = self._transactions()
+        producer = read_producer(self._below("producer.override."), transactions=transactions)
+        self._problems += producer.problems
+        self._notes += producer.notes
+        topics, problems = read_rules(
+            self._values["topic.creation.groups"],
+            self._below("topic.creation."),
+            create=self._values["topic.creation.enable"],
+        )
+        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._told()]
+        self._prefix(query)
+        if self._problems:
+            raise ConfigError(self._problems)
+        assert connection is not None
+        assert key is not None
+        assert value is not None
+        assert mode is not None
+        return ConnectorConfig(
+            name=self._values["name"] if "name" in self._written else default_name,
+            connection=connection,
+            selection=selection,
+            query=query,
+            masked=bool(self._values["query.masked"]),
+            suffix=self._values["query.suffix"].strip(),
+            catalog=self._values["catalog.pattern"] or None,
+            mode=mode,
+            cursor=cursor,
+            poll_interval_ms=self._values["poll.interval.ms"],
+            table_poll_interval_ms=self._values["table.poll.interval.ms"],
+            batch_max_rows=self._values["batch.max.rows"],
+            retry_attempts=self._values["query.retry.attempts"],
+            serializable=self._values["transaction.isolation.mode"] == "SERIALIZABLE",
+            topic_prefix=self._values["topic.prefix"],
+            columns=self._columns(),
+            key_converter=key,
+            value_converter=value,
+            transforms=transforms,
+            errors=self._errors(),
+            topics=topics,
+            producer=producer.properties,
+            soft_delete=soft_delete,
+            transactions=transactions,
+            notes=tuple(self._notes),
+        )
+
+    def _parsed(self) -> dict[str, Any]:
+        """Every known key's value; a default where it is not given or was refused."""
+        for key in self._written:
+            setting = find_setting(key)
+            if setting is None:
+                self._problems.append(unknown_key(key))
+            elif setting.status is Status.REFUSED:
+                self._problems.append(f"{key}: {setting.note}")
+            elif setting.status is Status.MOOT:
+                self._notes.append(f"{key}: has no effect: {setting.note}")
+        values: dict[str, Any] = {}
+        for setting in SETTINGS:
+            if setting.status is Status.REFUSED or setting.name.endswith(".*"):
+                continue
+            values[setting.name] = None if setting.default is None else setting.parse(setting.default)
+            if setting.name in self._resolved:
+                try:
+                    values[setting.name] = setting.parse(self._resolved[setting.name])
+                except ValueError as error:
+                    shown = self._shown(setting.name, setting.secret)
+                    self._problems.append(f"{setting.name}: {rejected(error, shown)}")
+        return values
+
+    def _shown(self, key: str, secret: bool) -> str:
+        """The value as it was written; what a placeholder stood for is never shown."""
+        if secret or not self._written[key]:
+            return ""
+        written = self._written[key]
+        return f", not what {written} stands for" if has_placeholder(written) else f", not {written!r}"
+
+    def _told(self) -> set[str]:
+        """Keys of which a problem is known."""
+        return {problem.partition(":")[0] for problem in self._problems}
+
+    def _missing(self, key: str, meaning: str) -> None:
+        if key not in self._failed:
+            self._problems.append(f"{key}: missing; {meaning}")
+
+    def _below(self, prefix: str) -> dict[str, str]:
+        return {key.removeprefix(prefix): value for key, value in self._resolved.items() if key.startswith(prefix)}
+
+    def _given(self, key: str) -> bool:
+        """Whether a key was given with something in it."""
+        return bool(self._values[key]) or key in self._failed
+
+    def _connection(self) -> Connection | None:
+        url = self._values["connection.url"]
+        if url is None:
+            if "connection.url" not in self._written:
+                self._missing("connection.url", "give the JDBC URL of the database")
+            return None
+        try:
+            return parse_url(url, self._values["connection.user"], self._values["connection.password"])
+        except ValueError as error:
+            self._problems += [f"connection.url: {line}" for line in str(error).splitlines()]
+            return None
+
+    def _prefix(self, query: str | None) -> None:
+        if "topic.prefix" not in self._written:
+            self._missing("topic.prefix", "the topic of a table is this and the table's name")
+        elif query is not None and not self._values["topic.prefix"] and "topic.prefix" not in self._told():
+            self._missing("topic.prefix", "with a query it is the whole name of the topic")
+
+    def _query(self) -> str | None:
+        if self._given("query") and self._given("query.masked"):
+            self._problems.append("query.masked: is given beside query; drop one of them")
+        key = "query.masked" if self._given("query.masked") else "query"
+        text = (self._values[key] or "").strip().rstrip(";").rstrip()
+        if not text:
+            return None
+        if not _SELECT.match(text):
+            self._problems.append(f"{key}: must begin with SELECT or WITH")
+        for other in _LISTS:
+            if self._given(other):
+                self._problems.append(f"{other}: is given beside {key}; drop one of them")
+        return text
+
+    def _selection(self, query: str | None) -> TableSelection:
+        values = self._values
+        old, new = [[key for key in keys if self._given(key)] for keys in (_OLD, _NEW)]
+        if query is None:
+            self._check_lists(old, new)
+        return TableSelection(
+            listed=self._names("table.whitelist"),
+            unlisted=self._names("table.blacklist"),
+            included=values["table.include.list"] or (),
+            excluded=values["table.exclude.list"] or (),
+            schemas=values["schema.pattern"] or None,
+            kinds=values["table.types"],
+        )
+
+    def _check_lists(self, old: list[str], new: list[str]) -> None:
+        if old and new:
+            self._problems.append(
+                f"{new[0]}: is given beside {', '.join(old)}; Kafka Connect takes either {', '.join(_OLD)},"
+                f" or {', '.join(_NEW)}"
+            )
+        if self._given("table.whitelist") and self._given("table.blacklist"):
+            self._problems.append("table.blacklist: is given beside table.whitelist; drop one of them")
+        if self._given("table.exclude.list") and not self._given("table.include.list"):
+            self._problems.append("table.exclude.list: needs table.include.list, of which it takes tables away")
+        elif new and not self._given("table.include.list"):
+            self._missing("table.include.list", f"{new[0]} needs it")
+        if not old and not new and not self._failed.intersection(_OLD + _NEW):
+            self._missing("table.whitelist", "name the tables to poll, separated by commas")
+
+    def _names(self, key: str) -> tuple[TableName, ...]:
+        tables = []
+        for text in dict.fromkeys(self._values[key] or ()):
+            parts = split_identifier(text)
+            if parts is None or len(parts) > 2:
+                self._problems.append(f"{key}: {text!r} is not a table; write table or schema.table")
+                continue
+            folded = [self._folded(part, quoted=f'"{part}"' in text) for part in parts]
+            tables.append(TableName(folded[0] if len(folded) == 2 else None, folded[-1]))
+        return tuple(tables)
+
+    def _folded(self, name: str, *, quoted: bool = False) -> str:
+        """A name as Postgres reads it where the connector does not quote."""
+        never = str(self._values["quote.sql.identifiers"]).lower() == "never"
+        return name.lower() if never and not quoted else name
+
+    def _mode(self) -> Mode | None:
+        mode = self._values["mode"]
+        if mode is None:
+            if "mode" not in self._told():
+                self._missing("mode", "set it to bulk, incrementing, timestamp or timestamp+incrementing")
+            return None
+        return Mode(mode)
+
+    def _cursor(self, mode: Mode | None, query: str | None) -> CursorColumns:
+        values = self._values
+        timestamps: tuple[str, ...] = values["timestamp.column.name"] or ()
+        if mode is not None:
+            self._check_cursor(mode, query)
+        return CursorColumns(
+            incrementing=self._folded(values["incrementing.column.name"].strip()),
+            timestamps=tuple(map(self._folded, timestamps)),
+            incrementing_by_table=values["incrementing.column.mapping"] or (),
+            timestamps_by_table=values["timestamp.columns.mapping"] or (),
+            validate_non_null=values["validate.non.null"],
+            initial=values["timestamp.initial"],
+            delay_ms=values["timestamp.delay.interval.ms"],
+        )
+
+    def _check_cursor(self, mode: Mode, query: str | None) -> None:
+        needs = {
+            ("incrementing.column.name", "incrementing.column.mapping"): mode.incrementing,
+            ("timestamp.column.name", "timestamp.columns.mapping"): mode.timestamp,
+        }
+        for (name, mapping), needed in needs.items():
+            if not needed:
+                self._unneeded(mode, name, mapping)
+            elif name == "timestamp.column.name" and not self._given(name) and not self._given(mapping):
+                key = mapping if self._given("table.include.list") else name
+                if key not in self._told():
+                    self._missing(key, f"mode {mode.value} needs the column of the last change")
+            elif query is not None and not self._given(name):
+                self._missing(name, f"with a query, mode {mode.value} can't find the column by itself")
+        if not mode.timestamp and self._values["timestamp.initial"] is not None:
+            self._notes.append(f"timestamp.initial: has no effect: mode {mode.value} has no timestamp")
+
+    def _unneeded(self, mode: Mode, name: str, mapping: str) -> None:
+        if self._given(mapping):
+            self._problems.append(f"{mapping}: mode {mode.value} has no use for it; leave it out")
+        elif self._given(name):
+            self._notes.append(f"{name}: has no effect: mode {mode.value} has no use for it")
+
+    def _columns(self) -> ColumnOptions:
+        values = self._values
+        mapping = values["numeric.mapping"]
+        if "numeric.mapping" not in self._written and values["numeric.precision.mapping"]:
+            mapping = NumericMapping.PRECISION_ONLY
+        return ColumnOptions(
+            numeric_mapping=mapping,
+            granularity=values["timestamp.granularity"],
+            zone=values["db.timezone"],
+            calendar=values["date.calendar.system"],
+            types=values["compactory.types"],
+        )
+
+    def _converter(self, key: str) -> ConverterSpec | None:
+        spec, problems = read_converter(self._values[key], self._below(key + "."))
+        self._problems += [f"{key}{problem}" for problem in problems]
+        return spec
+
+    def _errors(self) -> ErrorPolicy:
+        return ErrorPolicy(
+            skip=self._values["errors.tolerance"] == "all",
+            log_each=self._values["errors.log.enable"],
+            name_rows=self._values["errors.log.include.messages"],
+        )
+
+    def _soft_delete(self, mode: Mode | None) -> SoftDelete | None:
+        column = self._values["compactory.soft.delete.column"]
+        if column is None:
+            if "compactory.soft.delete.mode" in self._written:
+                self._missing("compactory.soft.delete.column", "compactory.soft.delete.mode needs it")
+            return None
+        if mode is Mode.INCREMENTING:
+            self._problems.append(
+                "compactory.soft.delete.column: mode incrementing sends new rows only and never sees a deactivation;"
+                " use timestamp+incrementing"
+            )
+        return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
+
+    def _transactions(self) -> bool:
+        transactions: bool = self._values["compactory.transactions"]
+        if not transactions and self._values["exactly.once.support"] == "required":
+            self._problems.append(
+                "compactory.transactions: off contradicts exactly.once.support=required; drop one of them"
+            )
+        return transactions

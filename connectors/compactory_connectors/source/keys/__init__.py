@@ -1,0 +1,1 @@
+"""The tables of connector keys, one module per subject. ``connector_keys`` joins them."""

@@ -1,0 +1,78 @@
+"""What a poll hands over: pages of records with the offset that covers them; and what all readers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from .horizon import Snapshot
+from .offset import SourceOffset
+from .record import RowError
+from .row_function import Written
+from .server import RawRow
+from .table_plan import TablePlan
+
+__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "RowFailed"]
+
+PAGE_ROWS = 10_000
+"""Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
+
+Record = Written
+"""Key and value, and where the plan is routed topic and headers; the value None is a tombstone."""
+
+
+class RowFailed(RowError):
+    """A row that can't become a record; says which row and column, never a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
+
+    ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
+    """
+
+    records: list[Record]
+    offset: SourceOffset
+    persist: bool = True
+    skipped: tuple[str, ...] = ()
+
+
+class Reader(Protocol):
+    """Reads what is new of one table, view or query. Owned by one thread.
+
+    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    """
+
+    @property
+    def plan(self) -> TablePlan:
+        """What is read, and how."""
+
+    @property
+    def offset(self) -> SourceOffset:
+        """What has been acknowledged."""
+
+    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+        """Poll once. Acknowledge each page before asking for the next.
+
+        Raises psycopg.Error, TableReplaced and RowFailed.
+        """
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Kafka has the batch: go on from its offset."""
+
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Whether a poll at this snapshot could bring nothing."""
+
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
+
+    def living_rows(self) -> Iterator[list[RawRow]]:
+        """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
+
+    def count(self) -> int:
+        """How many rows a poll would take now."""
+
+    def query_text(self) -> str:
+        """The query of a poll, for people."""

@@ -1,0 +1,172 @@
+"""One table of a session: its reader, when it is due, what of its topic is known, and what happened to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from compactory.kafka import Kafka
+
+from .backoff import Backoff
+from .comparison import Comparison
+from .offset import SourceOffset, offset_key, query_key
+from .page import PAGE_ROWS, Batch, Reader
+from .publisher import Publisher
+from .status import StatusBoard
+from .sweep import too_many, vanished
+from .table import TableReader
+from .table_plan import TablePlan
+from .topics import OFFSETS_TOPIC, living_keys
+
+if TYPE_CHECKING:
+    from .connector_config import ConnectorConfig
+
+__all__ = ["PolledTable", "Sink", "key_of"]
+
+log = structlog.get_logger("compactory.source")
+
+_LOGGED = 20
+"""Skipped rows of one page that are logged one by one, where that is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where a session's records go."""
+
+    connector: ConnectorConfig
+    kafka: Kafka
+    publisher: Publisher
+    board: StatusBoard
+
+
+@dataclass(slots=True, kw_only=True)
+class PolledTable:
+    """A table that is polled. Owned by the session's thread."""
+
+    sink: Sink
+    reader: Reader
+    key: bytes
+    others: list[str] = field(default_factory=list)
+    """Other tables that are published to its topic."""
+    due: float = 0.0
+    failures: int = 0
+    """Polls in a row that failed."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
+    _topic_keys: set[bytes] | None = None
+    _held: bool = False
+
+    @property
+    def plan(self) -> TablePlan:
+        """What is fixed about it."""
+        return self.reader.plan
+
+    @property
+    def name(self) -> str:
+        """``schema.table`` for people."""
+        return self.reader.plan.qualified
+
+    def drain(self, stop: threading.Event) -> bool:
+        """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything."""
+        sent = 0
+        before = self.reader.offset
+        self._compare(before)
+        for batch in self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows)):
+            if self._topic_keys is None and batch.offset.sweep:
+                # Before anything of ours is in it; nobody else writes it any more.
+                self._topic_keys = living_keys(self.sink.kafka, self.plan.topic)
+            self._report(batch)
+            self._publish(batch)
+            sent += len(batch.records)
+            if stop.is_set():
+                return True
+        if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
+            log.warning("another server or history: every row was sent again", table=self.name)
+        if self.reader.offset.sweep and not self._held:
+            sent += self._sweep()
+        self.failures = 0
+        self.backoff.reset()
+        self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def failed(self, detail: str) -> None:
+        """A poll failed: try again after a pause, unless that was tried often enough."""
+        self.failures += 1
+        most = self.sink.connector.retry_attempts
+        if most > 0 and self.failures >= most:
+            detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
+            self.due = float("inf")
+        else:
+            self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
+        log.error("table failed", table=self.name, detail=detail)
+        self.sink.board.table_failed(self.name, detail)
+
+    def _compare(self, offset: SourceOffset) -> None:
+        reader = self.reader
+        if offset.compare and isinstance(reader, TableReader) and reader.comparison is None:
+            reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+            self._topic_keys = reader.comparison.living()
+
+    def _report(self, batch: Batch) -> None:
+        """Count rows that were skipped, and log what the connector wants to know of them."""
+        if not batch.skipped:
+            return
+        errors = self.sink.connector.errors
+        first = not self.sink.board.skipped(self.name, len(batch.skipped))
+        shown = [_named(text, errors.name_rows) for text in batch.skipped[: _LOGGED if errors.log_each else int(first)]]
+        for text in shown:
+            log.warning("row skipped", table=self.name, reason=text)
+        if len(batch.skipped) > len(shown):
+            log.warning("rows skipped", table=self.name, count=len(batch.skipped))
+
+    def _publish(self, batch: Batch) -> None:
+        if batch.persist:
+            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+        self.reader.acknowledge(batch)
+
+    def _sweep(self) -> int:
+        """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
+        known = self._topic_keys or set()
+        gone = vanished(known, self.reader)
+        detail = self._doubt(gone, known)
+        if detail is not None:
+            log.error("removal held", table=self.name, removed=len(gone), keys=len(known), detail=detail)
+            self.sink.board.held(self.name, detail)
+            self._held = True
+            return 0
+        for keys in _slices(sorted(gone)):
+            self._publish(Batch([(key, None) for key in keys], self.reader.offset))
+        self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+        self._topic_keys = None
+        if gone:
+            log.info("keys removed that the table lacks", table=self.name, removed=len(gone))
+        return len(gone)
+
+    def _doubt(self, gone: set[bytes], known: set[bytes]) -> str | None:
+        """Why keys that the table lacks may have to stay (guarantee 13), or None."""
+        missing = f"{len(gone)} of {len(known)} keys of topic {self.plan.topic!r} are not in table {self.name}"
+        if gone and self.others:
+            others = ", ".join(self.others)
+            return (
+                f"{missing} and may be of {others}, which was published there too; give each table a topic of its own,"
+                f" or if that has ended, write a tombstone for its key to topic {OFFSETS_TOPIC!r}"
+            )
+        return missing if too_many(gone, known) else None
+
+
+def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
+    """The key of the offset of what is read."""
+    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
+
+
+def _named(text: str, name_rows: bool) -> str:
+    """Why a row was skipped, with or without its id."""
+    return text if name_rows else text.partition(": ")[2]
+
+
+def _slices(keys: list[bytes]) -> Iterator[list[bytes]]:
+    return (keys[start : start + PAGE_ROWS] for start in range(0, len(keys), PAGE_ROWS))

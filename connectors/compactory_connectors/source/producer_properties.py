@@ -1,0 +1,182 @@
+"""``producer.override.*``: the Java producer's property names → librdkafka's. Pure.
+
+Sources: ``ProducerConfig``, ``CommonClientConfigs`` and ``SslConfigs`` of Apache Kafka 4.1; CONFIGURATION.md of
+librdkafka 2.x. Names that librdkafka has itself pass as they are; it refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ProducerProperties", "read_producer"]
+
+_RENAMED = {
+    "delivery.timeout.ms": "message.timeout.ms",
+    "max.request.size": "message.max.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+
+_MOOT = {
+    "max.block.ms": "the source waits for Kafka by itself",
+    "metadata.max.idle.ms": "librdkafka forgets topics by itself",
+    "partitioner.ignore.keys": "keys decide the partition",
+    "partitioner.adaptive.partitioning.enable": "keys decide the partition",
+    "partitioner.availability.timeout.ms": "keys decide the partition",
+    "metric.reporters": "metrics are those of --listen",
+    "metrics.num.samples": "metrics are those of --listen",
+    "metrics.recording.level": "metrics are those of --listen",
+    "metrics.sample.window.ms": "metrics are those of --listen",
+    "auto.include.jmx.reporter": "there is no JMX",
+    "enable.metrics.push": "metrics are those of --listen",
+    "ssl.enabled.protocols": "OpenSSL chooses the newest that both sides have",
+    "ssl.protocol": "OpenSSL chooses the newest that both sides have",
+    "ssl.keymanager.algorithm": "there is no Java",
+    "ssl.trustmanager.algorithm": "there is no Java",
+    "ssl.secure.random.implementation": "there is no Java",
+    "security.providers": "there is no Java",
+    "transaction.timeout.ms": "10 s, so that an abandoned transaction does not block readers for longer",
+}
+
+_REFUSED = {
+    "transactional.id": "is made of the connector's name; leave it out",
+    "transaction.two.phase.commit.enable": "the source commits by itself; leave it out",
+    "key.serializer": "records are written by key.converter; leave it out",
+    "value.serializer": "records are written by value.converter; leave it out",
+    "interceptor.classes": "Java classes can't be loaded; leave it out",
+    "sasl.login.class": "Java classes can't be loaded; leave it out",
+    "sasl.login.callback.handler.class": "Java classes can't be loaded; give sasl.oauthbearer.* of librdkafka",
+    "sasl.client.callback.handler.class": "Java classes can't be loaded; leave it out",
+    "ssl.engine.factory.class": "Java classes can't be loaded; leave it out",
+}
+
+_PARTITIONERS = {
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner",
+    "",
+}
+_LOGIN = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
+
+
+@dataclass(slots=True)
+class ProducerProperties:
+    """Properties by librdkafka's names, and what is to be said of the others."""
+
+    properties: dict[str, str] = field(default_factory=dict, repr=False)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_producer(written: Mapping[str, str], *, transactions: bool) -> ProducerProperties:
+    """The properties below ``producer.override.`` (prefix removed). No text shows a value that may be a secret."""
+    found = ProducerProperties()
+    for name, value in written.items():
+        key = f"producer.override.{name}"
+        if name in _REFUSED:
+            found.problems.append(f"{key}: {_REFUSED[name]}")
+        elif name in _MOOT or name.startswith("metrics.context."):
+            found.notes.append(f"{key}: has no effect: {_MOOT.get(name, 'there is no Java')}")
+        elif name in _SPECIAL:
+            _SPECIAL[name](key, value, written, found)
+        else:
+            found.properties[_RENAMED.get(name, name)] = value
+    _check(found, transactions=transactions)
+    return found
+
+
+def _check(found: ProducerProperties, *, transactions: bool) -> None:
+    properties = found.properties
+    if transactions and properties.get("enable.idempotence", "true").lower() != "true":
+        found.problems.append("producer.override.enable.idempotence: transactions need true; leave it out")
+    if properties.get("acks", "all") not in {"all", "-1"}:
+        found.problems.append("producer.override.acks: must be all, or a committed row can be lost; leave it out")
+    if transactions and properties.pop("message.timeout.ms", None) is not None:
+        found.notes.append(
+            "producer.override.delivery.timeout.ms: has no effect: a transaction ends within 10 s, and what did not"
+            " arrive by then is sent again"
+        )
+
+
+def _buffer(key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+    """Bytes → KiB."""
+    if not value.isdigit() or int(value) < 1024:
+        found.problems.append(f"{key}: must be a number of bytes of at least 1024, not {value!r}")
+        return
+    found.properties["queue.buffering.max.kbytes"] = str(int(value) // 1024)
+
+
+def _partitioner(key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+    if value in _PARTITIONERS:
+        found.notes.append(f"{key}: has no effect: keys are spread as the Java producer spreads them")
+    else:
+        found.problems.append(f"{key}: Java classes can't be loaded; keys are spread as the Java producer spreads them")
+
+
+def _jaas(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
+    """``PlainLoginModule`` and ``ScramLoginModule`` with a user and a password."""
+    if written.get("sasl.mechanism", "") in {"GSSAPI", "OAUTHBEARER"} or not re.search(
+        r"(Plain|Scram)LoginModule", value
+    ):
+        found.problems.append(
+            f"{key}: only PlainLoginModule and ScramLoginModule can be read; give sasl.kerberos.* or sasl.oauthbearer.*"
+            " of librdkafka"
+        )
+        return
+    parts = {match[1]: match[2] or match[3] or match[4] or "" for match in _LOGIN.finditer(value)}
+    for name in ("username", "password"):
+        if name in parts:
+            found.properties[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", parts[name])
+        else:
+            found.problems.append(f"{key}: has no {name}")
+
+
+def _store(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
+    """A key or trust store: PEM and PKCS12 can be read, Java's own format can't."""
+    side = "truststore" if "truststore" in key else "keystore"
+    kind = written.get(f"ssl.{side}.type", "JKS").upper()
+    if kind == "PEM":
+        found.properties["ssl.ca.location" if side == "truststore" else "ssl.certificate.location"] = value
+        if side == "keystore":
+            found.properties["ssl.key.location"] = value
+    elif kind == "PKCS12" and side == "keystore":
+        found.properties["ssl.keystore.location"] = value
+    else:
+        found.problems.append(
+            f"{key}: a {side} of type {kind} can't be read; convert it to PEM (keytool -importkeystore to PKCS12, then"
+            f" openssl pkcs12 -out FILE.pem -nodes) and set ssl.{side}.type=PEM"
+        )
+
+
+def _store_detail(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
+    """Type and password of a store; librdkafka takes the password of a PKCS12 key store only."""
+    if key.endswith("keystore.password") and written.get("ssl.keystore.type", "").upper() == "PKCS12":
+        found.properties["ssl.keystore.password"] = value
+
+
+def _endpoint(_key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+    """Java's empty text is librdkafka's ``none``."""
+    found.properties["ssl.endpoint.identification.algorithm"] = value.strip() or "none"
+
+
+_SPECIAL = {
+    "buffer.memory": _buffer,
+    "partitioner.class": _partitioner,
+    "sasl.jaas.config": _jaas,
+    "ssl.truststore.location": _store,
+    "ssl.keystore.location": _store,
+    "ssl.truststore.type": _store_detail,
+    "ssl.keystore.type": _store_detail,
+    "ssl.truststore.password": _store_detail,
+    "ssl.keystore.password": _store_detail,
+    "ssl.endpoint.identification.algorithm": _endpoint,
+}

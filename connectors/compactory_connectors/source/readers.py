@@ -1,0 +1,27 @@
+"""The reader that a plan asks for."""
+
+from __future__ import annotations
+
+from .new_rows import NewRowsReader
+from .offset import SourceOffset
+from .page import Reader
+from .place_reader import PlaceReader
+from .server import Server
+from .table import TableReader
+from .table_plan import Reading, TablePlan
+
+__all__ = ["open_reader"]
+
+
+def open_reader(
+    server: Server,
+    plan: TablePlan,
+    offset: SourceOffset | None,
+    topic: tuple[str, str | None] | None = None,
+) -> Reader:
+    """A reader that goes on from ``offset``, or begins. ``topic`` is the name and id of where its records go."""
+    if plan.reading is Reading.NEW_ROWS:
+        return NewRowsReader(server, plan, offset, topic)
+    if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
+        return PlaceReader(server, plan, offset, topic)
+    return TableReader(server, plan, offset, topic)
