@@ -10,6 +10,7 @@ from compactory.asynchronous import AsyncGlobalStore
 from compactory.backend import Backend
 from compactory.directory import Directory, Index
 from compactory.errors import (
+    BackendFailed,
     BadRecord,
     CompactoryError,
     ConfigError,
@@ -27,6 +28,7 @@ from compactory.errors import (
     WriteRefused,
 )
 from compactory.records import Entry, Partition, RecordError, StoreState
+from compactory.rocks.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.view import View
@@ -35,6 +37,7 @@ from compactory.writer import DirectoryWriter
 __all__ = [
     "AsyncGlobalStore",
     "Backend",
+    "BackendFailed",
     "BadRecord",
     "CompactoryError",
     "ConfigError",
@@ -48,6 +51,7 @@ __all__ = [
     "NotReady",
     "Partition",
     "RecordError",
+    "RocksDB",
     "StartTimeout",
     "StoreClosed",
     "StoreFailed",

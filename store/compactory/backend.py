@@ -101,6 +101,10 @@ class Volume(Protocol):
         """Bring to disk what was committed. Memory has nothing to do."""
         ...
 
+    def figures(self) -> Mapping[str, float]:
+        """Return what there is to say of its size and work, for metrics; memory says nothing."""
+        ...
+
     def close(self) -> None:
         """Let go of everything; what is on disk stays there. Called once by whoever wrote, after the last write."""
         ...
@@ -119,6 +123,10 @@ class Backend(Protocol):
 
     def promote(self, topic: str, volume: Volume) -> None:
         """Let ``volume`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what there is to say of what all volumes share, for metrics."""
         ...
 
     def close(self) -> None:

@@ -12,6 +12,9 @@
     ├── StoreFailed(cause)               the reader died; the cause is kept
     ├── StoreClosed                      the store was closed
     ├── Unreachable(system)              an outside system was not reached in time
+    ├── BackendFailed(path)              the folder of a store on disk can't be read or written
+    │   ├── BackendCorrupt               what is in it can't be trusted; it is set aside and read anew
+    │   └── BackendLocked(pid)           another store uses it
     ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
     ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
     └── LeaseLost                        another holder owns the lease or the transactional id
@@ -25,6 +28,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
+    "BackendCorrupt",
+    "BackendFailed",
+    "BackendLocked",
     "BadRecord",
     "CompactoryError",
     "ConfigError",
@@ -152,6 +158,31 @@ class Unreachable(CompactoryError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class BackendFailed(CompactoryError):
+    """The folder in which a store keeps its entries can't be read or written. ``path`` is the folder."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.message = message
+        self.path = path
+        super().__init__(message, path)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class BackendCorrupt(BackendFailed):
+    """What is in the folder can't be trusted (a checksum that is wrong, a file that is missing)."""
+
+
+class BackendLocked(BackendFailed):
+    """Another store uses the folder. ``pid`` is its process, where that is known."""
+
+    def __init__(self, message: str, path: str = "", pid: int | None = None) -> None:
+        super().__init__(message, path)
+        self.pid = pid
+        self.args = (message, path, pid)
 
 
 class WriteRefused(CompactoryError, ValueError):

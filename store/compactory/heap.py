@@ -26,6 +26,10 @@ class Memory:
     def promote(self, topic: str, volume: Any) -> None:
         """Nothing to do: the former volume goes with its last reader."""
 
+    def figures(self) -> dict[str, float]:
+        """Nothing is shared."""
+        return {}
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -47,6 +51,10 @@ class MemoryVolume:
 
     def flush(self) -> None:
         """Nothing to do."""
+
+    def figures(self) -> dict[str, float]:
+        """Nothing to say."""
+        return {}
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them."""
