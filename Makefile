@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
 export UV_NO_PROGRESS ?= 1
 
@@ -43,8 +44,13 @@ layers: $(STAMP)
 proof: $(STAMP)  ## The long proofs: histories, chaos, soak
 	$(BIN)/pytest -m proof --timeout 3600
 
-bench: $(STAMP)  ## Benchmarks beside the bare loops, as ratios
-	$(BIN)/python -m benchmarks
+bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
+	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks report
+
+$(PEERS): $(STAMP) benchmarks/constraints.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r benchmarks/constraints.txt
+	@touch $@
 
 docs: $(STAMP)  ## Write docs/reference from the code
 	$(BIN)/python -m docs.generate
@@ -56,6 +62,8 @@ format: $(STAMP)  ## Format and fix what can be fixed
 constraints: $(STAMP)  ## Compile constraints.txt afresh from pyproject.toml
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-header --no-annotate --upgrade --all-extras --group dev -o constraints.txt pyproject.toml
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --upgrade --group pyproject.toml:bench -c constraints.txt -o benchmarks/constraints.txt
 
 clean:  ## Remove everything that was built (.venv too)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/out .compactory

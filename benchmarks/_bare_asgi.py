@@ -12,13 +12,7 @@ from typing import Any
 import uvicorn
 
 from benchmarks._http_load import ENTRIES
-from benchmarks.bootstrap import VALUE
-
-
-def value(number: int) -> bytes:
-    """Return the value of a key, as the topic holds it too."""
-    return VALUE % (number, number, number % 500)
-
+from benchmarks.topics import value
 
 _VALUES = {b"%d" % number: value(number) for number in range(ENTRIES)}
 

@@ -8,44 +8,37 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import sys
-import time
 
+import orjson
 from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks._reading import Clock, memory, reads
+from compactory.kafka import _PROFILES  # a private name, so that the two can't drift apart
 
 
 def main() -> None:
     bootstrap, topic = sys.argv[1:]
     gc.disable()
-    began, cpu_began = time.perf_counter(), time.process_time()
+    clock = Clock()
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "bare",
-            "enable.auto.commit": False,
-            "queued.max.messages.kbytes": 262144,
-            "queued.min.messages": 1_000_000,
-            "fetch.message.max.bytes": 8 << 20,
-            "fetch.max.bytes": 64 << 20,
-            "fetch.wait.max.ms": 10,
-            "fetch.queue.backoff.ms": 10,
-        }
+        {"bootstrap.servers": bootstrap, "group.id": "bare", "enable.auto.commit": False, **_PROFILES["load"]}
     )
     numbers = consumer.list_topics(topic, timeout=5).topics[topic].partitions
     partitions = [TopicPartition(topic, number, 0) for number in numbers]
     expected = sum(consumer.get_watermark_offsets(partition, timeout=5)[1] for partition in partitions)
     consumer.assign(partitions)
-    entries, read = {}, 0
+    entries: dict[bytes | None, bytes | None] = {}
+    read = 0
     while read < expected:
         messages = consumer.consume(20_000, 0.1)
         read += len(messages)
         for message in messages:
             entries[message.key()] = message.value()
-    seconds = time.perf_counter() - began
-    cpu = time.process_time() - cpu_began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"entries": len(entries), "seconds": seconds, "cpu": cpu, "peak_mb": peak}))
+    del messages
+    figures = clock.figures() | memory() | {"entries": len(entries)}
+    figures["rate"] = reads(lambda key: orjson.loads(entries[key.encode()] or b""), len(entries))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,15 @@ from urllib.request import urlopen
 
 import uvloop
 
+from benchmarks.stage import python
+
 BATCH = 100  # keys
 CHANGES = 10_000  # a second
 CONNECTIONS = 32
 ENTRIES = 100_000
 SECONDS = 3.0
-TOPIC = "bench-100000-1"
+PURPOSE = "http"
+TOPIC = f"bench-{ENTRIES}-1-{PURPOSE}"  # changed while it is measured, so it is nobody else's
 _VARIANTS = 20_000  # requests, prepared beforehand
 
 
@@ -120,9 +123,7 @@ def _position(port: int) -> int:
 
 
 def _changing(port: int, kafka: str, topic: str) -> dict[str, Any]:
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks._http_changes", kafka, topic], stdout=subprocess.PIPE, text=True
-    )
+    writer = subprocess.Popen(python("_changes", kafka, topic, CHANGES, ENTRIES), stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None
         writer.stdout.readline()  # it writes from now on

@@ -1,110 +1,114 @@
-"""Bootstrap: a topic of 1,000,000 records of 110 bytes (lz4) becomes a directory in memory, beside a bare loop.
+"""Bootstrap: 1,000,000 records of 110 bytes (lz4) become a directory in memory, beside a bare loop and peers.
 
-And the article's own case: 50,000 terminals, where its Spring service took 2.51 s.
+And the article's own case: 50,000 terminals, where its Spring service took 2.51 s. The same processes say how much
+memory they take once ready.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
-from confluent_kafka import Producer
+from benchmarks.peers import GLOBAL_TABLE, KTABLES, global_table, ktables
+from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
+from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 
-from benchmarks.rows import Figures, Row, alternate
-from compactory.kafka import Kafka
-from tests.stack.apache_kafka import ApacheKafka
-
-RECORDS = 1_000_000
 TERMINALS = 50_000
 ARTICLE_SECONDS = 2.51
-FLOORS = {"apply": 0.6, "read": 0.8, "indexed": 0.35}
 NAMES = {"apply": "as it comes", "read": 'validate="read"', "indexed": "active + unique index"}
-VALUE = b'{"id":%d,"terminalId":"T%07d","acquirerId":"A%03d","isActive":true,"updatedDate":"2024-01-01 11:11:11.000"}'
+BARE = ("bare", "bare loop")
+WANTED = {
+    ("apply", "bare"): 0.6,
+    ("read", "bare"): 0.8,
+    ("indexed", "bare"): 0.35,
+    ("apply", "table"): 2.0,
+    ("read", "table"): 2.5,
+    ("read", "ktables"): 1.8,
+}
+CALLED = {"bare": "bare loop", "table": f"{GLOBAL_TABLE} in memory", "ktables": f"{KTABLES}, raw"}
 
 
-def run(rounds: int) -> list[Row]:
-    """Measure on the Kafka of ``BENCH_KAFKA``, or on one started for it."""
-    with broker() as address:
-        rows = [row for partitions in (1, 4) for row in bootstrap(address, partitions, rounds)]
-        return [*rows, article(address, rounds)]
+def comparisons(_terms: Terms) -> dict[str, Comparison]:
+    """Return what is compared, by name."""
+    found: dict[str, Comparison] = {f"bootstrap-{number}": partial(_bootstrap, number) for number in (1, 4)}
+    return found | {"global-table-settings": _settings, "article": _article}
 
 
-def bootstrap(address: str, partitions: int, rounds: int) -> Iterator[Row]:
-    topic = filled(address, RECORDS, partitions)
-    commands = {"bare": ["benchmarks._bare_consume", address, topic]}
-    commands |= {kind: ["benchmarks._store_load", address, topic, kind] for kind in FLOORS}
-    taken = alternate(commands, rounds)
-    for kind, floor in FLOORS.items():
-        assert taken.median(kind, "entries") == RECORDS
-        ratio = taken.ratio(kind, "bare")
-        yield Row(
-            what=f"1 M records, {partitions} partition{'s' * (partitions > 1)}, {NAMES[kind]}",
-            figure=described(taken, kind),
-            beside=f"bare loop {described(taken, 'bare')}",
-            ratio=ratio,
-            wanted=f"≥ {floor}",
-            met=ratio >= floor,
+def _bootstrap(partitions: int, stage: Stage) -> Measured:
+    entries = stage.terms.entries
+    topic = stage.topic(entries, partitions)
+    with stage.folder() as state:
+        commands = {
+            "bare": python("_bare_consume", stage.kafka, topic),
+            **{kind: python("_store_load", stage.kafka, topic, kind, "--threads", 0) for kind in NAMES},
+            "table": global_table(stage.kafka, topic, "memory", state, entries=entries, threads=0),
+            "ktables": ktables(stage.kafka, topic),
+        }
+        taken = stage.alternate(commands)
+    return Measured(list(_rows(taken, entries, partitions)), taken.rounds)
+
+
+def _rows(taken: Figures, entries: int, partitions: int) -> Iterator[Row]:
+    of = f"{count(entries)} records, {partitions} partition{'s' * (partitions > 1)}"
+    for (kind, peer), floor in WANTED.items():
+        what = f"bootstrap of {of}, {NAMES[kind]}"
+        yield beside(taken, what, kind, (peer, CALLED[peer]), loading, wanted=Wanted(AT_LEAST, floor))
+    wanted = Wanted(AT_MOST, 1.0)
+    for kind in ("apply", "indexed"):
+        yield beside(
+            taken,
+            f"resident memory after ready, {of}, {NAMES[kind]}",
+            kind,
+            ("ktables", CALLED["ktables"]),
+            resident,
+            figure="rss_mb",
+            wanted=wanted if kind == "apply" else None,
         )
 
 
-def described(taken: Figures, name: str) -> str:
-    seconds, cpu, peak = (taken.median(name, figure) for figure in ("seconds", "cpu", "peak_mb"))
-    return f"{seconds:.2f} s, {RECORDS / seconds / 1e6:.2f} M/s, CPU {cpu:.2f} s, peak {peak:.0f} MB"
+def _settings(stage: Stage) -> Measured:
+    """What GlobalKTable's settings do to it, so that nobody has to wonder."""
+    entries = stage.terms.entries
+    topic = stage.topic(entries)
+    with stage.folder() as state:
+        table = partial(global_table, stage.kafka, topic, "memory", state, entries=entries, threads=0)
+        settings = {
+            "large fetches, G1 (as compared with)": table(),
+            "large fetches, ParallelGC": table(collector="-XX:+UseParallelGC"),
+            "Kafka's defaults, G1": table(consumer="default"),
+        }
+        taken = stage.alternate(settings, rounds=min(3, stage.terms.rounds))
+    rows = [row for name in settings for row in plain(taken, f"{GLOBAL_TABLE} in memory, {name}", name, loading)]
+    return Measured(rows, taken.rounds)
 
 
-def article(address: str, rounds: int) -> Row:
-    topic = filled(address, TERMINALS, 1)
-    command = ["benchmarks._store_load", address, topic, "apply"]
-    seconds = alternate({"ours": command}, rounds).median("ours", "seconds")
-    return Row(
+def _article(stage: Stage) -> Measured:
+    topic = stage.topic(TERMINALS)
+    taken = stage.alternate({"ours": python("_store_load", stage.kafka, topic, "apply", "--threads", 0)})
+    seconds = taken.median("ours", "seconds")
+    wanted = Wanted(AT_MOST, 0.25, "s")
+    row = Row(
         what="50,000 records, start() in all",
         figure=f"{seconds:.3f} s",
         beside=f"the article {ARTICLE_SECONDS} s",
         ratio=ARTICLE_SECONDS / seconds,
-        wanted="≤ 0.25 s",
-        met=seconds <= 0.25,
+        wanted=str(wanted),
+        met=wanted.met(seconds),
     )
+    return Measured([row], taken.rounds)
 
 
-@contextmanager
-def broker() -> Iterator[str]:
-    """Yield the address of a Kafka to measure on."""
-    given = os.environ.get("BENCH_KAFKA")
-    if given:
-        yield given
-        return
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server.address
-    finally:
-        server.remove()
+def count(entries: int) -> str:
+    """Return a number of entries for people: 10 k, 1 M."""
+    return f"{entries // 1_000_000} M" if entries >= 1_000_000 else f"{entries // 1000} k"
 
 
-def filled(address: str, records: int, partitions: int) -> str:
-    """Return a topic with that many terminals, made where it does not exist."""
-    topic = f"bench-{records}-{partitions}"
-    if not Kafka(address).create_topic(
-        topic, partitions=partitions, config={"cleanup.policy": "compact", "segment.bytes": str(1 << 30)}
-    ):
-        return topic
-    producer = Producer(
-        {
-            "bootstrap.servers": address,
-            "compression.type": "lz4",
-            "linger.ms": 50,
-            "acks": "all",
-            "enable.idempotence": True,
-        }
-    )
-    for number in range(records):
-        value = VALUE % (number, number, number % 500)
-        while True:
-            try:
-                producer.produce(topic, value, b"%d" % number)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush()
-    return topic
+def loading(taken: Figures, name: str) -> str:
+    """Describe how a program loaded."""
+    seconds, entries = taken.median(name, "seconds"), taken.median(name, "entries")
+    return f"{seconds:.2f} s, {entries / seconds / 1e6:.2f} M/s, peak {taken.median(name, 'peak_mb'):.0f} MB"
+
+
+def resident(taken: Figures, name: str) -> str:
+    """Describe what a program takes once it is ready."""
+    return f"{taken.median(name, 'rss_mb'):.0f} MB"

@@ -16,30 +16,31 @@ from contextlib import contextmanager
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks._http_load import BATCH, CHANGES, CONNECTIONS, ENTRIES
-from benchmarks.bootstrap import broker, filled
-from benchmarks.rows import Figures, Row, alternate
+from benchmarks._http_load import BATCH, CHANGES, CONNECTIONS, ENTRIES, PURPOSE
+from benchmarks.rows import Figures, Row
+from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 from compactory_cli.stack.process import free_port
 
 
-def run(rounds: int) -> list[Row]:
-    """Measure on the Kafka of ``BENCH_KAFKA``, or on one started for it."""
-    with broker() as kafka:
-        topic = filled(kafka, ENTRIES, 1)
-        bare, ours = free_port(), free_port()
-        served = ["compactory_cli", "serve", topic, "--kafka", kafka, "--listen", f"127.0.0.1:{ours}"]
-        with _server(bare, "/0", "benchmarks._bare_asgi", str(bare)), _server(ours, "/readyz", *served):
-            load = "benchmarks._http_load"
-            taken = alternate(
-                {
-                    "bare": [load, str(bare), "single"],
-                    "single": [load, str(ours), "single"],
-                    "batch": [load, str(ours), "batch"],
-                    "changing": [load, str(ours), "single", kafka, topic],
-                },
-                rounds,
-            )
-    return list(_rows(taken))
+def comparisons(_terms: Terms) -> dict[str, Comparison]:
+    """Return what is compared, by name."""
+    return {"http": _http}
+
+
+def _http(stage: Stage) -> Measured:
+    kafka, topic = stage.kafka, stage.topic(ENTRIES, purpose=PURPOSE)
+    bare, ours = free_port(), free_port()
+    served = ["compactory_cli", "serve", topic, "--kafka", kafka, "--listen", f"127.0.0.1:{ours}"]
+    with _server(bare, "/0", "benchmarks._bare_asgi", str(bare)), _server(ours, "/readyz", *served):
+        taken = stage.alternate(
+            {
+                "bare": python("_http_load", bare, "single"),
+                "single": python("_http_load", ours, "single"),
+                "batch": python("_http_load", ours, "batch"),
+                "changing": python("_http_load", ours, "single", kafka, topic),
+            }
+        )
+    return Measured(list(_rows(taken)), taken.rounds)
 
 
 def _rows(taken: Figures) -> Iterator[Row]:

@@ -22,8 +22,8 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.bootstrap import broker
 from benchmarks.rows import Row
+from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory import Directory, GlobalStore
 from compactory.kafka import Kafka
 from compactory_cli.stack.postgres import PostgresServer
@@ -38,24 +38,28 @@ LOST = 30.0
 CONNECTOR = Path(__file__).parents[1] / "examples" / "connectors" / "terminal_acquirer.json"
 
 
-def run(_rounds: int) -> list[Row]:
-    """Measure on the Kafka of ``BENCH_KAFKA``, or on one started for it, and on a Postgres of its own."""
+def comparisons(_terms: Terms) -> dict[str, Comparison]:
+    """Return what is compared, by name."""
+    return {"latency": _latency}
+
+
+def _latency(stage: Stage) -> Measured:
+    """Measure on a Postgres of its own; no rounds: each side makes hundreds of updates."""
     server = PostgresServer()
-    with broker() as kafka:
-        try:
-            server.start()
-            url = server.url()
-            _fill(url)
-            bare = _bare(url, kafka)
-            rows = [_row("commit → consumed, bare loop", bare)]
-            for name, settings, wanted in (
-                ("commit → visible, transactions", {}, (10.0, 30.0)),
-                ("commit → visible, transactions off", {"compactory.transactions": "off"}, None),
-            ):
-                rows.append(_row(name, _ours(url, kafka, settings), bare, wanted))
-            return rows
-        finally:
-            server.remove()
+    try:
+        server.start()
+        url = server.url()
+        _fill(url)
+        bare = _bare(url, stage.kafka)
+        rows = [_row("commit → consumed, bare loop", bare)]
+        for name, settings, wanted in (
+            ("commit → visible, transactions", {}, (10.0, 30.0)),
+            ("commit → visible, transactions off", {"compactory.transactions": "off"}, None),
+        ):
+            rows.append(_row(name, _ours(url, stage.kafka, settings), bare, wanted))
+        return Measured(rows, {})
+    finally:
+        server.remove()
 
 
 def _row(

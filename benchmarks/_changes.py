@@ -1,4 +1,4 @@
-"""Writes 10,000 changes a second to a topic until it is ended: ``python -m benchmarks._http_changes KAFKA TOPIC``."""
+"""Writes changes to a topic until it is ended: ``python -m benchmarks._changes KAFKA TOPIC RATE ENTRIES``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import time
 
 from confluent_kafka import Producer
 
-from benchmarks._bare_asgi import value
-from benchmarks._http_load import CHANGES, ENTRIES
+from benchmarks.topics import value
 
 if __name__ == "__main__":
-    kafka, topic = sys.argv[1:]
+    kafka, topic = sys.argv[1:3]
+    rate, entries = map(int, sys.argv[3:])
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "compression.type": "lz4"})
     producer.list_topics(topic, timeout=10)
     chosen = random.Random(11)
     print("writing", flush=True)
     began, sent = time.perf_counter(), 0
     while True:
-        due = int((time.perf_counter() - began) * CHANGES)
+        due = int((time.perf_counter() - began) * rate)
         for _ in range(due - sent):
-            number = chosen.randrange(ENTRIES)
+            number = chosen.randrange(entries)
             producer.produce(topic, value(number), b"%d" % number)
         sent = due
         producer.poll(0.01)

@@ -1,0 +1,138 @@
+"""Where benchmarks are measured: one Kafka for all, topics that are filled once, programs that run in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import Figures, Row
+from benchmarks.topics import filled
+from tests.stack.apache_kafka import ApacheKafka
+
+__all__ = ["WORK", "Absent", "Measured", "Stage", "Terms", "kafka_server"]
+
+WORK = Path(__file__).parents[1] / "build" / "benchmarks"
+_PROGRAM_SECONDS = 900  # after which a program is given up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How much is measured: rounds, the entries of the large topics, and whether the longest rows are taken too."""
+
+    rounds: int = 3
+    entries: int = 1_000_000
+    disk_entries: int = 1_000_000
+    growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+
+    @classmethod
+    def full(cls, rounds: int = 5) -> Terms:
+        """Return the terms of the long run: ten million entries on disk and in the plots."""
+        return cls(rounds=rounds, disk_entries=10_000_000, growth=(10_000, 100_000, 1_000_000, 10_000_000))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one comparison came to: its rows, and every figure of every round."""
+
+    rows: list[Row]
+    figures: Mapping[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Stands for the command of a program that can't be run here, and says why."""
+
+    reason: str
+
+
+Command = Sequence[str] | Absent
+Comparison = Callable[["Stage"], Measured]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What comparisons run on."""
+
+    kafka: str
+    terms: Terms
+
+    def topic(self, entries: int, partitions: int = 1, purpose: str = "") -> str:
+        """Return a topic of so many entries, filled on first use. One with a ``purpose`` is not shared."""
+        return filled(self.kafka, entries, partitions, purpose)
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """Yield an empty folder on the disk of this checkout."""
+        WORK.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
+            yield Path(folder)
+
+    def alternate(
+        self,
+        commands: Mapping[str, Command],
+        *,
+        rounds: int | None = None,
+        warm: bool = True,
+        before: Callable[[str], None] | None = None,
+    ) -> Figures:
+        """Run each program in a process of its own, in turns; return the figures that each prints as JSON.
+
+        In turns, because the machine is not equally busy all the time; one more round first (unless ``warm`` is off),
+        for the page cache. ``before`` is called with the program's name each time. A program that prints ``absent``
+        says why it can't be run, and isn't again.
+        """
+        absent = {name: command.reason for name, command in commands.items() if isinstance(command, Absent)}
+        runnable = {name: command for name, command in commands.items() if not isinstance(command, Absent)}
+        figures: dict[str, list[dict[str, Any]]] = {name: [] for name in runnable}
+        for number in range((rounds or self.terms.rounds) + warm):
+            for name, command in runnable.items():
+                if name in absent:
+                    continue
+                if before is not None:
+                    before(name)
+                found = run(command)
+                if "absent" in found:
+                    absent[name] = found["absent"]
+                elif number >= warm:
+                    figures[name].append(found)
+        return Figures({name: found for name, found in figures.items() if name not in absent}, absent)
+
+
+def python(module: str, *arguments: object) -> list[str]:
+    """Return the command of a program of this folder."""
+    return [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+
+
+def run(command: Sequence[str]) -> dict[str, Any]:
+    """Run a program; return the JSON of its last line. Raises RuntimeError with what it said when it failed."""
+    began = time.monotonic()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PROGRAM_SECONDS)
+    if done.returncode:
+        said = f"{done.stdout[-500:]}{done.stderr[-3000:]}"
+        raise RuntimeError(f"{' '.join(command)} failed after {time.monotonic() - began:.1f} s:\n{said}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@contextmanager
+def kafka_server() -> Iterator[str]:
+    """Yield the address of the Kafka to measure on: that of ``BENCH_KAFKA``, or one that is started for it."""
+    given = os.environ.get("BENCH_KAFKA")
+    if given:
+        yield given
+        return
+    server = ApacheKafka()
+    try:
+        server.start()
+        yield server.address
+    finally:
+        server.remove()
