@@ -267,9 +267,12 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
             "UPPER_UNDERSCORE, not 'LOWER'")
         ]),
         (f"{KAFKA}ValueToKey", {"fields": " , "}, ["transforms.x.fields: must name at least one, not ' , '"]),
-        (f"{KAFKA}ValueToKey", {"fields": "id", "predicate": "p", "negate": "true"}, [
-            "transforms.x.predicate: predicates are not supported yet; leave it out",
-            "transforms.x.negate: predicates are not supported yet; leave it out",
+        (f"{KAFKA}ValueToKey", {"fields": "id", "predicate": "p", "negate": "maybe"}, [
+            "transforms.x.predicate: p is not in predicates",
+            "transforms.x.negate: must be true or false, not 'maybe'",
+        ]),
+        (f"{KAFKA}ValueToKey", {"fields": "id", "negate": "true"}, [
+            "transforms.x.negate: there is no predicate to negate; set predicate, or leave negate out"
         ]),
         (f"{KAFKA}ExtractFeld$Key", {"field": "id"}, [
             (f"transforms.x.type: {KAFKA}ExtractFeld$Key is not a transform that Compactory knows; "

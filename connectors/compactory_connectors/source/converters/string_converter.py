@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..date_format import java_util_date_text
 from ..java_calendar import MILLIS_PER_DAY, civil_date
 from ..java_number import double_text, double_text_of, float_text, float_text_of
-from ..record import Cell, Java, Kind, Node, StructNode, java_of, null_test, short_cut, writer_of
+from ..record import Cell, Constant, Java, Kind, Node, StructNode, java_of, null_test, short_cut, writer_of
 from ..schema import Schema
 from ..setting import Setting
 from .converter import Render, Topicless
@@ -74,6 +74,8 @@ def _encoded(write: _Text, encoding: str) -> Render:
 def _text(node: Node, positions: Mapping[str, int]) -> _Text:
     if isinstance(node, StructNode):
         return _struct(node, positions)
+    if isinstance(node, Constant) and node.value is None:
+        return lambda _: None
     to_string = _to_string(node.schema, node.java)
     if isinstance(node, Cell):
         position, write = positions[node.column], _cell_text(node, to_string)
@@ -83,7 +85,7 @@ def _text(node: Node, positions: Mapping[str, int]) -> _Text:
             return None if value is None else write(value)
 
         return cell
-    constant = None if node.value is None else to_string(node.value)
+    constant = to_string(node.value)
     return lambda _: constant
 
 

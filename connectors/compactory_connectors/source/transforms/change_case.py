@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from ..record import Node, Record, StructNode
-from ..schema import Field
+from ..record import Cell, Constant, Java, Node, Record, StructNode
+from ..schema import Field, Schema, Type
 from ..setting import Setting, one_of
-from .transform import Side, TransformError
+from .transform import Sided, TransformError, is_null_struct
 
 __all__ = ["CaseFormat", "ChangeCase", "change_case"]
 
@@ -86,36 +86,56 @@ _FORMATS = one_of(*CaseFormat.__members__)
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeCase:
-    """Renames every field, nested ones too, and drops the version and doc of structs, as the class does."""
+class ChangeCase(Sided):
+    """Renames every field, nested ones too; drops version, doc and parameters of structs, as the class does.
+
+    A struct that is null becomes one of nulls, also as the class does it.
+    """
 
     options: ClassVar[tuple[Setting, ...]] = (
         Setting(name="from", meaning="the format that the names have", parse=_FORMATS),
         Setting(name="to", meaning="the format that they get", parse=_FORMATS),
     )
 
-    side: Side
     source: CaseFormat
     target: CaseFormat
 
     @classmethod
-    def read(cls, side: Side, options: Mapping[str, Any]) -> ChangeCase:
+    def read(cls, side: Any, options: Mapping[str, Any]) -> ChangeCase:
         """The transform with these options."""
         return cls(side, CaseFormat[options["from"]], CaseFormat[options["to"]])
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the names changed in its half; what is not a struct stays as it is."""
+        """``record`` with the names changed in its half; a missing key stays missing."""
         half = self.side.of(record)
-        return self.side.put(record, self._renamed(half)) if isinstance(half, StructNode) else record
+        if half is None:
+            return record
+        if half.schema.type is not Type.STRUCT:
+            raise TransformError(f"the {self.side} is not a struct, so it has no names to change")
+        return self.side.put(record, self._renamed(half, None))
 
-    def _renamed(self, node: Node) -> Node:
+    def _renamed(self, node: Node, outer: Cell | None) -> Node:
+        """``node`` renamed; as a struct it is null only where the one around it was, which ``outer`` says."""
+        if is_null_struct(node):
+            nulls = (self._null(item.schema) for item in node.schema.fields)
+            return StructNode(self._schema(node.schema), tuple(nulls))
         if not isinstance(node, StructNode):
             return node
-        members = tuple(map(self._renamed, node.members))
-        names = [change_case(item.name, self.source, self.target) for item in node.schema.fields]
+        members = tuple(self._renamed(member, node.when) for member in node.members)
+        return StructNode(self._schema(node.schema), members, outer)
+
+    def _null(self, schema: Schema) -> Constant:
+        renamed = self._schema(schema) if schema.type is Type.STRUCT else schema
+        return Constant(schema=renamed, java=Java.STRING, value=None)
+
+    def _schema(self, schema: Schema) -> Schema:
+        names = [change_case(item.name, self.source, self.target) for item in schema.fields]
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
-            olds = [item.name for item, name in zip(node.schema.fields, names, strict=True) if name == twice[0]]
+            olds = [item.name for item, name in zip(schema.fields, names, strict=True) if name == twice[0]]
             raise TransformError(f"{' and '.join(olds)} both become {twice[0]}")
-        fields = tuple(Field(name, member.schema) for name, member in zip(names, members, strict=True))
-        return StructNode(replace(node.schema, fields=fields, version=None, doc=None), members)
+        inner = (
+            self._schema(item.schema) if item.schema.type is Type.STRUCT else item.schema for item in schema.fields
+        )
+        fields = tuple(map(Field, names, inner))
+        return Schema(type=Type.STRUCT, optional=schema.optional, name=schema.name or None, fields=fields)

@@ -14,8 +14,8 @@ from ..date_format import DateFormat
 from ..java_calendar import MILLIS_PER_DAY
 from ..record import Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
-from ..setting import Setting, nearest, one_of, text
-from .transform import Side, TransformError
+from ..setting import Setting, one_of, text
+from .transform import NO_DEFAULTS, Side, Steady, TransformError, is_null_struct, warned
 
 __all__ = ["TimestampConverter"]
 
@@ -28,7 +28,7 @@ _INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampConverter:
+class TimestampConverter(Steady):
     """Converts ``field`` of the struct, or the whole half when ``field`` is empty."""
 
     options: ClassVar[tuple[Setting, ...]] = (
@@ -40,12 +40,7 @@ class TimestampConverter:
         ),
         Setting(name="format", meaning="SimpleDateFormat pattern of texts", default="", parse=text),
         Setting(name="unix.precision", meaning="unit of unix times", default="milliseconds", parse=one_of(*_UNITS)),
-        Setting(
-            name="replace.null.with.default",
-            meaning="columns have no default in a schema",
-            default="true",
-            parse=one_of("true", "false"),
-        ),
+        NO_DEFAULTS,
     )
 
     side: Side
@@ -57,10 +52,11 @@ class TimestampConverter:
     @classmethod
     def read(cls, side: Side, options: Mapping[str, Any]) -> TimestampConverter:
         """The transform with these options. Raises ValueError for a missing or malformed format."""
-        if options["target.type"] == "string" and not options["format"]:
+        written = options["format"] if options["format"].strip() else ""
+        if options["target.type"] == "string" and not written:
             raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
         try:
-            pattern = DateFormat(options["format"]) if options["format"] else None
+            pattern = DateFormat(written) if written else None
         except ValueError as error:
             raise ValueError(f"format {options['format']!r}: {error}") from None
         return cls(side, options["field"], options["target.type"], pattern, _UNITS[options["unix.precision"]])
@@ -71,17 +67,26 @@ class TimestampConverter:
         if half is None:
             return record
         if not self.field:
-            return self.side.put(record, self._converted(half, self.side.name.lower()))
+            return self.side.put(record, self._converted(half, str(self.side)))
+        if is_null_struct(half):
+            return self.side.put(record, replace(half, schema=self._null_struct(half.schema)))
         if not isinstance(half, StructNode):
-            raise TransformError(f"the {self.side.name.lower()} is not a struct, so it has no field {self.field}")
-        found = half.member(self.field)
-        if found is None:
-            names = [item.name for item in half.schema.fields]
-            missing = f"the {self.side.name.lower()} has no field {self.field}{nearest(self.field, names)}"
-            return replace(record, warnings=(*record.warnings, f"TimestampConverter changes nothing: {missing}"))
-        members = tuple(self._converted(node, self.field) if node is found else node for node in half.members)
+            raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
+        if half.member(self.field) is None:
+            return warned(record, "TimestampConverter", half, [self.field], self.side)
+        members = tuple(
+            self._converted(node, self.field) if item.name == self.field else node
+            for item, node in zip(half.schema.fields, half.members, strict=True)
+        )
         fields = tuple(Field(item.name, node.schema) for item, node in zip(half.schema.fields, members, strict=True))
-        return self.side.put(record, StructNode(replace(half.schema, fields=fields), members))
+        return self.side.put(record, replace(half, schema=replace(half.schema, fields=fields), members=members))
+
+    def _null_struct(self, schema: Schema) -> Schema:
+        fields = (
+            Field(item.name, self._schema(item.schema.optional)) if item.name == self.field else item
+            for item in schema.fields
+        )
+        return replace(schema, fields=tuple(fields))
 
     def _converted(self, node: Node, name: str) -> Node:
         if isinstance(node, StructNode):

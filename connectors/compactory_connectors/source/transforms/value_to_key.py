@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..record import Node, Record, StructNode
-from ..schema import Field, Schema, Type
+from ..record import Node, Record
+from ..schema import Schema, Type
 from ..setting import Setting, nearest, non_empty_names
-from .transform import TransformError
+from .transform import NO_DEFAULTS, Side, TransformError, nullable, struct_of
 
 __all__ = ["ValueToKey"]
 
@@ -20,6 +20,7 @@ class ValueToKey:
 
     options: ClassVar[tuple[Setting, ...]] = (
         Setting(name="fields", meaning="fields of the value that the key is made of", parse=non_empty_names),
+        NO_DEFAULTS,
     )
 
     fields: tuple[str, ...]
@@ -29,17 +30,18 @@ class ValueToKey:
         """The transform with these options."""
         return cls(options["fields"])
 
+    def undecided(self, record: Record) -> Node | None:
+        """The value, where it can be null: there are no fields to copy then."""
+        return nullable(record.value)
+
     def apply(self, record: Record) -> Record:
         """``record`` with a struct of the fields as its key."""
-        value = record.value
-        if not isinstance(value, StructNode):
-            raise TransformError("the value is not a struct")
-        members: list[Node] = []
+        value = Side("Value").struct(record, "ValueToKey")
+        members: list[tuple[str, Node]] = []
         for name in self.fields:
             node = value.member(name)
             if node is None:
                 names = [item.name for item in value.schema.fields]
                 raise TransformError(f"the value has no field {name}{nearest(name, names)} (it has {', '.join(names)})")
-            members.append(node)
-        fields = tuple(Field(name, node.schema) for name, node in zip(self.fields, members, strict=True))
-        return replace(record, key=StructNode(Schema(type=Type.STRUCT, fields=fields), tuple(members)))
+            members.append((name, node))
+        return replace(record, key=struct_of(Schema(type=Type.STRUCT), members))
