@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,18 @@ class SecuredKafka:
             "ssl.ca.location": str(self.ca),
         }
         return own | {name.replace("_", "."): value for name, value in more.items()}
+
+    def both_authorities(self) -> Path:
+        """A file as it is while one authority takes over from another."""
+        return self.write("both-ca.pem", self.foreign.pem + self.authority.pem)
+
+    def keystore(self) -> Path:
+        """The client's certificate and key in PKCS12, locked with `KEY_PASSWORD`."""
+        made = self.folder / "client.p12"
+        export = ["openssl", "pkcs12", "-export", "-in", self.certificate, "-inkey", self.key, "-name", "client"]
+        command = [*export, "-out", made, "-passout", f"pass:{KEY_PASSWORD}"]
+        subprocess.run(command, check=True, capture_output=True)
+        return made
 
     def certified(self, **more: Any) -> dict[str, Any]:
         """Properties of a client that shows its certificate."""

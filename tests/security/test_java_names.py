@@ -54,12 +54,7 @@ def test_a_name_is_translated(name: str, value: str, told: str) -> None:
 @pytest.fixture
 def stores(secured_kafka: SecuredKafka, tmp_path: Path) -> Path:
     """A folder with the stores of a Java client: ``truststore.jks`` and ``keystore.jks``."""
-    pkcs12 = tmp_path / "from-openssl.p12"
-    password = f"pass:{KEY_PASSWORD}"
-    export = ["openssl", "pkcs12", "-export", "-in", secured_kafka.certificate, "-inkey", secured_kafka.key]
-    run = [*export, "-name", "client", "-out", pkcs12, "-passout", password]
-    subprocess.run(run, check=True, capture_output=True)
-    source = ["-srckeystore", str(pkcs12), "-srcstoretype", "PKCS12", "-srcstorepass", KEY_PASSWORD]
+    source = ["-srckeystore", str(secured_kafka.keystore()), "-srcstoretype", "PKCS12", "-srcstorepass", KEY_PASSWORD]
     _keytool(tmp_path, "-importkeystore", *source, *_jks("-dest", "keystore.jks"), "-deststoretype", "JKS")
     _keytool(tmp_path, "-importcert", "-noprompt", "-alias", "ca", "-file", str(secured_kafka.ca),
              "-storetype", "JKS", "-keystore", "truststore.jks", "-storepass", KEY_PASSWORD)  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,13 @@ def _carriage_returns(kafka: SecuredKafka) -> Properties:
 
 
 def _keystore(kafka: SecuredKafka) -> Properties:
-    made = kafka.folder / "made.p12"
-    export = ["openssl", "pkcs12", "-export", "-in", kafka.certificate, "-inkey", kafka.key, "-out", made]
-    subprocess.run([*export, "-passout", f"pass:{KEY_PASSWORD}"], check=True)
-    return kafka.client("MTLS", ssl_keystore_location=str(made), ssl_keystore_password=KEY_PASSWORD)
+    own = {"ssl_keystore_location": str(kafka.keystore()), "ssl_keystore_password": KEY_PASSWORD}
+    return kafka.client("MTLS", **own)
 
 
 WAYS: dict[str, Callable[[SecuredKafka], Properties]] = {
     "TLS": lambda kafka: kafka.client(),
+    "TLS, two authorities": lambda kafka: kafka.client(ssl_ca_location=str(kafka.both_authorities())),
     "mutual TLS": lambda kafka: kafka.certified(),
     "mutual TLS, encrypted key": _encrypted,
     "mutual TLS, PEM in properties": _inline,

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compactory import CompactoryError, ConfigError, GlobalStore, StoreState
+from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
 from compactory.kafka import Kafka
 from compactory_connectors.source.connector import load_connector
 from compactory_connectors.source.source import Source
@@ -292,6 +292,42 @@ def test_a_store_that_still_loads_needs_no_group_either(house: House) -> None:
     loading.join(20)
     assert dict(store[house.topic]) == {"1": {}}
     store.close()
+
+
+def test_a_writer_needs_no_more(house: House) -> None:
+    """Nor DescribeConfigs, without which the broker says what is too large."""
+    house.create(house.topic)
+    house.grant("writer", STORE)
+    house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.DESCRIBE_CONFIGS)
+    with DirectoryWriter(house.server.client(STORE), Directory(house.topic, writable=True)) as writer:
+        tokens = [writer.put("1", {}), *writer.put_many({"2": {}, "3": {}}), writer.delete("3")]
+    assert [token.offset for token in tokens] == [0, 1, 2, 3]
+
+
+def test_a_writer_names_the_right_it_lacks(house: House) -> None:
+    """Before it writes, and when the right is taken from it meanwhile."""
+    house.create(house.topic)
+    writer = DirectoryWriter(house.server.client(STORE), Directory(house.topic, writable=True))
+    with pytest.raises(ConfigError, match=f"lacks the ACL operation Describe on topic '{house.topic}'"):
+        writer.put("1", {})
+    house.grant("store", STORE)
+    with pytest.raises(ConfigError, match=f"lacks the ACL operation Write on topic '{house.topic}'"):
+        writer.put("1", {})
+    create = DirectoryWriter(house.server.client(STORE), Directory(f"{house.topic}2", writable=True), create=True)
+    with pytest.raises(ConfigError, match="lacks the ACL operation (Describe|Create)"):
+        create.start()
+    house.admin.delete_acls([_all_of(STORE)])[_all_of(STORE)].result(10)
+    wait_until(lambda: not house.acls(STORE), what="the removal")
+    house.grant("writer", STORE)
+    writer.put("1", {})
+    house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.WRITE)
+    with pytest.raises(WriteFailed, match="refused to write to topic") as caught:
+        writer.put_many({"1": {}, "2": {}})
+    assert isinstance(caught.value.cause, ConfigError)
+    assert (caught.value.not_written, caught.value.unknown) == (("1", "2"), ())
+    with pytest.raises(ConfigError, match=f"lacks the ACL operation Write on topic '{house.topic}'"):
+        writer.put("1", {})
+    writer.close()
 
 
 def test_a_password_is_never_printed(house: House) -> None:
