@@ -3,6 +3,7 @@
 #
 #   deploy/kafka-acls.sh source User:directory-source      the rights of `compactory source run`
 #   deploy/kafka-acls.sh store User:payments               those of a GlobalStore, `compactory serve`, get, directories
+#   deploy/kafka-acls.sh writer User:back-office           those of a DirectoryWriter
 #
 # Environment:
 #   BOOTSTRAP      bootstrap servers (needed)
@@ -14,7 +15,7 @@
 set -euo pipefail
 
 component=${1:-} principal=${2:-}
-if [[ ! $component =~ ^(source|store)$ || $principal != *:* ]]; then
+if [[ ! $component =~ ^(source|store|writer)$ || $principal != *:* ]]; then
     sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
     exit 2
 fi
@@ -47,5 +48,9 @@ source)
 store)
     # No group: a store assigns partitions itself and commits nothing.
     allow "${topics[@]}" -- Read
+    ;;
+writer)
+    # DescribeConfigs tells how large a record may be and whether the topic is compacted; it can do without.
+    allow "${topics[@]}" -- Write DescribeConfigs
     ;;
 esac

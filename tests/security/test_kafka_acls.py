@@ -314,7 +314,7 @@ def test_a_writer_names_the_right_it_lacks(house: House) -> None:
     with pytest.raises(ConfigError, match=f"lacks the ACL operation Write on topic '{house.topic}'"):
         writer.put("1", {})
     create = DirectoryWriter(house.server.client(STORE), Directory(f"{house.topic}2", writable=True), create=True)
-    with pytest.raises(ConfigError, match="lacks the ACL operation (Describe|Create)"):
+    with pytest.raises(ConfigError, match=r"lacks the ACL operation (Describe|Create)"):
         create.start()
     house.admin.delete_acls([_all_of(STORE)])[_all_of(STORE)].result(10)
     wait_until(lambda: not house.acls(STORE), what="the removal")
