@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Self
+from typing import Any, Self, TypeAlias, TypeVar
 
 from compactory.kafka import Kafka
 
@@ -16,7 +16,10 @@ from .topics import read
 
 __all__ = ["Comparison"]
 
-_Record = tuple[bytes | None, bytes | None]
+_Record: TypeAlias = tuple[bytes | None, bytes | None, *tuple[Any, ...]]
+"""Key, value, and what else a record has, which is not compared."""
+
+R = TypeVar("R", bound=_Record)
 _BYTES = 16
 
 
@@ -53,18 +56,19 @@ class Comparison:
         """
         final = self._final if self._final is not None else {}
         self._final = final
-        for key, value in records:
+        for key, value, *_ in records:
             if key is not None:
                 final[key] = _digest(value)
 
-    def lacking(self, records: Iterable[_Record]) -> list[_Record]:
+    def lacking(self, records: Iterable[R]) -> list[R]:
         """The records that the topic does not have; they are taken to be in it from now on."""
-        found: list[_Record] = []
-        for key, value in records:
+        found: list[R] = []
+        for record in records:
+            key, value, *_ = record
             if key is not None and self._has(key, _digest(value)):
                 self.left_out += 1
                 continue
-            found.append((key, value))
+            found.append(record)
         return found
 
     def _has(self, key: bytes, value: bytes | None) -> bool:
