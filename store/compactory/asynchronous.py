@@ -226,6 +226,10 @@ class AsyncGlobalStore:
         """Return how far the reading towards the high watermarks is, at the start or while a topic is read anew."""
         return self.sync.loading()
 
+    def contested(self) -> list[Contested]:
+        """Return keys that were met in two partitions of their topic; the first 1,000 of each directory."""
+        return self.sync.contested()
+
     def blocking(self) -> list[dict[str, Any]]:
         """Return the partitions short of the high watermark that readiness waits for."""
         return self.sync.blocking()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -27,6 +29,7 @@ from compactory import (
     Unreachable,
     WaitTimeout,
 )
+from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually, send
 
 R = TypeVar("R")
@@ -177,6 +180,36 @@ def test_cancelling_leaves_nothing_behind(topics: Topics, run: Run[None]) -> Non
             assert (len(store._waiting), listeners(store)) == (0, 0)
             token = topics.produce(name, ("a", "{}"))[0]
             await store.wait_for(token)
+
+    run(main())
+
+
+def test_a_broker_that_does_not_answer(apache_kafka_server: ApacheKafka, topics: Topics, run: Run[None]) -> None:
+    """Guarantee 6: deadlines hold, whoever asks next to whom; a cancelled question ends by itself."""
+    name = topics.create()
+
+    async def main() -> None:
+        async with AsyncGlobalStore(topics.address, [name]) as store:
+            assert apache_kafka_server.pid is not None
+            os.kill(apache_kafka_server.pid, signal.SIGSTOP)
+            try:
+                began = time.monotonic()
+                patient = asyncio.create_task(store.barrier(timeout=60))
+                hasty = [asyncio.create_task(store.barrier(timeout=0.3)) for _ in range(20)]
+                answers = await asyncio.gather(*hasty, return_exceptions=True)
+                assert {type(answer) for answer in answers} <= {Unreachable, WaitTimeout}
+                assert 0.2 < time.monotonic() - began < 4
+                cancelled = asyncio.create_task(store.barrier(timeout=1))
+                await asyncio.sleep(0)
+                cancelled.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await cancelled
+                assert not patient.done()
+            finally:
+                os.kill(apache_kafka_server.pid, signal.SIGCONT)
+            await patient
+            assert (len(store._waiting), listeners(store), store._asking) == (0, 0, {})
+            await soon(lambda: not extra_threads())
 
     run(main())
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from compactory import (
     CompactoryError,
     ConfigError,
+    Directory,
+    DirectoryWriter,
     GlobalStore,
     NotReady,
     Partition,
@@ -18,8 +23,10 @@ from compactory import (
     StoreFailed,
     StoreState,
     Token,
+    Unreachable,
     WaitTimeout,
 )
+from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
@@ -103,6 +110,59 @@ def test_a_barrier_behind_an_open_transaction_times_out_with_the_gap(topics: Top
         producer.commit_transaction(10)
     store.barrier()
     assert "a" in store[name]
+
+
+def test_waits_keep_their_deadline_while_the_broker_does_not_answer(
+    apache_kafka_server: ApacheKafka, topics: Topics, open_store: Opener
+) -> None:
+    """Guarantee 6: and what was asked for meanwhile comes once it does."""
+    name = topics.create()
+    store = open_store(name)
+    topics.produce(name, ("a", "{}"))
+    store.barrier()
+    assert apache_kafka_server.pid is not None
+    os.kill(apache_kafka_server.pid, signal.SIGSTOP)
+    try:
+        for wait in (store.barrier, lambda timeout: store.wait_for(Token(name, 0, 1), timeout=timeout)):
+            began = time.monotonic()
+            with pytest.raises((Unreachable, WaitTimeout)):
+                wait(timeout=0.5)
+            assert 0.4 < time.monotonic() - began < 4
+        assert "a" in store[name]
+    finally:
+        os.kill(apache_kafka_server.pid, signal.SIGCONT)
+    [token] = topics.produce(name, ("b", "{}"))
+    store.wait_for(token, timeout=20)
+    assert "b" in store[name]
+
+
+def test_many_threads_read_their_own_writes(topics: Topics, open_store: Opener) -> None:
+    """Guarantee 6: by token and by barrier, each thread its own key, all partitions and two topics at a time."""
+    one, two = topics.create(3), topics.create(2)
+    store = open_store(one, two)
+    wrong: list[object] = []
+
+    def work(thread: int, writers: list[DirectoryWriter[dict[str, Any]]]) -> None:
+        for number in range(15):
+            written = {"thread": thread, "number": number}
+            tokens = [writer.put(f"k{thread}", written) for writer in writers]
+            if number % 2:
+                store.wait_for(*tokens, timeout=30)
+            else:
+                store.barrier(timeout=30)
+            wrong.extend(found for name in (one, two) if (found := store[name].get(f"k{thread}")) != written)
+
+    with (
+        DirectoryWriter(topics.address, Directory(one, writable=True)) as first,
+        DirectoryWriter(topics.address, Directory(two, writable=True)) as second,
+    ):
+        threads = [threading.Thread(target=work, args=(thread, [first, second])) for thread in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong
+    assert {len(store[one]), len(store[two])} == {6}
 
 
 @pytest.mark.parametrize("ending", ["death", "close"])
