@@ -15,7 +15,7 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.loading import Loading
 from compactory.options import MissingTopic, OnBadRecord, Validate
-from compactory.records import Partition, RecordError, StoreState, Topic
+from compactory.records import Contested, Partition, RecordError, StoreState, Topic
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -15,7 +16,19 @@ import orjson
 from compactory.directory import Directory, Envelope
 from compactory.errors import DecodeError
 
-__all__ = ["Document", "Term", "column", "decoder", "document", "key_text", "key_texts", "path", "term", "term_values"]
+__all__ = [
+    "Document",
+    "Term",
+    "column",
+    "decoder",
+    "document",
+    "frozen",
+    "key_text",
+    "key_texts",
+    "path",
+    "term",
+    "term_values",
+]
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -36,6 +49,17 @@ def decoder(directory: Directory[T]) -> Callable[[bytes], T]:
         return payload if directory.decode is dict else inner(orjson.dumps(payload))
 
     return decode
+
+
+def frozen(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a decoder whose JSON can't be changed: objects as mapping proxies, lists as tuples."""
+
+    def freeze(value: Any) -> Any:
+        if type(value) is dict:
+            return MappingProxyType({name: freeze(item) for name, item in value.items()})
+        return tuple(map(freeze, value)) if type(value) is list else value
+
+    return lambda value: freeze(decode(value))
 
 
 def document(envelope: Envelope) -> Callable[[bytes], Document | None]:

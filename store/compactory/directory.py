@@ -8,10 +8,11 @@ from typing import Any, Generic, Literal, TypeVar, get_args, overload
 
 from compactory.errors import ConfigError
 
-__all__ = ["Directory", "Envelope", "Index"]
+__all__ = ["Directory", "Envelope", "Index", "OnStale"]
 
 T = TypeVar("T")
 Envelope = Literal["none", "connect", "debezium"]
+OnStale = Literal["serve", "raise"]
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -51,6 +52,13 @@ class Directory(Generic[T]):
                   ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
+    ``cache_decoded``  whether a value is decoded once and then shared by all who read it, for as long as its record is
+                  the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; what a class of
+                  your own makes has to be immutable by itself). Costs memory for what is read
+    ``max_age``   seconds since the directory was last known to be at the end of its topic, above which reads see
+                  stale data; None: any age will do. Kafka is asked every two seconds, so below three makes no sense
+    ``on_stale``  what a read that demands a ``max_age`` does above it: ``serve`` what there is (and count it), or
+                  ``raise`` StaleData
 
     Raises ConfigError with every problem at once.
     """
@@ -63,6 +71,9 @@ class Directory(Generic[T]):
     decode: Callable[[bytes], T] | type[T]
     envelope: Envelope
     writable: bool
+    cache_decoded: bool
+    max_age: float | None
+    on_stale: OnStale
 
     @overload
     def __init__(
@@ -75,6 +86,9 @@ class Directory(Generic[T]):
         indexes: Iterable[Index] = (),
         envelope: Envelope = "none",
         writable: bool = False,
+        cache_decoded: bool = False,
+        max_age: float | None = None,
+        on_stale: OnStale = "serve",
     ) -> None: ...
 
     @overload
@@ -89,6 +103,9 @@ class Directory(Generic[T]):
         decode: type[dict[Any, Any]],
         envelope: Envelope = "none",
         writable: bool = False,
+        cache_decoded: bool = False,
+        max_age: float | None = None,
+        on_stale: OnStale = "serve",
     ) -> None: ...
 
     @overload
@@ -103,6 +120,9 @@ class Directory(Generic[T]):
         decode: type[T] | Callable[[bytes], T],
         envelope: Envelope = "none",
         writable: bool = False,
+        cache_decoded: bool = False,
+        max_age: float | None = None,
+        on_stale: OnStale = "serve",
     ) -> None: ...
 
     def __init__(
@@ -116,6 +136,9 @@ class Directory(Generic[T]):
         decode: Any = dict,
         envelope: Envelope = "none",
         writable: bool = False,
+        cache_decoded: bool = False,
+        max_age: float | None = None,
+        on_stale: OnStale = "serve",
     ) -> None:
         values = {
             "name": name,
@@ -126,6 +149,9 @@ class Directory(Generic[T]):
             "decode": decode,
             "envelope": envelope,
             "writable": writable,
+            "cache_decoded": cache_decoded,
+            "max_age": max_age,
+            "on_stale": on_stale,
         }
         for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
@@ -161,7 +187,15 @@ def _problems(directory: Any) -> Iterator[str]:
         yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    yield from _age_problems(directory, where)
     yield from _index_problems(directory, where)
+
+
+def _age_problems(directory: Any, where: str) -> Iterator[str]:
+    if directory.on_stale not in get_args(OnStale):
+        yield f"{where}: on_stale must be one of {', '.join(get_args(OnStale))}, not {directory.on_stale!r}"
+    if directory.max_age is not None and not (isinstance(directory.max_age, int | float) and directory.max_age > 0):
+        yield f"{where}: max_age must be a number of seconds above 0, not {directory.max_age!r}"
 
 
 def _index_problems(directory: Any, where: str) -> Iterator[str]:

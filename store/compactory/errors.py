@@ -6,6 +6,7 @@
     ├── WaitTimeout(gap)                 also TimeoutError: a token or barrier was not reached in time
     ├── NotReady                         a lookup before the store has read every topic to its high watermark
     ├── BadRecord                        also KeyError: the newest record of the key is bad and no good value is known
+    ├── StaleData(age, max_age)          a read that demanded fresher data than there is, of a directory that refuses
     ├── UnknownDirectory                 also KeyError
     ├── UnknownIndex                     also KeyError
     ├── DecodeError                      also ValueError: a value that the directory's decoder refuses
@@ -37,6 +38,7 @@ __all__ = [
     "DecodeError",
     "LeaseLost",
     "NotReady",
+    "StaleData",
     "StartTimeout",
     "StoreClosed",
     "StoreFailed",
@@ -116,6 +118,23 @@ class _Missing(CompactoryError, KeyError):
 
 class BadRecord(_Missing):
     """The newest record of this key can't be decoded, and no good value of it is known (HTTP 502)."""
+
+
+class StaleData(CompactoryError):
+    """A read demanded data that was known to be current at most ``max_age`` seconds ago; it is ``age`` seconds old.
+
+    ``age`` is infinite where the directory never was at the end of its topic.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, age: float, max_age: float) -> None:
+        self.age = age
+        self.max_age = max_age
+        super().__init__(message, age, max_age)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class UnknownDirectory(_Missing):

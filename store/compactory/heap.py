@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from threading import Lock
 from typing import Any
 
 from compactory.cell import count_partitions
 from compactory.checkpoint import Checkpoint
 from compactory.decoding import Term
+from compactory.ordered import Ordered
 
 __all__ = ["Memory"]
 
@@ -63,12 +65,15 @@ class MemoryVolume:
 
 
 class MemoryShelf:
-    """The dicts of one directory."""
+    """The dicts of one directory. Its keys are put in order when somebody asks for a range for the first time."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
-        self._parts: dict[str, dict[bytes, bytes]] = {"entries": self.entries}
+        self._writing = _Entries(self.entries)
+        self._parts: dict[str, MutableMapping[bytes, bytes]] = {"entries": self._writing}
         self._postings: dict[str, MemoryPostings] = {}
+        self._order: Ordered | None = None
+        self._ordering = Lock()  # one reader puts the keys in order
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a dict."""
@@ -88,7 +93,11 @@ class MemoryShelf:
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys of this moment between the two, in order."""
-        return iter(sorted(key for key in self.all_keys() if start <= key and (stop is None or key < stop)))
+        order = self._order
+        if order is None:
+            with self._ordering:
+                order = self._order = self._order or self._writing.in_order()
+        return order.range(start, stop)
 
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition: 0.1 s a million."""
@@ -108,6 +117,53 @@ class MemoryShelf:
             part.clear()
         for postings in self._postings.values():
             postings.filed.clear()
+
+
+class _Entries(MutableMapping[bytes, bytes]):
+    """The writing side of the entries' dict: it also tells the order of the keys, once there is one."""
+
+    def __init__(self, found: dict[bytes, bytes]) -> None:
+        self._found = found
+        self._order: Ordered | None = None
+        self.get = found.get  # type: ignore[method-assign]  # at the speed of the dict
+        self.keys = found.keys  # type: ignore[method-assign]
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self._found[key]
+
+    def __setitem__(self, key: bytes, cell: bytes) -> None:
+        if self._order is not None and key not in self._found:
+            self._order.add(key)  # before the entry: who goes over the keys looks whether they are there
+        self._found[key] = cell
+
+    def __delitem__(self, key: bytes) -> None:
+        del self._found[key]
+        if self._order is not None:
+            self._order.discard(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def update(self, cells: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
+        """Put many entries."""
+        if self._order is None:
+            self._found.update(cells)
+            return
+        for key, cell in cells:
+            self[key] = cell
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._found.clear()
+
+    def in_order(self) -> Ordered:
+        """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""
+        self._order = order = Ordered()
+        order.build(list(self._found))
+        return order
 
 
 class MemoryPostings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Entry", "Partition", "Rebuild", "RebuildCause", "RecordError", "StoreState", "Topic"]
+__all__ = ["Contested", "Entry", "Partition", "Rebuild", "RebuildCause", "RecordError", "StoreState", "Topic"]
 
 
 class Partition(NamedTuple):
@@ -89,6 +89,18 @@ class Entry(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
+
+
+class Contested(NamedTuple):
+    """A topic key with records in two partitions, the newer of which counts.
+
+    Only writers can mend it: compaction never removes the copy in the other partition.
+    """
+
+    directory: str
+    key: bytes
+    partition: int
+    other: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,7 @@ from compactory.options import MissingTopic, OnBadRecord, Options, Validate, dir
 from compactory.progress import Progress, clock
 from compactory.quarantine import Place
 from compactory.reader import Reader
-from compactory.records import Partition, RecordError, StoreState, Topic
+from compactory.records import Contested, Partition, RecordError, StoreState, Topic
 from compactory.table import Table
 from compactory.token import Token
 from compactory.view import Served, View
@@ -295,6 +295,13 @@ class GlobalStore:
         The newest 1,000 of each directory (at most 64 MiB) are kept whole.
         """
         return [error for table in self._tables() for error in table.quarantine]
+
+    def contested(self) -> list[Contested]:
+        """Return keys that were met in two partitions of their topic; the first 1,000 of each directory.
+
+        Happens when a topic got more partitions, or is written with two partitioners. The newer record counts.
+        """
+        return [found for table in self._tables() for found in list(table.contested_keys.values())]
 
     def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
         """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.

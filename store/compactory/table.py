@@ -16,7 +16,7 @@ from compactory.directory import Directory
 from compactory.errors import DecodeError
 from compactory.ownership import Claims, Swap
 from compactory.quarantine import Place, Quarantine
-from compactory.records import Partition
+from compactory.records import Contested, Partition
 from compactory.secondary import Secondary
 
 __all__ = ["Table"]
@@ -24,6 +24,7 @@ __all__ = ["Table"]
 Terms = tuple[Term | None, ...]
 Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
 _UNREAD: Document = {}
+_KEEP_CONTESTED = 1000
 
 
 class Table:
@@ -32,7 +33,8 @@ class Table:
     ``shelf``     where it keeps them; what readers see
     ``indexes``   what `View.find` and `View.one` go by
     ``spread``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
-                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
+                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
+                  records, ``contested_keys`` lists the first
 
     An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
     the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
@@ -45,6 +47,7 @@ class Table:
         self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
         self.spread = False
         self.contested = 0
+        self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = shelf.mapping("entries")
         self._owners = shelf.mapping("owners") if directory.key else self._entries
         self._claims = Claims(self._entries, shelf.mapping("rivals"))
@@ -195,8 +198,13 @@ class Table:
         known = self._owners.get(topic_key) or self._graves.get(topic_key)
         if known is None or origin(known).partition == origin(trailer).partition:
             return False
-        self.contested += 1
+        self._note_contested(topic_key, origin(trailer).partition, origin(known).partition)
         return newer(known) > newer(trailer)
+
+    def _note_contested(self, topic_key: bytes, partition: int, other: int) -> None:
+        self.contested += 1
+        if topic_key in self.contested_keys or len(self.contested_keys) < _KEEP_CONTESTED:
+            self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
 
 
 def _checked(key: bytes | None) -> bytes:

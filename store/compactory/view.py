@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar, overload
 
 from compactory.backend import Reading
 from compactory.cell import TRAILER, newer, origin, unpack
-from compactory.decoding import decoder
+from compactory.decoding import Term, decoder, frozen, term_values
 from compactory.directory import Directory
-from compactory.errors import BadRecord, CompactoryError, DecodeError, UnknownIndex
+from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.iteration import IndexView, Items, Values
 from compactory.records import Entry
 from compactory.secondary import Secondary
@@ -19,17 +19,19 @@ __all__ = ["Served", "View"]
 
 T = TypeVar("T")
 D = TypeVar("D")
+_SPARE = 1000  # decoded values of deleted entries that may be kept
 
 
 class Served:
     """What a view reads: a table, once the store is ready. The store opens, closes and swaps it."""
 
-    __slots__ = ("age", "entries", "open", "refusal", "table")
+    __slots__ = ("age", "entries", "open", "refusal", "stale_reads", "table")
 
     def __init__(self, refusal: Callable[[], CompactoryError], age: Callable[[], float]) -> None:
         self.open = False
         self.refusal = refusal
         self.age = age  # seconds since all of it was last known to be applied to the end of the log
+        self.stale_reads = 0  # reads that demanded fresher data and were served what there is
         self.table: Table
         self.entries: Mapping[bytes, bytes]
 
@@ -43,8 +45,11 @@ class View(Mapping[str, T], Generic[T]):
     """The entries of a directory: a read-only mapping from lookup key to decoded value.
 
     Reads are plain memory reads: they never wait for Kafka, may come from any thread, and see each entry as it was
-    before or after a record, never in between. Each read decodes afresh, so the value is the caller's own. The view
-    stays valid while the store runs, whatever happens to the data behind it.
+    before or after a record, never in between. Each read decodes afresh, so the value is the caller's own, unless the
+    directory says ``cache_decoded``. The view stays valid while the store runs, whatever happens to the data behind it.
+
+    A read may demand freshness: ``max_age`` is in seconds, and the directory's ``on_stale`` says whether older data is
+    served or StaleData raised. `within` gives a view all of whose reads demand it.
 
     Reads raise NotReady before the store is ready, StoreFailed if it never got there, StoreClosed afterwards. A key
     whose newest record is bad and of which no good value is known raises BadRecord (a KeyError) from every read,
@@ -52,10 +57,14 @@ class View(Mapping[str, T], Generic[T]):
     Iteration goes over the keys as they were when it began and leaves out entries that are deleted meanwhile.
     """
 
-    def __init__(self, directory: Directory[T], served: Served) -> None:
+    def __init__(self, directory: Directory[T], served: Served, max_age: float | None = None) -> None:
         self.directory = directory
         self._served = served
+        self._max_age = directory.max_age if max_age is None else max_age
         self._decode = decoder(directory)
+        self._shared: dict[bytes, tuple[bytes, T]] | None = {} if directory.cache_decoded else None
+        if self._shared is not None and directory.decode is dict:
+            self._decode = frozen(self._decode)
 
     def __repr__(self) -> str:
         return f"<View {self.directory.name!r}>"
@@ -64,18 +73,30 @@ class View(Mapping[str, T], Generic[T]):
         served = self._served
         if not served.open:
             raise served.refusal()
+        if self._max_age is not None:
+            self._demand(self._max_age)
         try:
-            cell = served.entries[key.encode()]
+            name = key.encode()
+            cell = served.entries[name]
         except (KeyError, UnicodeEncodeError, AttributeError):
             cell = self._cell(key)  # says which it is
-        return self._decoded(cell)
+            name = key.encode()
+        if self._shared is None:
+            return self._decoded(cell)
+        found = self._shared.get(name)
+        return found[1] if found is not None and found[0] == cell else self._share(name, cell)
 
     @overload
-    def get(self, key: str, /) -> T | None: ...
+    def get(self, key: str, /, *, max_age: float | None = None) -> T | None: ...
     @overload
-    def get(self, key: str, /, default: T | D) -> T | D: ...
-    def get(self, key: str, /, default: Any = None) -> Any:
-        """Return the value, or ``default`` where the key is absent. Raises BadRecord where that can't be told."""
+    def get(self, key: str, /, default: T | D, *, max_age: float | None = None) -> T | D: ...
+    def get(self, key: str, /, default: Any = None, *, max_age: float | None = None) -> Any:
+        """Return the value, or ``default`` where the key is absent.
+
+        Raises BadRecord where that can't be told, StaleData.
+        """
+        if max_age is not None:
+            self._demand(max_age)
         try:
             return self[key]
         except BadRecord:
@@ -107,8 +128,29 @@ class View(Mapping[str, T], Generic[T]):
         for name, cell in _cells(reading, reading.all_keys()):
             yield name.decode(), self._decoded(cell)
 
-    def get_many(self, keys: Iterable[str]) -> dict[str, T]:
-        """Return the values of those keys that are present. Raises BadRecord as ``view[key]`` does."""
+    def within(self, max_age: float) -> View[T]:
+        """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
+        if not max_age > 0:
+            raise ConfigError(f"max_age must be a number of seconds above 0, not {max_age!r}")
+        return View(self.directory, self._served, max_age)
+
+    @property
+    def age(self) -> float:
+        """The seconds since all of it was last known to be at the end of the topic; infinite before it was.
+
+        At most some seconds while Kafka is reachable and nothing is behind.
+        """
+        return self._served.age()
+
+    @property
+    def stale_reads(self) -> int:
+        """How many reads demanded fresher data than there was and were served it all the same."""
+        return self._served.stale_reads
+
+    def get_many(self, keys: Iterable[str], *, max_age: float | None = None) -> dict[str, T]:
+        """Return the values of those keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
+        if max_age is not None:
+            self._demand(max_age)
         found: dict[str, T] = {}
         for key in keys:
             try:
@@ -119,13 +161,13 @@ class View(Mapping[str, T], Generic[T]):
                 continue
         return found
 
-    def raw(self, key: str) -> bytes:
-        """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord."""
-        return self._cell(key)[:-TRAILER]
+    def raw(self, key: str, *, max_age: float | None = None) -> bytes:
+        """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord, StaleData."""
+        return self._cell(key, max_age)[:-TRAILER]
 
-    def entry(self, key: str) -> Entry:
-        """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord."""
-        return self._entry(key, self._cell(key))
+    def entry(self, key: str, *, max_age: float | None = None) -> Entry:
+        """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
+        return self._entry(key, self._cell(key, max_age))
 
     def record(self, name: bytes) -> tuple[bytes, int, int]:
         """Return value, partition and offset of the key with these UTF-8 bytes.
@@ -135,6 +177,8 @@ class View(Mapping[str, T], Generic[T]):
         served = self._served
         if not served.open:
             raise served.refusal()
+        if self._max_age is not None:
+            self._demand(self._max_age)
         cell = served.entries.get(name)
         if cell is None:
             cell = self._cell(name.decode(errors="replace"))  # says why
@@ -148,6 +192,40 @@ class View(Mapping[str, T], Generic[T]):
         """
         found = self._matching(self._index_over(fields), fields)
         return [self._entry(name.decode(), cell) for name, cell in sorted(found)]
+
+    def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
+        """Yield the entries whose key begins with this, as `range` does."""
+        return self._pairs(*_within(prefix))
+
+    def range(self, lo: str = "", hi: str | None = None) -> Iterator[tuple[str, T]]:
+        """Yield keys and values from ``lo`` to before ``hi`` (None: to the end), in the order of their UTF-8 bytes.
+
+        That is the order of code points, and of Python's strings. A page: ``islice(view.range(lo), 100)``; the next one
+        begins at the last key followed by a NUL. Entries that are deleted meanwhile are left out, ones that come
+        meanwhile may be. In memory the first range puts the keys in order, half a second a million, and they are kept
+        in order from then on.
+        """
+        return self._pairs(lo.encode(), None if hi is None else hi.encode())
+
+    def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
+        """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
+        lo, hi = _within(prefix)
+        start = lo if after is None else max(lo, after.encode() + b"\0")
+        return (name.decode() for name in self._table.shelf.range(start, hi))
+
+    def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
+        """Yield the values of a unique index that several entries have, with their keys, the answering one first.
+
+        Looks at every value of the index. Raises UnknownIndex.
+        """
+        secondary = self._secondary(index)
+        for term in self._table.shelf.terms(index):
+            if len(self._table.shelf.names(index, term)) > 1:
+                values = term_values(secondary.index.fields, term)
+                cells = self._claiming(secondary, term)
+                if len(cells) > 1:
+                    order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
+                    yield (values[0] if len(values) == 1 else values), [name.decode() for name, _ in order]
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; memory counts them where the topic has several."""
@@ -178,17 +256,42 @@ class View(Mapping[str, T], Generic[T]):
 
         Raises UnknownIndex.
         """
-        index = self.directory.index_named(name)
-        if index is None:
-            known = ", ".join(repr(index.name) for index in self.directory.indexes) or "none"
-            raise UnknownIndex(f"directory {self.directory.name!r} has no index {name!r}; it has: {known}")
+        index = self._secondary(name).index
         return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.shelf.terms(name))
 
     @property
     def _table(self) -> Table:
         if not self._served.open:
             raise self._served.refusal()
+        if self._max_age is not None:
+            self._demand(self._max_age)
         return self._served.table
+
+    def _demand(self, max_age: float) -> None:
+        """Raise StaleData, or count, where the data is older than that."""
+        age = self._served.age()
+        if age <= max_age:
+            return
+        if self.directory.on_stale == "raise":
+            what = f"directory {self.directory.name!r} was last known to be current {age:.1f} s ago"
+            raise StaleData(f"{what}; at most {max_age:g} s was demanded", age, max_age)
+        self._served.stale_reads += 1
+
+    def _share(self, name: bytes, cell: bytes) -> T:
+        """Decode a value for all who read it, until its record is not the newest any more."""
+        value = self._decoded(cell)
+        shared = self._shared
+        assert shared is not None
+        shared[name] = (cell, value)
+        if len(shared) > len(self._served.entries) + _SPARE:
+            entries = self._served.entries
+            for gone in [known for known in list(shared) if known not in entries]:
+                shared.pop(gone, None)
+        return value
+
+    def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
+        reading = self._table.shelf.snapshot()
+        return ((name.decode(), self._decoded(cell)) for name, cell in _cells(reading, reading.range(start, stop)))
 
     def _decoded(self, cell: bytes) -> T:
         try:
@@ -198,9 +301,11 @@ class View(Mapping[str, T], Generic[T]):
             place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"
             raise DecodeError(f"the value at {place} can't be decoded: {type(error).__name__}") from error
 
-    def _cell(self, key: str) -> bytes:
+    def _cell(self, key: str, max_age: float | None = None) -> bytes:
         if not isinstance(key, str):
             raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
+        if max_age is not None:
+            self._demand(max_age)
         table = self._table
         name = key.encode(errors="surrogatepass")  # never in a topic: keys that are not UTF-8 are bad records
         bad = name in table.quarantine.names
@@ -217,19 +322,31 @@ class View(Mapping[str, T], Generic[T]):
             wanted = secondary.term_for(fields)
         except DecodeError:
             return []  # nothing else is ever indexed
-        table, index = self._table, secondary.index
-        reading = table.shelf.snapshot()
-        names: list[bytes] = reading.names(index.name, wanted) if wanted is not None else []
-        while True:
-            found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == wanted]
-            if found or not names:
-                break
-            before, names = names, reading.names(index.name, wanted)
-            if names == before:
-                break  # else it was handed on while we looked: whoever has it now was filed before
-        if index.unique and len(found) > 1:
+        if wanted is None:
+            return []
+        found = self._claiming(secondary, wanted)
+        if secondary.index.unique and len(found) > 1:
             return [max(found, key=lambda pair: newer(pair[1]))]
         return found
+
+    def _claiming(self, secondary: Secondary, term: Term) -> list[tuple[bytes, bytes]]:
+        """Return all entries that have the term right now."""
+        table, index = self._table, secondary.index.name
+        reading = table.shelf.snapshot()
+        names = reading.names(index, term)
+        while True:
+            found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]
+            if found or not names:
+                return found
+            before, names = names, reading.names(index, term)
+            if names == before:
+                return []  # else it was handed on while we looked: whoever has it now was filed before
+
+    def _secondary(self, name: str) -> Secondary:
+        if self.directory.index_named(name) is None:
+            known = ", ".join(repr(index.name) for index in self.directory.indexes) or "none"
+            raise UnknownIndex(f"directory {self.directory.name!r} has no index {name!r}; it has: {known}")
+        return self._table.indexes[name]
 
     def _index_over(self, fields: Mapping[str, Any]) -> Secondary:
         index = self.directory.index_over(fields)
@@ -251,3 +368,9 @@ def _cells(reading: Reading, names: Iterable[bytes]) -> Iterator[tuple[bytes, by
         cell = entries.get(name)
         if cell is not None:
             yield name, cell
+
+
+def _within(prefix: str) -> tuple[bytes, bytes | None]:
+    """Return from where to before where keys with this prefix lie. UTF-8 has no byte 0xff, so the last one can grow."""
+    start = prefix.encode()
+    return start, start[:-1] + bytes([start[-1] + 1]) if start else None
