@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector", "Connectors", "Providers", "load_connectors"]
 
-Connector = Annotated[Path, typer.Argument(metavar="CONNECTOR.json", help="A connector JSON file.", show_default=False)]
+Connector = Annotated[
+    Path, typer.Argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.", show_default=False)
+]
 Connectors = Annotated[
-    list[Path], typer.Argument(metavar="CONNECTOR.json…", help="Connector JSON files.", show_default=False)
+    list[Path],
+    typer.Argument(
+        metavar="CONNECTOR.json…",
+        help="Connectors: JSON files with one or several, or .properties.",
+        show_default=False,
+    ),
 ]
 Providers = Annotated[
     list[str] | None,
@@ -31,14 +38,14 @@ Providers = Annotated[
 
 def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
     """The connectors of these files. Raises ConfigError with the problems of all of them."""
-    from compactory_connectors.source.connector import load_connector
+    from compactory_connectors.source import connector as files_of
 
     from .problems import Problems
 
     problems = Problems()
     files = problems.of(partial(_files, providers)) or {}
-    found = [problems.of(partial(load_connector, path, files)) for path in paths]
-    loaded = [connector for connector in found if connector is not None]
+    found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
+    loaded = [connector for connectors in found for connector in connectors]
     names = [connector.name for connector in loaded]
     twice = sorted({name for name in names if names.count(name) > 1})
     problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)

@@ -13,24 +13,35 @@ from .terminal import number, output, print_json, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
-    from compactory_connectors.source.preview import TablePreview
+    from compactory_connectors.source.preview import ConnectorPreview, TablePreview
 
 __all__ = ["show"]
 
 
-def show(found: Sequence[tuple[ConnectorConfig, Sequence[TablePreview]]], *, as_json: bool, records: bool) -> None:
+def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: bool, records: bool) -> None:
     """Print the tables of each connector, with ``records`` their first records too."""
     if as_json:
         connectors = [
-            {"connector": config.name, "server": config.connection.server, "tables": [_json(item) for item in tables]}
-            for config, tables in found
+            {
+                "connector": config.name,
+                "server": config.connection.server,
+                "mode": config.mode.value,
+                "tables": [_json(item) for item in shown.tables],
+                "warnings": list(shown.warnings),
+                "notes": list(shown.notes),
+            }
+            for config, shown in found
         ]
         print_json({"connectors": connectors})
         return
-    for config, tables in found:
-        _say(f"[bold]{config.name}[/]: reads {config.connection.server}")
-        for item in tables:
-            _plan(item)
+    for config, shown in found:
+        _say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
+        for warning in shown.warnings:
+            _say(f"  [yellow]warning[/]  {escape(warning)}")
+        for note in shown.notes:
+            _say(f"  [dim]note[/]     {escape(note)}")
+        for item in shown.tables:
+            _plan(item, schema=not records)
             if records:
                 _records(item)
 
@@ -38,24 +49,37 @@ def show(found: Sequence[tuple[ConnectorConfig, Sequence[TablePreview]]], *, as_
 def _json(item: TablePreview) -> dict[str, Any]:
     return {
         "table": item.table,
+        "kind": item.kind,
         "topic": item.topic,
+        "mode": item.mode,
+        "cursor": list(item.cursor),
+        "reading": item.reading,
+        "misses_late_commits": not item.covered,
         "rows": item.rows,
         "key_columns": list(item.key_columns),
         "columns": list(item.columns),
+        "left_out": [column.name for column in item.schema if not column.used],
+        "schema": [
+            {"name": column.name, "type": column.type, "nullable": column.nullable, "used": column.used}
+            for column in item.schema
+        ],
         "fields": _fields(item),
         "adopted": item.adopted,
         "notifies": item.notifies,
         "sql": item.sql,
         "warnings": list(item.warnings),
-        "records": [{"key": _text(key), "value": _value(value)} for key, value in item.records],
+        "records": [{"key": _text(record[0]), "value": _value(record[1])} for record in item.records],
     }
 
 
-def _plan(item: TablePreview) -> None:
-    _say(f"\n  {item.table} → topic [bold]{item.topic}[/]")
+def _plan(item: TablePreview, *, schema: bool) -> None:
+    _say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
     facts = {
-        "rows": number(item.rows),
-        "key": ", ".join(item.key_columns),
+        "kind": f"{item.kind}, {number(item.rows)} rows",
+        "key": ", ".join(item.key_columns) or "none",
+        "order": ", ".join(item.cursor) or "none",
+        "finds": item.reading,
+        "late": "commits are found (guarantee 8)" if item.covered else "commits are missed (no guarantee 8)",
         "columns": ", ".join(item.columns),
         "fields": ", ".join(_fields(item)) or "not known: the table is empty",
         "adopted": _adopted(item),
@@ -65,9 +89,23 @@ def _plan(item: TablePreview) -> None:
         _say(f"    [dim]{name:<8}[/] {escape(text)}")
     for warning in item.warnings:
         _say(f"    [yellow]warning[/]  {escape(warning)}")
+    if schema:
+        _schema(item)
+
+
+def _schema(item: TablePreview) -> None:
+    """Each column with its type, and what the records have of it."""
+    shown = table("column", "type", "null", "in the record")
+    for column in item.schema:
+        use = "key and value" if column.in_key else "value" if column.used else "left out"
+        null = "yes" if column.nullable else "no"
+        shown.add_row(escape(column.name), escape(column.type), null, use)
+    output().print(Padding(shown, (1, 4), expand=False))
 
 
 def _adopted(item: TablePreview) -> str:
+    if item.kind not in {"table", "partitioned table"}:
+        return f"no: a {item.kind} can't be"
     if not item.adopted:
         return f"no; run compactory sql adopt {item.table} --key … for hard deletes and less work a poll"
     return "yes, and wakes the source" if item.notifies else "yes; polled, it does not wake the source"
@@ -75,15 +113,15 @@ def _adopted(item: TablePreview) -> str:
 
 def _records(item: TablePreview) -> None:
     shown = table("key", "value")
-    for key, value in item.records:
-        shown.add_row(escape(_text(key) or ""), escape(_text(value) or "(tombstone)"))
+    for record in item.records:
+        shown.add_row(escape(_text(record[0]) or ""), escape(_text(record[1]) or "(tombstone)"))
     output().print(Padding(shown, (1, 4), expand=False))
     _say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
 
 
 def _fields(item: TablePreview) -> list[str]:
     """The fields of the first record's value."""
-    first = next((value for _, value in item.records if value is not None), b"{}")
+    first = next((record[1] for record in item.records if record[1] is not None), b"{}")
     document = _value(first)
     payload = document.get("payload", document) if isinstance(document, dict) else {}
     return list(payload) if isinstance(payload, dict) else []

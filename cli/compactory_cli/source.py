@@ -82,13 +82,13 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 
 
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
-    from compactory_connectors.source.preview import preview
+    from compactory_connectors.source.preview import preview_connector
 
     from .preview import show
     from .problems import Problems
 
     loaded = load_connectors(connectors, provider or ())
     problems = Problems()
-    tables = [(config, problems.of(partial(preview, config))) for config in loaded]
+    found = [(config, problems.of(partial(preview_connector, config))) for config in loaded]
     problems.raise_any()
-    show([(config, found or []) for config, found in tables], as_json=flags.json, records=records)
+    show([(config, what) for config, what in found if what is not None], as_json=flags.json, records=records)

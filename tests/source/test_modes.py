@@ -146,7 +146,7 @@ def test_incrementing_goes_on_with_negative_ids_and_numeric_ones(sql: psycopg.Co
     poller = opened("incrementing", value__converter="org.apache.kafka.connect.storage.StringConverter",
                     value__converter__schemas__enable=None)  # fmt: skip
     assert len(poller.reader.query_text()) > 0
-    batches = [batch for batch in poller.reader.pages()]
+    batches = list(poller.reader.pages())
     assert [key for batch in batches for key, _ in batch.records] == [b"-5", b"0", b"9000000000000000000"]
 
 
@@ -307,7 +307,7 @@ def test_other_kinds_of_relations(database: str, sql: psycopg.Connection, opened
             pytest.skip("this Postgres has no file_fdw")
         sql.execute("CREATE SERVER files FOREIGN DATA WRAPPER file_fdw")
         sql.execute("CREATE FOREIGN TABLE seen (id int8, name text, changed timestamp) SERVER files"
-                    " OPTIONS (program 'printf \"1,a,2024-01-01\\n2,b,2024-01-01\\n3,c,2024-01-01\\n\"', format 'csv')")  # fmt: skip
+                    " OPTIONS (program 'seq 3 | sed s/$/,n,2024-01-01/', format 'csv')")  # fmt: skip
     poller = opened("timestamp+incrementing", table__whitelist="seen", table__types=kind, validate__non__null="false")
     assert poller.plan.reading is Reading.PLACE
     assert poller.ids(2) == [1, 2, 3]
