@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compactory import Directory, GlobalStore, Index
+from compactory import Directory, DirectoryWriter, GlobalStore, Index
 from compactory_cli import configuration, environment, settings_file
 
 from .markdown import cell, code, described, page, table
@@ -87,6 +87,9 @@ def page_text() -> str:
         table(["variable", "meaning"], _variable_rows()),
         "## GlobalStore",
         _options(GlobalStore),
+        "`AsyncGlobalStore` takes the same.",
+        "## DirectoryWriter",
+        _options(DirectoryWriter),
         "## Directory",
         _options(Directory),
         "## Index",

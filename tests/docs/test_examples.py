@@ -106,6 +106,16 @@ def test_the_quickstarts_store(folder: Folder, here: Callable[[str], str]) -> No
     assert lines[-1] == "0"
 
 
+def test_reading_ones_own_writes(folder: Folder, kafka: str, unique: Callable[[str], str]) -> None:
+    text = one(blocks("python", run="writing")).replace("localhost:9092", kafka)
+    out = folder.python(text.replace('"tariffs"', f'"{unique("tariffs")}"'))
+    assert out.splitlines() == ["0.5", "['gold', 'silver']"]
+
+
+def test_under_asyncio(folder: Folder, here: Callable[[str], str]) -> None:
+    assert folder.python(here(one(blocks("python", run="asyncio")))).splitlines() == ["A9"]
+
+
 def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> None:
     text = here(one(blocks("python", run="embedded"))).replace("0.0.0.0:8081", "127.0.0.1:0")
     assert folder.python(text).splitlines() == ["A1"]
