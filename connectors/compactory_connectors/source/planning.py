@@ -65,7 +65,15 @@ def find_plans(server: Server, connector: ConnectorConfig) -> Plans:
                 unfit.append((str(relation), tuple(error.problems)))
             else:
                 plans += [plan] if plan is not None else []
-    return Plans(plans=tuple(plans), problems=tuple(problems), unfit=tuple(unfit), warnings=tuple(_partitions(chosen)))
+    warnings = (*_partitions(chosen), *_dropped(plans))
+    sent = tuple(plan for plan in plans if plan.rows.publishes)
+    return Plans(plans=sent, problems=tuple(problems), unfit=tuple(unfit), warnings=warnings)
+
+
+def _dropped(plans: list[TablePlan]) -> Iterator[str]:
+    for plan in plans:
+        if not plan.rows.publishes:
+            yield f"table {plan.qualified}: a Filter of the transforms drops every row, so it is not polled"
 
 
 def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
@@ -125,7 +133,7 @@ def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, Cursor
         rows = compile_plan(connector, table)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
-    if not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
+    if rows.publishes and not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
         problems.append(
             f"table {table}: records have no key, which a compacted topic refuses; add the transforms"
             " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key, or for a topic that keeps records by"
@@ -181,6 +189,8 @@ def _made(
         sweeps=table.kind in "rp"
         and reading in {Reading.VERSIONS, Reading.WHOLE}
         and not keyless
+        and len(rows.topics) == 1
+        and rows.dated is None
         and not connector.suffix,
         warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
     )

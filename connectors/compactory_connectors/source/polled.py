@@ -17,11 +17,11 @@ from .comparison import Comparison
 from .offset import SourceOffset, offset_key, query_key
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
+from .readers import COMPARING
 from .status import StatusBoard
 from .sweep import too_many, vanished
-from .table import TableReader
 from .table_plan import TablePlan
-from .topics import OFFSETS_TOPIC, living_keys
+from .topics import ensure, living_keys
 
 if TYPE_CHECKING:
     from .connector_config import ConnectorConfig
@@ -42,6 +42,7 @@ class Sink:
     kafka: Kafka
     publisher: Publisher
     board: StatusBoard
+    create_topics: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class PolledTable:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
     _topic_keys: set[bytes] | None = None
     _held: bool = False
+    _made: set[str] = field(default_factory=set)
 
     @property
     def plan(self) -> TablePlan:
@@ -107,7 +109,7 @@ class PolledTable:
 
     def _compare(self, offset: SourceOffset) -> None:
         reader = self.reader
-        if offset.compare and isinstance(reader, TableReader) and reader.comparison is None:
+        if offset.compare and isinstance(reader, COMPARING) and reader.comparison is None:
             reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
             self._topic_keys = reader.comparison.living()
 
@@ -125,8 +127,19 @@ class PolledTable:
 
     def _publish(self, batch: Batch) -> None:
         if batch.persist:
+            if self.plan.rows.dated is not None:
+                self._make_topics(batch)
             self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
         self.reader.acknowledge(batch)
+
+    def _make_topics(self, batch: Batch) -> None:
+        """Make the topics that the time has brought."""
+        names = {record[2] for record in batch.records if len(record) == 4} - self._made
+        if names:
+            rules = self.sink.connector.topics
+            topics = {name: rules.of(name) for name in names}
+            self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
+            self._made |= names
 
     def _sweep(self) -> int:
         """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
@@ -153,7 +166,7 @@ class PolledTable:
             others = ", ".join(self.others)
             return (
                 f"{missing} and may be of {others}, which was published there too; give each table a topic of its own,"
-                f" or if that has ended, write a tombstone for its key to topic {OFFSETS_TOPIC!r}"
+                f" or if that has ended, forget its offset: compactory source offsets reset"
             )
         return missing if too_many(gone, known) else None
 

@@ -18,6 +18,7 @@ from compactory.errors import LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
+from .row_function import Headers as RowHeaders
 
 __all__ = ["Headers", "Publisher"]
 
@@ -129,18 +130,30 @@ class Publisher:
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
-        for key, value in records:
+        for record in records:
+            if len(record) != 2:
+                key, value, routed, headers = record
+                self._send_routed(routed, value, key, headers)
+                continue
+            key, value = record
             try:
                 produce(topic, value, key, on_delivery=self._delivered)
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
 
-    def _insist(self, topic: str, value: bytes | None, key: bytes | None) -> None:
+    def _send_routed(self, topic: str, value: bytes | None, key: bytes | None, headers: RowHeaders) -> None:
+        """A record whose topic and headers transforms have made."""
+        try:
+            self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
+        except BufferError:
+            self._insist(topic, value, key, headers)
+
+    def _insist(self, topic: str, value: bytes | None, key: bytes | None, headers: RowHeaders | None = None) -> None:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             self._producer.poll(0.1)
             try:
-                self._producer.produce(topic, value, key, on_delivery=self._delivered)
+                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
             except BufferError:
                 continue
             return

@@ -22,7 +22,8 @@ from .transforms.cast_value import caster
 __all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]
 
 Row: TypeAlias = Sequence[bytes | None]
-Headers: TypeAlias = list[tuple[str, bytes | None]]
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+"""As the client takes them."""
 Written: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, str, Headers]
 
 

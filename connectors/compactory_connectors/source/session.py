@@ -89,7 +89,8 @@ class Session:
                 transactions=connector.transactions,
                 overrides=connector.producer,
             )
-            sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board)
+            allowed = create_topics and connector.topics.create
+            sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board, create_topics=allowed)
             session = cls(sink, server, create_topics=create_topics)
             try:
                 session._begin(found)
@@ -271,7 +272,8 @@ class Session:
         except ValueError as error:
             raise CompactoryError(
                 f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-                " something else or a newer version; reset it by a tombstone for its key to load the table afresh"
+                " something else or a newer version; compactory source offsets reset forgets it, and the table is loaded"
+                " afresh"
             ) from error
 
     def _check_topics(self) -> None:
