@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 TRAILER = _TRAILER.size
 pack = _TRAILER.pack  # (place, timestamp_ms) -> trailer; a name of C speed for the loading loop
 _unpack_from = _TRAILER.unpack_from
+_partition_bytes = itemgetter(slice(-10, -8))
 
 
 class Origin(NamedTuple):
@@ -55,5 +57,5 @@ def newer(cell: bytes) -> tuple[int, int]:
 
 def count_partitions(cells: Iterable[bytes]) -> dict[int, int]:
     """Return how many of the cells came from each partition, 0.1 s a million: it is the place's upper two bytes."""
-    counted = Counter(cell[-10:-8] for cell in cells)
+    counted = Counter(map(_partition_bytes, cells))
     return {int.from_bytes(upper, "little"): number for upper, number in counted.items()}

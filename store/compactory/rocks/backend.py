@@ -27,7 +27,7 @@ class RocksDB:
 
     ``path``               a folder for this store alone; made where it is missing
     ``block_cache_bytes``  memory for blocks of files, shared by all topics
-    ``row_cache_bytes``    memory for single entries that were looked up, on top of it; 0 for none
+    ``row_cache_bytes``    memory for single entries on top of it: pays where few keys are looked up most of the time
     ``memtable_bytes``     memory for what is not on disk yet, all topics together
     ``compression``        ``lz4``, ``none``, ``zstd`` or ``snappy``
     ``options``            further options of RocksDB, by the names of rocksdict's setters: ``{"max_open_files": 500}``
@@ -44,8 +44,8 @@ class RocksDB:
         self,
         path: str | os.PathLike[str],
         *,
-        block_cache_bytes: int = 64 << 20,
-        row_cache_bytes: int = 32 << 20,
+        block_cache_bytes: int = 128 << 20,
+        row_cache_bytes: int = 0,
         memtable_bytes: int = 64 << 20,
         compression: str = "lz4",
         options: Mapping[str, Any] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, KeysView, MutableMapping, Sequence
 from typing import Any, cast
 
@@ -24,13 +24,15 @@ class Source:
         self.database = database
         self.seen = seen
 
-    def fetch(self, prefix: bytes, names: Collection[bytes]) -> dict[bytes, bytes | None]:
-        """Return what the database holds under many names of a part."""
-        asked = list(names) if self.seen is None else self.seen.known(prefix, names)
-        found: dict[bytes, bytes | None] = dict.fromkeys(names)
-        if asked:
-            found.update(zip(asked, self.database.get_many(list(map(prefix.__add__, asked))), strict=True))
-        return found
+    def fetch(self, prefix: bytes, names: Collection[bytes], *, written: bool = False) -> dict[bytes, bytes]:
+        """Return what the database holds of many names of a part; ``written``: they are about to be written."""
+        asked = names
+        if self.seen is not None:
+            asked = self.seen.add(prefix, names) if written else self.seen.known(prefix, names)
+        if not asked:
+            return {}
+        values = self.database.get_many(list(map(prefix.__add__, asked)))
+        return {name: value for name, value in zip(asked, values, strict=True) if value is not None}
 
 
 class Part(MutableMapping[bytes, bytes]):
@@ -61,11 +63,11 @@ class Part(MutableMapping[bytes, bytes]):
         if not self.sizes:
             return default
         source = self._source
-        found = self._known[name] = (
-            source.database.read(self.prefix + name)
-            if source.seen is None
-            else source.fetch(self.prefix, (name,))[name]
-        )
+        if source.seen is None or source.seen.known(self.prefix, (name,)):
+            found = source.database.read(self.prefix + name)
+        else:
+            found = None
+        self._known[name] = found
         return default if found is None else found
 
     def __getitem__(self, name: bytes) -> bytes:
@@ -112,8 +114,10 @@ class Part(MutableMapping[bytes, bytes]):
 
     def __len__(self) -> int:
         """Count: exact, and at the price of a read for each name that was changed and not asked for since."""
-        before = self._olds(changed := self._changes())
-        delta = sum((changed[name] is not None) - (old is not None) for name, old in before.items())
+        changed = self._changes()
+        self._look_up([name for name in changed if name not in self._known])
+        known = self._known.get
+        delta = sum((value is not None) - (known(name) is not None) for name, value in changed.items())
         return sum(self.sizes.values()) + delta
 
     def __iter__(self) -> Iterator[bytes]:
@@ -128,19 +132,19 @@ class Part(MutableMapping[bytes, bytes]):
 
     def lacks_all(self, names: list[bytes]) -> bool:
         """Say whether none of the names is there, with one question to the database for all of them."""
-        self._look_up(names)
-        fresh, pending, known = self._fresh, self._pending, self._known
+        known = self._known
+        self._look_up([name for name in names if name not in known])
+        fresh, pending = self._fresh, self._pending
         if fresh.keys().isdisjoint(names) and pending.keys().isdisjoint(names):
             return not any(map(known.get, names))  # no value is empty
         return all(self.get(name) is None for name in names)
 
     def _look_up(self, names: Collection[bytes]) -> None:
-        """Ask the database for those names of which nothing is known, all at once."""
-        if self.sizes:
-            fresh, pending, known = self._fresh, self._pending, self._known
-            unknown = [name for name in names if name not in known and name not in pending and name not in fresh]
-            if unknown:
-                self._known.update(self._source.fetch(self.prefix, unknown))
+        """Ask the database for many names at once."""
+        if self.sizes and names:
+            found = self._source.fetch(self.prefix, names)
+            self._known.update(dict.fromkeys(names))
+            self._known.update(found)
 
     def stage(self, batch: Any) -> bool:
         """Put what is fresh into a batch; say whether there was anything."""
@@ -166,37 +170,27 @@ class Part(MutableMapping[bytes, bytes]):
         """Count what the batch, which is about to be written, changes; forget it."""
         pending, self._pending = self._pending, {}
         if pending:
-            olds = self._olds(pending)
-            sizes = dict(self.sizes)
-            for partition, number in self._counted(pending.values()).items():
-                sizes[partition] = sizes.get(partition, 0) + number
-            for partition, number in self._counted(olds.values()).items():
-                sizes[partition] = sizes.get(partition, 0) - number
+            sizes = Counter(self.sizes)
+            sizes.update(self._counted(pending.values()))
+            sizes.subtract(self._counted(self._replaced(pending)))
             self.sizes = {partition: number for partition, number in sizes.items() if number}
-            if self._source.seen is not None:
-                self._source.seen.add(self.prefix, pending)
         self._known.clear()
 
     def _changes(self) -> dict[bytes, bytes | None]:
         return self._pending | self._fresh if self._pending else self._fresh
 
-    def _olds(self, changed: Collection[bytes]) -> dict[bytes, bytes | None]:
-        """Return what the database holds under the names; it is asked for those of which that is unknown."""
-        if not self.sizes:
-            return dict.fromkeys(changed)
+    def _replaced(self, changed: Collection[bytes]) -> list[bytes | None]:
+        """Return what the database holds of names that are about to be written."""
         known = self._known
-        if not known:
-            return self._source.fetch(self.prefix, changed)
-        unknown = [name for name in changed if name not in known]
-        if unknown:
-            known.update(self._source.fetch(self.prefix, unknown))
-        return {name: known[name] for name in changed}
+        unknown = [name for name in changed if name not in known] if known and self._source.seen is None else changed
+        found = self._source.fetch(self.prefix, unknown, written=True) if self.sizes or self._source.seen else {}
+        if unknown is changed:
+            return list(found.values())
+        return [*found.values(), *map(known.get, changed)]
 
     def _counted(self, values: Collection[bytes | None]) -> dict[int, int]:
         there = [value for value in values if value is not None]
-        if self._by_partition:
-            return count_partitions(there)
-        return {0: len(there)} if there else {}
+        return count_partitions(there) if self._by_partition else {0: len(there)}
 
 
 class Names(KeysView[bytes]):

@@ -22,18 +22,22 @@ class Seen:
         self._slots = bytearray(_SLOTS)
         self._empty = True
 
-    def add(self, part: bytes, names: Collection[bytes]) -> None:
-        """Remember names of a part."""
-        slots = self._slots
-        self._empty = self._empty and not names
-        for place in _places(part, names):
-            slots[place] = 1
-
     def known(self, part: bytes, names: Collection[bytes]) -> list[bytes]:
-        """Return those names that may have been added."""
-        if self._empty or not names:
+        """Return those names of a part that may have been added."""
+        return [] if self._empty or not names else self._among(names, _places(part, names))
+
+    def add(self, part: bytes, names: Collection[bytes]) -> list[bytes]:
+        """Remember names of a part; return those that may have been added before."""
+        if not names:
             return []
-        places = _places(part, names)
+        places, slots = _places(part, names), self._slots
+        before = [] if self._empty else self._among(names, places)
+        self._empty = False
+        for place in places:
+            slots[place] = 1
+        return before
+
+    def _among(self, names: Collection[bytes], places: list[int]) -> list[bytes]:
         found = itemgetter(*places)(self._slots) if len(places) > 1 else (self._slots[places[0]],)
         return list(compress(names, found)) if 1 in found else []
 

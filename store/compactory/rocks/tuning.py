@@ -49,8 +49,8 @@ _CHOICES = {
 class Tuning:
     """What a user may set; `compactory.RocksDB` says what each is."""
 
-    block_cache_bytes: int = 64 * _MiB
-    row_cache_bytes: int = 32 * _MiB
+    block_cache_bytes: int = 128 * _MiB
+    row_cache_bytes: int = 0
     memtable_bytes: int = 64 * _MiB
     compression: str = "lz4"
     options: Mapping[str, Any] = field(default_factory=dict)
