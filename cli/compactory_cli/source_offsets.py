@@ -110,14 +110,17 @@ def set_(
         typer.Option(
             "--timestamp",
             metavar="TIME",
-            help="Send rows later than this: ISO 8601 (UTC unless it says otherwise), or milliseconds since 1970.",
+            help="Send from there on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
             show_default=False,
         ),
     ] = None,
     incrementing: Annotated[
         int | None,
         typer.Option(
-            "--incrementing", metavar="ID", help="And rows of that very time with a greater id.", show_default=False
+            "--incrementing",
+            metavar="ID",
+            help="Of rows of that time those with a greater id.",
+            show_default=False,
         ),
     ] = None,
     to_id: Annotated[
@@ -255,6 +258,8 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
     """The connector and the cluster; problems of both at once."""
     from functools import partial
 
+    from compactory.errors import ConfigError
+
     from .problems import Problems
     from .session import begin
 
@@ -265,6 +270,11 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
     problems.raise_any()
     assert loaded is not None
     assert kafka is not None
+    if len(loaded) > 1:
+        names = ", ".join(config.name for config in loaded)
+        raise ConfigError(
+            f"{path}: has several connectors ({names}); write the one that is meant into a file of its own"
+        )
     return loaded[0], kafka
 
 

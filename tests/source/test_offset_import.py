@@ -47,8 +47,9 @@ class Connect:
 
     def poll(self) -> list[Record]:
         """Send what is visible now and store the greatest timestamp and id, as the connector does."""
-        (shown,) = preview(self.bench.connector(), limit=100_000)
-        self.write(self.bench.topic, shown.records)
+        (shown,) = preview(self.bench.connector(), limit=100_000).tables
+        records = [(record[0], record[1]) for record in shown.records]
+        self.write(self.bench.topic, records)
         query = (
             "SELECT floor(extract(epoch FROM updated_date) * 1000)::int8, to_char(updated_date, 'US')::int8 * 1000, id"
             " FROM terminal_acquirer ORDER BY updated_date DESC, id DESC LIMIT 1"
@@ -56,7 +57,7 @@ class Connect:
         row = self.bench.sql.execute(query).fetchone()
         assert row is not None
         self.store(timestamp_nanos=row[1], incrementing=row[2], timestamp=row[0])
-        return list(shown.records)
+        return records
 
     def store(self, **value: int) -> None:
         database = self.bench.url.rsplit("/", 1)[1]
@@ -98,8 +99,8 @@ def newest(records: Iterable[Record]) -> dict[bytes | None, bytes]:
 
 
 def table(bench: Bench) -> dict[bytes | None, bytes]:
-    (shown,) = preview(bench.connector(), limit=100_000)
-    return newest(shown.records)
+    (shown,) = preview(bench.connector(), limit=100_000).tables
+    return newest((record[0], record[1]) for record in shown.records)
 
 
 def test_moving_over_loses_and_repeats_nothing(bench: Bench, connect: Connect) -> None:

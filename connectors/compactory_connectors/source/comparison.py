@@ -33,6 +33,7 @@ class Comparison:
     def __init__(self) -> None:
         self._partitions: dict[int, dict[bytes, bytes | None]] = {}
         self._final: dict[bytes, bytes | None] | None = None
+        self._living: set[bytes] | None = None
         self.left_out = 0
 
     @classmethod
@@ -68,6 +69,20 @@ class Comparison:
             if key is not None and self._has(key, _digest(value)):
                 self.left_out += 1
                 continue
+            found.append(record)
+        return found
+
+    def unknown(self, records: Iterable[R]) -> list[R]:
+        """The records whose key lives in no partition of the topic; it does from now on."""
+        if self._living is None:
+            self._living = self.living()
+        found: list[R] = []
+        for record in records:
+            key = record[0]
+            if key is not None and key in self._living:
+                self.left_out += 1
+                continue
+            self._living.add(key or b"")
             found.append(record)
         return found
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from psycopg import sql
 
+from .comparison import Comparison
 from .horizon import Snapshot
 from .id_ranges import MOST_GAPS, IdRanges
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch, RowFailed
+from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .rendering import Renderer
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .table_plan import TablePlan
@@ -45,12 +46,16 @@ class NewRowsReader:
         self._id = sql.Identifier("t", plan.incrementing)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self.comparison: Comparison | None = None
+        """While the offset says ``compare``: rows whose key the topic has are left out; here each id is sent once."""
         self._polled: Snapshot | None = None
         self._written = 0
 
     def acknowledge(self, batch: Batch) -> None:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
+        if not batch.offset.compare:
+            self.comparison = None
 
     def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
         """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
@@ -67,12 +72,12 @@ class NewRowsReader:
             rows = reader.fetch(page_rows)
             while len(rows) == page_rows:
                 base = self._after(base, rows, at)
-                yield Batch(self._render.records(rows), base, skipped=self._render.drain_skipped())
+                yield Batch(self._lacking(rows), base, skipped=self._render.drain_skipped())
                 rows = reader.fetch(page_rows)
-            records = self._render.records(rows)
-            done = self._finished(base, rows, at)
+            records = self._lacking(rows)
+            done = replace(self._finished(base, rows, at), compare=False)
         self._polled = at.snapshot
-        persist = bool(rows) or self._worth_storing(done)
+        persist = bool(rows) or self._worth_storing(done) or self.offset.compare
         yield Batch(records, done, persist, self._render.drain_skipped())
 
     def is_idle(self, snapshot: Snapshot) -> bool:
@@ -98,6 +103,10 @@ class NewRowsReader:
     def query_text(self) -> str:
         """The query of a poll, for people."""
         return self._query(self.offset).as_string(self._server.connection)
+
+    def _lacking(self, rows: Sequence[RawRow]) -> list[Record]:
+        records = self._render.records(rows)
+        return records if self.comparison is None else self.comparison.unknown(records)
 
     def _adapted(self, at: PollSnapshot) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds.

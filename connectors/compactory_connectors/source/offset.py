@@ -229,8 +229,11 @@ class SourceOffset:
         cursor = _cursor(value)
         horizon = _horizon(value)
         rewind = _cursor(value["rewind"]) if value.get("rewind") else None
+        ids = IdRanges.read(value["ids"]) if value.get("ids") else None
         if "pages" not in value and horizon is None and not cursor.empty:
             rewind = cursor
+            if cursor.timestamp is None and cursor.incrementing is not None:
+                ids = ids or IdRanges.up_to(cursor.incrementing)
         return cls(
             identity=_identity(value),
             topic=_topic(value.get("topic")),
@@ -247,7 +250,7 @@ class SourceOffset:
             rewind=rewind,
             compare=bool(value.get("compare", False)),
             edited=_edit(value),
-            ids=IdRanges.read(value["ids"]) if value.get("ids") else None,
+            ids=ids,
         )
 
 

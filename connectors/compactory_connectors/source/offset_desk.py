@@ -17,13 +17,14 @@ from compactory.kafka import Kafka
 
 from .connect_offsets import ConnectOffset, find_offset
 from .connector import ConnectorConfig
-from .offset import Cursor, Edit, SourceOffset, offset_key, query_key
+from .offset import Cursor, Edit, SourceOffset
 from .offset_edit import Change, imported, moved
 from .offset_editor import edit_offsets, refuse_running
 from .offsets_topic import StoredOffset, matching, read_offsets
 from .pending import Difference, difference, pending_rows
 from .place import coalesced, instant_of
 from .planning import plan_tables
+from .polled import key_of
 from .server import Server, postgres_errors, statement
 from .table_plan import Reading, TablePlan
 
@@ -89,10 +90,7 @@ class OffsetDesk:
 
     def key(self, table: str) -> bytes:
         """The key of a table's offset."""
-        plan = self.plans[table]
-        if plan.query is not None:
-            return query_key(self._connector.name)
-        return offset_key(self._connector.name, self._server.database, plan.schema, plan.name)
+        return key_of(self._connector.name, self._server.database, self.plans[table])
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
         """Rows that a poll from this offset would take now."""
@@ -127,7 +125,9 @@ class OffsetDesk:
         self, names: Sequence[str], offsets: Sequence[ConnectOffset], edit: Edit, *, by_cursor: bool
     ) -> Callable[[Sequence[StoredOffset]], list[Change]]:
         """Decides on going on from Kafka Connect's offsets. Raises ConfigError for tables that were polled already."""
-        chosen = matching(list(self.plans), names)
+        chosen = [name for name in matching(list(self.plans), names) if self.plans[name].reading is not Reading.WHOLE]
+        if not chosen:
+            raise ConfigError("mode bulk sends every table whole at each poll: there is no offset to import")
 
         def decide(stored: Sequence[StoredOffset]) -> list[Change]:
             known = {item.key: item for item in stored}
@@ -241,8 +241,8 @@ class OffsetDesk:
         if place.to_id is not None:
             return self._before_row(plan, place.to_id)
         if place.to_time is not None:
-            # One microsecond earlier, so that rows of this very time are sent whatever their id.
-            return Cursor.at(place.to_time - 1)
+            # Without an id the condition is "later than", so one microsecond earlier is the place before that time.
+            return Cursor.at(place.to_time if plan.incrementing else place.to_time - 1)
         return place.cursor
 
     def _before_row(self, plan: TablePlan, number: int) -> Cursor:
@@ -280,7 +280,11 @@ def _polled(stored: StoredOffset | None) -> bool:
 
 def _comparable(plan: TablePlan) -> bool:
     """Whether the topic's newest record of a key says what a row was sent as."""
-    return bool(plan.rows.key_columns) and not plan.keyless and plan.reading in {Reading.VERSIONS, Reading.NEW_ROWS}
+    if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1 or plan.rows.dated is not None:
+        return False
+    if plan.reading is Reading.NEW_ROWS:
+        return plan.incrementing in plan.rows.key_columns
+    return plan.reading is Reading.VERSIONS
 
 
 def _note(cursor: Cursor | None, *, compare: bool) -> str:

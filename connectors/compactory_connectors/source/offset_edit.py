@@ -107,7 +107,19 @@ def imported(
             incrementing=known.incrementing,
             edited=edit,
         )
-    return moved(plan, None, cursor, topic=topic, edit=edit) if cursor is not None else None
+    used = _used(plan, cursor)
+    return moved(plan, None, used, topic=topic, edit=edit) if used is not None else None
+
+
+def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
+    """What the mode makes of Kafka Connect's place; None where it would begin anew, as after a change of mode."""
+    if cursor is None:
+        return None
+    if not plan.timestamps:
+        used = Cursor(incrementing=cursor.incrementing)
+    else:
+        used = cursor if plan.incrementing else replace(cursor, incrementing=None)
+    return used if refusal(plan, used) is None and not used.empty else None
 
 
 def _ids(before: SourceOffset | None, number: int, *, skip: bool) -> IdRanges:

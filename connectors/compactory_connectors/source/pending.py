@@ -10,10 +10,11 @@ from compactory.kafka import Kafka
 
 from .comparison import Comparison
 from .offset import SourceOffset
+from .page import Batch, Reader
+from .readers import COMPARING, open_reader
 from .record import RowError
 from .server import Server
 from .sweep import too_many, vanished
-from .table import Batch, Record, TableReader
 from .table_plan import TablePlan
 
 __all__ = ["Difference", "difference", "pending_rows"]
@@ -32,12 +33,12 @@ class Difference:
     lacking: int
     removed: int
     held: bool
-    examples: tuple[Record, ...]
+    examples: tuple[tuple[bytes | None, bytes | None], ...]
 
 
 def pending_rows(server: Server, plan: TablePlan, offset: SourceOffset | None) -> int:
     """Rows that a poll would take now. Raises psycopg.Error and TableReplaced."""
-    return TableReader(server, plan, offset).count()
+    return open_reader(server, plan, offset).count()
 
 
 def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
@@ -46,13 +47,14 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
     if plan.topic in kafka.topics([plan.topic]):
         comparison = Comparison.of(kafka, plan.topic)
     living = comparison.living()
-    reader = TableReader(server, plan, None)
+    reader = open_reader(server, plan, None)
+    assert isinstance(reader, COMPARING)
     reader.comparison = comparison
     lacking = 0
-    examples: list[Record] = []
+    examples: list[tuple[bytes | None, bytes | None]] = []
     for batch in _batches(reader):
         lacking += len(batch.records)
-        examples += batch.records[: _EXAMPLES - len(examples)]
+        examples += [(record[0], record[1]) for record in batch.records[: _EXAMPLES - len(examples)]]
     gone = vanished(living, reader) if plan.sweeps else set[bytes]()
     return Difference(
         same=comparison.left_out,
@@ -63,7 +65,7 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
     )
 
 
-def _batches(reader: TableReader) -> Iterator[Batch]:
+def _batches(reader: Reader) -> Iterator[Batch]:
     try:
         yield from reader.pages()
     except RowError as error:

@@ -58,7 +58,8 @@ class PlaceReader:
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
             self._render.drain_skipped()
-            base = replace(self.offset, identity=self._server.identity(self.plan.oid), shape=self.plan.shape)
+            identity = self._server.identity(self.plan.oid)
+            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
             reader = ChunkReader(self._server.connection, "rows", self._query(base, at.now(self.plan)))
             complete: _Place | None = None
             rows = reader.fetch(page_rows)

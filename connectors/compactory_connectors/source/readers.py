@@ -10,7 +10,10 @@ from .server import Server
 from .table import TableReader
 from .table_plan import Reading, TablePlan
 
-__all__ = ["open_reader"]
+__all__ = ["COMPARING", "open_reader"]
+
+COMPARING = (TableReader, NewRowsReader)
+"""Readers that leave out what the topic has while the offset says ``compare``."""
 
 
 def open_reader(

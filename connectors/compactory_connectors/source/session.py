@@ -272,8 +272,8 @@ class Session:
         except ValueError as error:
             raise CompactoryError(
                 f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-                " something else or a newer version; compactory source offsets reset forgets it, and the table is loaded"
-                " afresh"
+                " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
+                " the table afresh"
             ) from error
 
     def _check_topics(self) -> None:

@@ -1,0 +1,368 @@
+"""``compactory source offsets`` with the article's connector, on real Postgres and Apache Kafka."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from compactory.kafka import Kafka
+from compactory_cli import main
+from compactory_connectors.source.offset import offset_key
+from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
+from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell
+from tests.cli.test_source import altered, await_topic, wait
+
+
+def in_process(*arguments: str | Path) -> Outcome:
+    """A command without a process of its own, which would take most of these tests' time."""
+    out, err = io.StringIO(), io.StringIO()
+    words = ["compactory", *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "stdin", io.StringIO())
+        code = main._run()
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+class Offsets:
+    """The commands on one connector, and its topics."""
+
+    def __init__(self, shell: Shell, article: Article, kafka: str, url: str) -> None:
+        self.shell, self.article, self.kafka = shell, article, kafka
+        self.database = url.rsplit("/", 1)[1]
+        self.table = f"{self.database}.public.terminal_acquirer"
+        self.key = offset_key(article.path.stem, self.database, "public", "terminal_acquirer")
+        self.sql = psycopg.connect(url, autocommit=True)
+
+    def __call__(self, command: str, *arguments: str, kafka: str | None = None) -> Outcome:
+        words = ("source", "offsets", command, *self.article.arguments, *arguments)
+        return in_process(*words, "--kafka", kafka or self.kafka)
+
+    def run(self) -> int:
+        """Run the source once; how many records it sent."""
+        outcome = in_process("source", "run", "--once", *self.article.arguments, "--kafka", self.kafka, "--json")
+        assert outcome.code == 0, outcome.err
+        return int(outcome.json["connectors"][0]["tables"][0]["rows"])
+
+    def keys(self) -> list[str]:
+        return [(message.key() or b"").decode() for message in read(Kafka(self.kafka), self.article.topic)]
+
+    def stored(self) -> dict[str, object] | None:
+        value = stored_values(Kafka(self.kafka)).get(self.key)
+        return json.loads(value) if value is not None else None
+
+    def spread(self) -> None:
+        """Rows a minute apart, so that times tell them apart."""
+        self.sql.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER USER")
+        self.sql.execute(
+            "UPDATE terminal_acquirer SET updated_date = '2024-01-01'::timestamp + id * interval '1 minute'"
+        )
+        self.sql.execute("ALTER TABLE terminal_acquirer ENABLE TRIGGER USER")
+
+
+@pytest.fixture
+def offsets(compactory: Shell, article: Article, kafka: str, terminals: str) -> Iterator[Offsets]:
+    made = Offsets(compactory, article, kafka, terminals)
+    made.spread()
+    yield made
+    made.sql.close()
+
+
+def test_show_needs_nothing_but_kafka(offsets: Offsets) -> None:
+    assert "no offsets; its next run sends every row" in offsets("show").out
+    offsets.run()
+    altered(offsets.shell, offsets.article, connection__url=f"jdbc:postgresql://{NOBODY_HOME}/{offsets.database}")
+    outcome = offsets("show", "--json")
+    [table] = outcome.json["tables"]
+    assert (table["table"], table["time"], table["incrementing"]) == (offsets.table, "2024-01-01 00:05:00 UTC", 5)
+    assert (table["timestamp"], table["timestamp_nanos"]) == (1704067500000, 0)
+    assert table["snapshot"]
+    assert table["system_identifier"]
+    assert table["timeline"] == 1
+    assert table["written_at"] > 1_700_000_000
+    lines = dict(line.split(maxsplit=1) for line in offsets("show").out.splitlines() if line.startswith("    "))
+    assert lines["timestamp"] == "2024-01-01 00:05:00 UTC (1704067500000 ms)"
+    assert lines["id"] == "5"
+    assert lines["written"].endswith("ago")
+
+
+def test_show_counts_what_a_poll_would_send(offsets: Offsets) -> None:
+    assert offsets("show", "--count", "--json").json["tables"][0]["rows"] == 5
+    offsets.run()
+    assert offsets("show", "--count", "--json").json["tables"][0]["rows"] == 0
+    offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id < 3")
+    [table] = offsets("show", "--count", "--table", "terminal_acquirer", "--json").json["tables"]
+    assert (table["table"], table["rows"]) == (offsets.table, 2)
+
+
+def test_reset_forgets_and_says_who_did_it(offsets: Offsets) -> None:
+    outcome = offsets("reset", "--json")
+    assert (outcome.code, outcome.json["tables"]) == (0, [])
+    offsets.run()
+    before = offsets.stored()
+    outcome = offsets("reset", "--dry-run", "--json")
+    [table] = outcome.json["tables"]
+    assert (outcome.json["written"], table["rows"], table["due"], table["after"]) == (False, 5, 0, None)
+    assert offsets.stored() == before
+    assert offsets("reset", "--yes").code == 0
+    assert offsets.stored() is None
+    shown = offsets("show").out
+    assert "none: the next run sends every row" in shown
+    assert "edited" in shown
+    assert "reset, by " in shown
+    assert offsets.run() == 5
+    assert len(offsets.keys()) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "again"),
+    [
+        (["--timestamp", "2024-01-01 00:02:00", "--incrementing", "2"], ["3", "4", "5"]),
+        (["--timestamp", "1704067380000", "--incrementing", "0"], ["3", "4", "5"]),
+        (["--timestamp", "2024-01-01T02:03:00+02:00"], ["3", "4", "5"]),
+        (["--to-id", "4"], ["4", "5"]),
+        (["--to-time", "2024-01-01T00:05"], ["5"]),
+    ],
+)
+def test_set_sends_again_what_is_beyond_the_place(offsets: Offsets, arguments: list[str], again: list[str]) -> None:
+    offsets.run()
+    offsets.sql.execute("INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id, updated_date)"
+                        " VALUES (0, 'late', 'A', '2000-01-01')")  # fmt: skip
+    before = offsets.stored()
+    [table] = offsets("set", *arguments, "--dry-run", "--json").json["tables"]
+    assert (table["due"], table["rows"]) == (1, len(again) + 1)
+    assert offsets.stored() == before
+    outcome = offsets("set", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert f"sends {len(again) + 1} rows; without this edit 1" in outcome.out
+    stored = offsets.stored()
+    assert stored is not None
+    assert f"set {arguments[0]}" in str(stored["edited"])
+    assert offsets.run() == len(again) + 1  # what was never sent is sent in any case
+    assert offsets.keys()[5:] == ["0", *again]
+    assert offsets.run() == 0
+    assert f"set {arguments[0]}" in offsets("show").out  # polls carry it along
+
+
+def test_set_before_the_first_run_begins_there(offsets: Offsets) -> None:
+    outcome = offsets("set", "--to-id", "4")
+    assert "rows up to there are never sent, unless they change" in outcome.out
+    assert offsets.run() == 2
+    offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    assert offsets.run() == 1
+    assert offsets.keys() == ["4", "5", "1"]
+
+
+def test_skip_gives_up_what_was_never_sent(offsets: Offsets) -> None:
+    offsets.run()
+    offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B'")
+    future = ("--timestamp", "2100-01-01")
+    assert offsets("set", *future, "--dry-run", "--json").json["tables"][0]["rows"] == 5
+    assert offsets("set", *future, "--skip", "--dry-run", "--json").json["tables"][0]["rows"] == 0
+    assert offsets("set", *future, "--skip").code == 0
+    assert offsets.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "say where to"),
+        (["--to-id", "1", "--to-time", "2024-01-01"], "say where to"),
+        (["--timestamp", "yesterday"], "--timestamp yesterday: not a time"),
+        (["--to-time", "99999999999999999"], "not a time"),
+        (["--incrementing", "3"], "an id alone is no place"),
+        (["--to-id", "77"], "no row has id 77"),
+        (["--to-id", "1", "--table", "terminal_aquirer"], "did you mean terminal_acquirer?"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_refused(offsets: Offsets, arguments: list[str], text: str) -> None:
+    outcome = offsets("set", *arguments)
+    assert outcome.code == 2
+    assert text in outcome.err
+    assert offsets.stored() is None
+
+
+def test_a_running_source_is_neither_disturbed_nor_able_to_write_over_an_edit(offsets: Offsets) -> None:
+    """Guarantee 11: without --force nothing happens; with it the running source is fenced, loudly."""
+    running = offsets.shell.start("source", "run", *offsets.article.arguments, "--kafka", offsets.kafka, "--json")
+    try:
+        await_topic(offsets.kafka, offsets.article.topic)
+        wait(lambda: len(offsets.keys()) == 5)
+        for edit in (["reset"], ["set", "--to-id", "4"]):
+            outcome = offsets(*edit)
+            assert outcome.code == 4
+            assert "is running: pid " in outcome.err
+        offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+        wait(lambda: len(offsets.keys()) == 6)  # it goes on undisturbed
+        assert offsets("set", "--timestamp", "2024-01-01T00:03", "--force").code == 0
+        offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 2")
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 4, err
+    stored = offsets.stored()
+    assert stored is not None
+    assert str(stored["edited"]).startswith("set --timestamp")
+    assert offsets.run() == 5  # 1, 3, 4 and 5 again; 2 for the first time
+    assert offsets("reset").code == 0
+
+
+def test_a_running_source_that_can_not_be_fenced_is_never_edited(offsets: Offsets) -> None:
+    altered(offsets.shell, offsets.article, compactory__transactions="off")
+    running = offsets.shell.start("source", "run", *offsets.article.arguments, "--kafka", offsets.kafka)
+    try:
+        await_topic(offsets.kafka, offsets.article.topic)
+        wait(lambda: len(offsets.keys()) == 5)
+        outcome = offsets("reset", "--force")
+        assert outcome.code == 4
+        assert "it can't be fenced" in outcome.err
+        running.terminate()
+        running.communicate(timeout=30)
+    finally:
+        running.kill()
+        running.communicate()
+    assert offsets("reset").code == 0
+    assert offsets.stored() is None
+
+
+def test_postgres_away(offsets: Offsets) -> None:
+    """Whether a source runs is not known then; resetting is still possible, with --force."""
+    offsets.run()
+    url = f"jdbc:postgresql://{NOBODY_HOME}/{offsets.database}"
+    altered(offsets.shell, offsets.article, connection__url=url)
+    assert offsets("reset").code == 3
+    assert offsets("set", "--to-id", "1").code == 3
+    assert offsets("reset", "--force").code == 0
+    assert offsets.stored() is None
+
+
+def test_kafka_away(offsets: Offsets) -> None:
+    edits = (["show"], ["reset"], ["set", "--to-id", "1"], ["import", "--from-connect", "t"])
+    common = (*offsets.article.arguments, "--json", "--kafka", NOBODY_HOME)
+    running = [offsets.shell.start("source", "offsets", *words, *common) for words in edits]
+    for process in running:
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, json.loads(err.splitlines()[-1])["system"]) == (3, "Kafka")
+
+
+def test_a_record_of_something_else_in_the_offsets_topic(offsets: Offsets) -> None:
+    offsets.run()
+    producer = Producer({"bootstrap.servers": offsets.kafka})
+    producer.produce(OFFSETS_TOPIC, b"\xff", b"\xff no offset")
+    producer.produce(OFFSETS_TOPIC, b'{"snapshot":5}', offsets.key)
+    assert producer.flush(30) == 0
+    outcome = offsets("show")
+    assert outcome.code == 0
+    assert "can't be read" in outcome.out
+    outcome = offsets("set", "--to-id", "1")
+    assert outcome.code == 2
+    assert "reset it first" in outcome.err
+    assert offsets("reset").code == 0
+    assert offsets.run() == 5
+    producer.produce(OFFSETS_TOPIC, None, b"\xff no offset")
+    assert producer.flush(30) == 0
+
+
+def test_many_connectors_in_one_topic(offsets: Offsets) -> None:
+    """Only one's own are shown; a name that nobody has suggests the nearest."""
+    ensure(Kafka(offsets.kafka), {}, create=True)
+    producer = Producer({"bootstrap.servers": offsets.kafka})
+    names = [f"{offsets.article.path.stem}{number}" for number in range(2000)]
+    for name in names:
+        producer.produce(OFFSETS_TOPIC, b'{"timestamp":1,"incrementing":1}', offset_key(name, "db", "public", "t"))
+    assert producer.flush(30) == 0
+    assert "; did you mean " in offsets("show").out
+    offsets.run()
+    assert [table["table"] for table in offsets("show", "--json").json["tables"]] == [offsets.table]
+    assert offsets("reset").code == 0
+    assert len(stored_values(Kafka(offsets.kafka)).keys() & {offset_key(n, "db", "public", "t") for n in names}) == 2000
+    for name in names:
+        producer.produce(OFFSETS_TOPIC, None, offset_key(name, "db", "public", "t"))
+    assert producer.flush(30) == 0
+
+
+def test_import_from_connect_and_back(offsets: Offsets, unique: Callable[[str], str]) -> None:
+    """There and back: dry run with what is lacking, the move, offsets in Connect's own form again."""
+    topic = unique("connect-offsets")
+    Kafka(offsets.kafka).create_topic(topic, partitions=3, config={"cleanup.policy": "compact"})
+    shown = in_process("source", "run", "--dry-run", *offsets.article.arguments, "--json").json
+    records = shown["connectors"][0]["tables"][0]["records"]
+    producer = Producer({"bootstrap.servers": offsets.kafka, "partitioner": "murmur2_random"})
+    Kafka(offsets.kafka).create_topic(offsets.article.topic, config={"cleanup.policy": "compact"}, partitions=1)
+    for record in records[:4]:  # Connect never saw the fifth
+        value = json.dumps(record["value"], separators=(",", ":"), ensure_ascii=False)
+        producer.produce(offsets.article.topic, value.encode(), record["key"].encode())
+    old = b'["article",{"protocol":"1","table":"public.terminal_acquirer"}]'  # as an older driver names it
+    producer.produce(topic, b'{"timestamp_nanos":0,"incrementing":5,"timestamp":1704067500000}', old)
+    assert producer.flush(30) == 0
+
+    connect = ("--from-connect", topic, "--connect-name")
+    outcome = offsets("import", *connect, "articel")
+    assert outcome.code == 2
+    assert "did you mean article?" in outcome.err
+    [table] = offsets("import", *connect, "article", "--dry-run", "--json").json["tables"]
+    difference = table["difference"]
+    assert (difference["same"], difference["lacking"], difference["removed"]) == (4, 1, 0)
+    assert difference["examples"][0]["key"] == "5"
+    assert offsets.stored() is None
+    assert offsets("import", *connect, "article").code == 0
+    assert "the next run compares every row with the topic" in offsets("show").out
+    assert offsets.run() == 1
+    assert sorted(offsets.keys()) == ["1", "2", "3", "4", "5"]
+    assert offsets.run() == 0
+
+    body = offsets("export", "--connect-name", "article").json
+    partition = {"protocol": "1", "table": offsets.table}
+    place = {"timestamp_nanos": 0, "incrementing": 5, "timestamp": 1704067500000}
+    assert body == {"offsets": [{"partition": partition, "offset": place}]}
+    offsets.sql.execute("INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id, updated_date)"
+                        " VALUES (9, 'T9', 'A', '2030-01-01 00:00:00.000123')")  # fmt: skip
+    offsets.run()
+    assert offsets("export", "--connect-name", "article", "--to-connect", topic).code == 0
+    written = {message.key(): message.value() for message in read(Kafka(offsets.kafka), topic)}
+    assert written == {old: b'{"timestamp_nanos":123000,"incrementing":9,"timestamp":1893456000000}'}
+
+
+def test_import_says_when_workers_are_alive(offsets: Offsets, unique: Callable[[str], str]) -> None:
+    topic, group = unique("connect-offsets"), unique("connect-cluster")
+    Kafka(offsets.kafka).create_topic(topic, partitions=1, config={"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": offsets.kafka})
+    name = offsets.article.path.stem
+    producer.produce(topic, b'{"incrementing":5,"timestamp":1704067500000}', offset_key(name, "x", "y", "other"))
+    assert producer.flush(30) == 0
+    worker = Consumer({"bootstrap.servers": offsets.kafka, "group.id": group})
+    try:
+        worker.subscribe([topic])
+        wait(lambda: worker.poll(0.1) is None and bool(worker.assignment()))
+        outcome = offsets("import", "--from-connect", topic, "--connect-group-id", group, "--dry-run")
+    finally:
+        worker.close()
+    assert "has 1 live workers" in outcome.err
+    assert "no offset of Kafka Connect's" in outcome.out  # of this table
+    assert offsets("import", "--from-connect", topic, "--from-file", "x").code == 2
+    outcome = offsets("import", "--from-connect", unique("nowhere"))
+    assert outcome.code == 2
+    assert "does not exist" in outcome.err
+
+
+def test_a_terminal_is_asked(offsets: Offsets) -> None:
+    """Scripts are not: their answer is that they ran the command."""
+    offsets.run()
+    words = map(str, ("source", "offsets", "reset", *offsets.article.arguments, "--kafka", offsets.kafka))
+    asked = subprocess.run(
+        ["script", "-qec", " ".join([*COMPACTORY, *words]), "/dev/null"],
+        input="n\n", text=True, capture_output=True, timeout=60, check=False, cwd=offsets.shell.folder,
+        env=offsets.shell.environment,
+    )  # fmt: skip
+    assert "Write this?" in asked.stdout
+    assert offsets.stored() is not None
