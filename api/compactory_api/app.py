@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from compactory.errors import CompactoryError
 from compactory.store import GlobalStore
+from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
 from .access import Access
@@ -33,7 +34,6 @@ from .operations import SCOPE, operation_routes
 from .path import ENTRIES, raw_path
 from .problem import problem
 from .refusal import BadRequest, MethodRefused, NoResource
-from .store_worker import StoreWorker
 from .timing import Timing
 
 __all__ = ["Application", "create_app"]

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from compactory.records import RecordError
 from compactory.store import GlobalStore
+from compactory.store_worker import StoreWorker
 
 from .access import Scope
 from .document import Directories, Errors, Readiness, Status
 from .health import Health
 from .metrics import Exposition
 from .openapi import OPEN, problems
-from .store_worker import StoreWorker
 
 __all__ = ["SCOPE", "operation_routes"]
 

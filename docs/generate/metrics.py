@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compactory import GlobalStore, Partition
 from compactory_api.metrics import Exposition
-from compactory_api.store_worker import StoreWorker
+from compactory.store_worker import StoreWorker
 from compactory_api.timing import BOUNDS, Timing
 from compactory_connectors.source.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.worker import SourceWorker

@@ -281,6 +281,13 @@ class GlobalStore:
         """How many bad records were met since ``start``, those superseded since included."""
         return sum(table.quarantine.total for table in self._tables())
 
+    def figures(self) -> dict[tuple[str, str], float]:
+        """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
+        found = {("", name): figure for name, figure in self._backend.figures().items()}
+        for topic, feed in list(self._serving.items()):
+            found |= {(topic, name): figure for name, figure in feed.volume.figures().items()}
+        return found
+
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called after each change of positions or state; return what ends that.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from compactory.errors import CompactoryError
@@ -27,8 +28,8 @@ class StoreWorker:
         self._counts: dict[str, tuple[float, dict[int, int]]] = {}  # directory -> (count again at, its sizes)
 
     def live(self) -> bool:
-        """Whether the reader lives, or is yet to be started."""
-        return self._store.state not in (StoreState.FAILED, StoreState.CLOSED)
+        """Whether the reader lives and does not hang, or is yet to be started."""
+        return self._store.live
 
     def ready(self) -> bool:
         """Whether lookups are answered from data that is kept up to date as far as Kafka allows."""
@@ -40,7 +41,7 @@ class StoreWorker:
 
     def directories(self) -> list[dict[str, Any]]:
         """Return how each directory is."""
-        lag, ages = self._store.lag(), self._store.ages()
+        lag, ages, stale = self._store.lag(), self._store.ages(), self._store.stale()
         topics = self._store.topics()
         found = []
         for directory in self._store.directories:
@@ -51,7 +52,7 @@ class StoreWorker:
                 {
                     "name": directory.name,
                     "topic": directory.topic,
-                    "state": self._store.state.value,
+                    "state": self._state_of(directory.topic, stale).value,
                     "entries": self._entries(directory.name),
                     "lag": sum(lag.get(part, 0) for part in partitions),
                     "age_seconds": round(max(known), 3) if partitions and len(known) == len(partitions) else None,
@@ -64,11 +65,17 @@ class StoreWorker:
         """Return the state with its cause, directories and partitions."""
         store = self._store
         positions, ends, topics = store.positions(), store.lag(), store.topics()
+        loading = store.loading()
         return {
             "state": store.state.value,
+            "stale": store.stale(),
+            "loading": None
+            if loading.read >= loading.total
+            else {"read": loading.read, "total": loading.total, "eta_seconds": loading.eta_seconds},
             "failure": type(store.failure).__name__ if store.failure is not None else None,
             "load_seconds": store.load_seconds,
             "bad_records": store.bad_records,
+            "contested_keys": len(store.contested()),
             "directories": self.directories(),
             "partitions": [
                 {
@@ -98,7 +105,35 @@ class StoreWorker:
         if ages:
             help_text = "Since every partition was last known to be applied to its end"
             yield _single("data_age_seconds", help_text, max(ages.values()))
+        yield _single("live", "1 where the reader lives and does not hang", float(store.live))
+        yield _single(
+            "errors_outstanding", "Bad records that no newer record of their key superseded", len(store.errors())
+        )
+        yield from self._troubles()
+        yield from _backend_figures(store.figures())
         yield _single("ready", "1 where lookups are answered from data that is kept up to date", float(store.ready))
+
+    def _troubles(self) -> Iterable[Metric]:
+        """Return what should be nothing: topics that are served old, read anew, contested."""
+        store = self._store
+        topics = sorted({directory.topic for directory in store.directories})
+        stale = store.stale()
+        yield _counted("stale", "1 where what is served of the topic is known to be old", ("topic",),
+                       {(topic,): float(topic in stale) for topic in topics}, kind="gauge")  # fmt: skip
+        yield _counted("rebuilds_total", "How often the topic was read anew, by cause", ("topic", "cause"),
+                       {each: float(times) for each, times in sorted(store.rebuilds().items())})  # fmt: skip
+        contested = Counter(found.directory for found in store.contested())
+        names = [directory.name for directory in store.directories]
+        yield _counted("contested_keys", "Keys met in two partitions of their topic, 1,000 at most", ("directory",),
+                       {(name,): float(contested[name]) for name in names}, kind="gauge")  # fmt: skip
+        yield _counted("stale_reads_total", "Reads that demanded fresher data and were served old", ("directory",),
+                       {(name,): float(store[name].stale_reads) for name in names})  # fmt: skip
+
+    def _state_of(self, topic: str, stale: Mapping[str, str]) -> StoreState:
+        """Return the state of a directory: a store is stale where one of its topics is."""
+        if self._store.state is StoreState.STALE and topic not in stale:
+            return StoreState.READY
+        return self._store.state
 
     def _entries(self, name: str) -> int | None:
         try:
@@ -133,6 +168,19 @@ def _by_partition(name: str, help_text: str, values: dict[Partition, int]) -> Me
         (part.topic, str(part.partition)): float(value) for part, value in sorted(values.items())
     }
     return Metric(name=f"compactory_store_{name}", kind="gauge", help=help_text, labels=_PARTITION, samples=samples)
+
+
+def _counted(
+    name: str, help_text: str, labels: tuple[str, ...], samples: Mapping[Any, float], kind: Any = "counter"
+) -> Metric:
+    return Metric(name=f"compactory_store_{name}", kind=kind, help=help_text, labels=labels, samples=samples)
+
+
+def _backend_figures(figures: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
+    """Return what the backend says of itself, a metric per figure, by topic ("" for what topics share)."""
+    for name in sorted({figure for _, figure in figures}):
+        samples = {(topic,): value for (topic, figure), value in figures.items() if figure == name}
+        yield _counted(f"backend_{name}", f"The backend's {name.replace('_', ' ')}", ("topic",), samples, kind="gauge")
 
 
 def _single(name: str, help_text: str, value: float, kind: Any = "gauge") -> Metric:
