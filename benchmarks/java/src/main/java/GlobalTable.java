@@ -34,8 +34,9 @@ import org.apache.kafka.streams.state.Stores;
  */
 public final class GlobalTable {
     private static final String STORE = "entries";
-    private static final double WARM_UP = 3.0; // seconds, until the JIT compiler has had its say
+    private static final int WARM_UPS = 20; // seconds at most that the JIT compiler is given
     private static final int KEYS = 100_000; // picked at random, prepared beforehand
+    private static final int STRIDE = 100; // reads between two looks at the clock
 
     private static volatile int sink; // keeps what is read alive, so that no read is optimised away
 
@@ -62,6 +63,9 @@ public final class GlobalTable {
                     StoreQueryParameters.fromNameAndType(STORE, QueryableStoreTypes.keyValueStore()));
             long entries = table.approximateNumEntries();
             double rate = reads(table, Integer.parseInt(arguments[5]), Double.parseDouble(arguments[6]));
+            if (streams.state() != KafkaStreams.State.RUNNING) {
+                throw new IllegalStateException("the table ended as " + streams.state());
+            }
             System.out.printf(
                     Locale.ROOT,
                     "{\"entries\": %d, \"seconds\": %f, \"rss_mb\": %f, \"heap_mb\": %f, \"peak_mb\": %f, \"rate\": %f}%n",
@@ -110,8 +114,12 @@ public final class GlobalTable {
         ObjectMapper mapper = new ObjectMapper();
         ObjectReader reader = mapper.readerFor(Map.class);
         return Serdes.serdeFrom(
-                (topic, value) -> {
-                    throw new UnsupportedOperationException("nothing is written");
+                (topic, value) -> { // what comes after the start is decoded and encoded again on its way into the store
+                    try {
+                        return value == null ? null : mapper.writeValueAsBytes(value);
+                    } catch (IOException error) {
+                        throw new UncheckedIOException(error);
+                    }
                 },
                 (topic, bytes) -> {
                     try {
@@ -122,14 +130,19 @@ public final class GlobalTable {
                 });
     }
 
-    /** Returns how many reads a second all threads together did. */
+    /** Returns how many reads a second all threads did together, once another second makes them no faster. */
     private static double reads(ReadOnlyKeyValueStore<String, Object> table, int threads, double seconds)
             throws InterruptedException {
         if (threads == 0) {
             return 0;
         }
         String[] keys = keys(table);
-        read(table, keys, threads, WARM_UP);
+        double before = 0;
+        double now = read(table, keys, threads, 1.0);
+        for (int each = 0; each < WARM_UPS && (each < 2 || now > before * 1.05); each++) {
+            before = Math.max(before, now);
+            now = read(table, keys, threads, 1.0);
+        }
         return read(table, keys, threads, seconds);
     }
 
@@ -160,11 +173,11 @@ public final class GlobalTable {
                 int at = first;
                 int sum = 0;
                 while (System.nanoTime() < until) {
-                    for (int each = 0; each < 1000; each++) {
+                    for (int each = 0; each < STRIDE; each++) {
                         sum += table.get(keys[at]) == null ? 1 : 0;
                         at = at + 1 == keys.length ? 0 : at + 1;
                     }
-                    done.add(1000);
+                    done.add(STRIDE);
                 }
                 sink += sum;
             });
