@@ -86,6 +86,7 @@ def terms(given: argparse.Namespace) -> Terms:
     entries = given.entries or made.entries
     return Terms(
         rounds=given.rounds or made.rounds,
+        seconds=made.seconds,
         entries=entries,
         disk_entries=made.disk_entries if given.entries is None else entries,
         growth=made.growth if given.entries is None else tuple(size for size in made.growth if size <= entries),

@@ -1,4 +1,4 @@
-"""The yardstick of `bootstrap`: a bare loop that fills a dict. ``python -m benchmarks._bare_consume BOOTSTRAP TOPIC``.
+"""The yardstick of `bootstrap`: a bare loop that fills a dict. ``python -m benchmarks._bare_consume BOOTSTRAP TOPIC [reads]``.
 
 Same client properties and collector setting as the store has while it loads; no decoding, no positions, no offsets, no
 ends of transactions, no errors.
@@ -18,7 +18,7 @@ from compactory.kafka import _PROFILES  # a private name, so that the two can't 
 
 
 def main() -> None:
-    bootstrap, topic = sys.argv[1:]
+    bootstrap, topic, *options = sys.argv[1:]
     gc.disable()
     clock = Clock()
     consumer = Consumer(
@@ -37,7 +37,8 @@ def main() -> None:
             entries[message.key()] = message.value()
     del messages
     figures = clock.figures() | memory() | {"entries": len(entries)}
-    figures["rate"] = reads(lambda key: orjson.loads(entries[key.encode()] or b""), len(entries))
+    if options:
+        figures["rate"] = reads(lambda key: orjson.loads(entries[key.encode()] or b""), len(entries))
     print(json.dumps(figures))
 
 

@@ -42,7 +42,7 @@ def _bootstrap(partitions: int, stage: Stage) -> Measured:
             "bare": python("_bare_consume", stage.kafka, topic),
             **{kind: python("_store_load", stage.kafka, topic, kind, "--threads", 0) for kind in NAMES},
             "table": global_table(stage.kafka, topic, "memory", state, entries=entries, threads=0),
-            "ktables": ktables(stage.kafka, topic),
+            "ktables": ktables(stage.kafka, topic, "raw"),
         }
         taken = stage.alternate(commands)
     return Measured(list(_rows(taken, entries, partitions)), taken.rounds)

@@ -33,8 +33,8 @@ def _lookups(stage: Stage) -> Measured:
             "cached": python("_store_load", stage.kafka, topic, "cached"),
             "table": global_table(stage.kafka, topic, "memory", state, entries=entries),
             "raw": global_table(stage.kafka, topic, "memory", state, entries=entries, values="raw"),
-            "bare": python("_bare_consume", stage.kafka, topic),
-            "ktables": ktables(stage.kafka, topic, "json"),
+            "bare": python("_bare_consume", stage.kafka, topic, "reads"),
+            "ktables": ktables(stage.kafka, topic, "json", "reads"),
         }
         taken = stage.alternate(commands, warm=False)
     return Measured(list(_rows(taken, entries)), taken.rounds)

@@ -26,9 +26,10 @@ _PROGRAM_SECONDS = 900  # after which a program is given up
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """How much is measured: rounds, the entries of the large topics, and whether the longest rows are taken too."""
+    """How much is measured: rounds, seconds after which a comparison begins no further one, entries of the topics."""
 
     rounds: int = 3
+    seconds: float = 60.0
     entries: int = 1_000_000
     disk_entries: int = 1_000_000
     growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
@@ -36,7 +37,8 @@ class Terms:
     @classmethod
     def full(cls, rounds: int = 5) -> Terms:
         """Return the terms of the long run: ten million entries on disk and in the plots."""
-        return cls(rounds=rounds, disk_entries=10_000_000, growth=(10_000, 100_000, 1_000_000, 10_000_000))
+        growth = (10_000, 100_000, 1_000_000, 10_000_000)
+        return cls(rounds=rounds, seconds=900.0, disk_entries=10_000_000, growth=growth)
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,15 @@ class Stage:
 
         In turns, because the machine is not equally busy all the time; one more round first (unless ``warm`` is off),
         for the page cache. ``before`` is called with the program's name each time. A program that prints ``absent``
-        says why it can't be run, and isn't again.
+        says why it can't be run, and isn't again. A round is begun only while there is time, one in any case.
         """
+        until = time.monotonic() + self.terms.seconds
         absent = {name: command.reason for name, command in commands.items() if isinstance(command, Absent)}
         runnable = {name: command for name, command in commands.items() if not isinstance(command, Absent)}
         figures: dict[str, list[dict[str, Any]]] = {name: [] for name in runnable}
         for number in range((rounds or self.terms.rounds) + warm):
+            if number > warm and time.monotonic() > until:
+                break
             for name, command in runnable.items():
                 if name in absent:
                     continue

@@ -12,6 +12,7 @@ from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 ENTRIES = 10_000
 VALUES = 330
 BARRIERS = 20
+ROUNDS = 3  # each makes hundreds of values
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
@@ -27,7 +28,7 @@ def _visibility(stage: Stage) -> Measured:
         "ktables": ktables_visible(*arguments),
         "tuned": ktables_visible(*arguments, "tuned"),
     }
-    taken = stage.alternate(commands, warm=False)
+    taken = stage.alternate(commands, warm=False, rounds=min(ROUNDS, stage.terms.rounds))
     return Measured(list(_rows(taken)), taken.rounds)
 
 

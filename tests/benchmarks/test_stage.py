@@ -36,6 +36,11 @@ def test_a_program_that_can_not_be_run_is_left_out_and_says_why() -> None:
     )
 
 
+def test_without_time_there_is_one_round_that_counts() -> None:
+    hurried = Stage(kafka="localhost:1", terms=Terms(rounds=9, seconds=0.0))
+    assert hurried.alternate({"one": printing(seconds=1)}).rounds == {"one": [{"seconds": 1}]}
+
+
 def test_a_program_that_fails_says_what_it_said() -> None:
     with pytest.raises(RuntimeError, match="it broke"):
         run([sys.executable, "-c", "raise SystemExit('it broke')"])
