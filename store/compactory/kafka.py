@@ -267,7 +267,6 @@ class Kafka:
             settings = {"error_cb": self._remember, **self._given()}
             self._admin = AdminClient(settings, logger=self._log)
             self._admin_pid = os.getpid()
-        self._admin.poll(0)  # nobody else polls it, and the library asks for a new token only there
         return self._admin
 
     def _given(self) -> dict[str, Any]:
@@ -290,16 +289,21 @@ class Kafka:
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[None]:
-        self._last_error = None
+        self._poll()
+        self._last_error = None  # what came to light before is not the reason of what comes now
         with kafka_errors(doing, self.bootstrap, self._why, self._explain):
             yield
         self._answered = True
 
     def _why(self) -> KafkaError | None:
         """Return the last client-wide error; it says why a request timed out."""
-        if self._admin is not None:
-            self._admin.poll(0)
+        self._poll()
         return self._last_error
+
+    def _poll(self) -> None:
+        """Hear the admin client's errors, and let the library ask for a new token, which it does only here."""
+        if self._admin is not None and self._admin_pid == os.getpid():
+            self._admin.poll(0)
 
     def _explain(self) -> str | None:
         """Say which property does not fit the listener that we can't talk to, if the listener shows it."""

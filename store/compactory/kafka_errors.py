@@ -79,7 +79,7 @@ _REMEDIES = {
     ),
     "listener?": _LISTENER,
 }
-_SERVERS = ("bootstrap.servers", "metadata.broker.list")  # a client without them connects to nothing
+_KEPT = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
 _CREATION = {
     "key values mismatch": "ssl.key.location: the key does not belong to the certificate",
     "ssl.key.location failed": "ssl.key.password does not decrypt the key of ssl.key.location, or it is damaged",
@@ -180,24 +180,25 @@ def check(properties: Mapping[str, Any]) -> None:
     problems = list(java_problems(properties))
     java = {problem.partition(" ")[0] for problem in problems}
     left = {name: value for name, value in properties.items() if name not in java}
-    problems += credential_problems(left)
-    left = {name: value for name, value in left.items() if not callable(value) and name not in _SERVERS}
-    found = _refusal(left)
-    if found is not None:
-        single = list(_property_problems(left))
-        problems += single or ([] if problems else [_creation_problem(found, properties)])
+    plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}
+    found = _refusal(plain)
+    wrong = dict(_property_problems(plain)) if found is not None else {}
+    problems += wrong.values()
+    problems += credential_problems({name: value for name, value in left.items() if name not in wrong})
+    if found is not None and not problems:
+        problems.append(_creation_problem(found, properties))
     if problems:
         raise ConfigError(problems)
 
 
-def _property_problems(properties: Mapping[str, Any]) -> Iterator[str]:
-    """What the library says of each property alone."""
+def _property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the library says of each property alone, by its name."""
     for name, value in properties.items():
         problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
         if problem is not None:
             near = nearest_property(name) if "No such configuration" in problem else None
             hint = f"; did you mean {near!r}?" if near else ""
-            yield f"Kafka property {name!r}: {without_secrets(problem, properties)}{hint}"
+            yield name, f"Kafka property {name!r}: {without_secrets(problem, properties)}{hint}"
 
 
 def _creation_problem(text: str, properties: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -106,9 +105,7 @@ class SecuredKafka:
     def keystore(self) -> Path:
         """The client's certificate and key in PKCS12, locked with `KEY_PASSWORD`."""
         made = self.folder / "client.p12"
-        export = ["openssl", "pkcs12", "-export", "-in", self.certificate, "-inkey", self.key, "-name", "client"]
-        command = [*export, "-out", made, "-passout", f"pass:{KEY_PASSWORD}"]
-        subprocess.run(command, check=True, capture_output=True)
+        made.write_bytes(self.client_certificate.pkcs12(KEY_PASSWORD))
         return made
 
     def certified(self, **more: Any) -> dict[str, Any]:
@@ -215,12 +212,13 @@ def logged() -> Iterator[io.StringIO]:
     handler = logging.StreamHandler(lines)
     logger = logging.getLogger("compactory")
     logger.addHandler(handler)
-    before, logger.level = logger.level, logging.DEBUG
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
     try:
         yield lines
     finally:
         logger.removeHandler(handler)
-        logger.level = before
+        logger.setLevel(before)
 
 
 def _passwords() -> dict[str, dict[str, str]]:

@@ -78,10 +78,16 @@ def test_files_are_looked_at_too(tmp_path: Path) -> None:
     locked = file("locked.key", CLIENT.key_pem("right"))
     other = file("other.key", AUTHORITY.sign("other").key_pem())
     store = file("store.p12", CLIENT.certificate_pem)
+    locked_store = str(tmp_path / "locked.p12")
+    Path(locked_store).write_bytes(CLIENT.pkcs12("right"))
     for properties, told in (
         (certificate | {"ssl.key.location": locked}, "ssl.key.location: the key is encrypted"),
         (certificate | {"ssl.key.location": locked, "ssl.key.password": "wrong"}, "ssl.key.password does not decrypt"),
         (certificate | {"ssl.key.location": other}, "ssl.key.location: the key does not belong to the certificate"),
+        (
+            {"ssl.keystore.location": locked_store, "ssl.keystore.password": "wrong"},
+            "ssl.keystore.password does not open",
+        ),
         ({"ssl.keystore.location": store}, "is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"),
     ):
         with pytest.raises(ConfigError, match=told):

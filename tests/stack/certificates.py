@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 __all__ = ["Authority", "Certified"]
@@ -34,6 +35,11 @@ class Certified:
             protection = serialization.BestAvailableEncryption(password.encode())
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
         return self.key.private_bytes(*form, protection).decode()
+
+    def pkcs12(self, password: str) -> bytes:
+        """Both in one key store."""
+        protection = serialization.BestAvailableEncryption(password.encode())
+        return pkcs12.serialize_key_and_certificates(b"client", self.key, self.certificate, None, protection)
 
 
 class Authority:
