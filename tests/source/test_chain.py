@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -58,12 +59,6 @@ def planned(postgres: psycopg.Connection[Any], config: ConnectorConfig) -> RowPl
     return compile_plan(config, table)
 
 
-def problems(postgres: psycopg.Connection[Any], config: ConnectorConfig) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        describe_tables(postgres, config)
-    return caught.value.problems
-
-
 TABLE = "CREATE TABLE t (id int8 PRIMARY KEY, name text, updated timestamp NOT NULL)"
 
 
@@ -82,7 +77,7 @@ def test_a_table_as_the_catalogue_describes_it(postgres: psycopg.Connection[Any]
         ("id", "b"),
         True,
     )
-    assert table.columns == (
+    assert tuple(replace(column, shape=None) for column in table.columns) == (
         Column(name="b", type="int2", not_null=True, declared="smallint"),
         Column(name="id", type="int4", not_null=True, declared="integer"),
         Column(name="updated", type="timestamptz", not_null=True, declared="timestamp with time zone"),
@@ -102,44 +97,6 @@ def test_the_search_path_finds_the_schema(postgres: psycopg.Connection[Any]) -> 
     postgres.execute(f"CREATE SCHEMA ref; SET search_path = ref, public; {TABLE}")
     (table,) = describe_tables(postgres, connector())
     assert str(table) == "ref.t"
-
-
-def test_every_bad_table_at_once(postgres: psycopg.Connection[Any]) -> None:
-    postgres.execute("CREATE TABLE good (id int8 PRIMARY KEY, updated timestamp NOT NULL, is_active bool)")
-    postgres.execute("CREATE VIEW seen AS SELECT * FROM good")
-    postgres.execute("CREATE TABLE keyless (idd int8, updated date, is_active text)")
-    config = connector(
-        table__whitelist="good,seen,keyless,goood,other.good", compactory__soft__delete__column="is_active"
-    )
-    missing = f"database db:5432/shop has no such table, or user {postgres.info.user} can't see it"
-    timestamps = "expected timestamp or timestamptz"
-    assert problems(postgres, config) == [
-        "table public.seen: is a view; only tables have row versions to poll by",
-        "table public.keyless: has no primary key; add one, or rows can't be told apart",
-        "table public.keyless: incrementing.column.name: there is no column id; did you mean idd?",
-        f"table public.keyless: timestamp.column.name: column updated is of type date, {timestamps}",
-        "table public.keyless: compactory.soft.delete.column: column is_active is of type text, expected boolean",
-        f"table.whitelist: goood: {missing}; did you mean good?",
-        f"table.whitelist: other.good: {missing}",
-    ]
-
-
-def test_nullable_columns_are_refused_unless_the_connector_allows_them(postgres: psycopg.Connection[Any]) -> None:
-    postgres.execute("CREATE TABLE t (key int8 PRIMARY KEY, id int8, updated timestamp)")
-    remedy = "make it NOT NULL, or set validate.non.null=false"
-    assert problems(postgres, connector()) == [
-        f"table public.t: incrementing.column.name: column id may be NULL; {remedy}",
-        f"table public.t: timestamp.column.name: column updated may be NULL; {remedy}",
-    ]
-    assert describe_tables(postgres, connector(validate__non__null="false"))
-
-
-def test_two_tables_of_one_name_would_share_a_topic(postgres: psycopg.Connection[Any]) -> None:
-    postgres.execute(f"{TABLE}; CREATE SCHEMA ref; SET search_path = ref; {TABLE}; SET search_path = public")
-    assert problems(postgres, connector(table__whitelist="t,ref.t")) == [
-        "table.whitelist: public.t and another table of that name would share the topic p.t",
-        "table.whitelist: ref.t and another table of that name would share the topic p.t",
-    ]
 
 
 def test_key_columns_are_traced_through_renaming(postgres: psycopg.Connection[Any]) -> None:

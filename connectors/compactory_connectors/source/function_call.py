@@ -36,7 +36,8 @@ def compile_call(
     write = _FreeWriter(value, converter) if free else _SchemaWriter(value, converter)
 
     def call(raw: _Row) -> tuple[bytes | None] | None:
-        given_key = key.shown(key.read(raw)) if key else None
+        key_before = key.read(raw) if key else None
+        given_key = key.shown(key_before) if key else None
         before = value.read(raw)
         given = SourceRecord(topic=record.topic, key=given_key, value=value.shown(before))
         try:
@@ -47,7 +48,7 @@ def compile_call(
             return None
         if not isinstance(after, SourceRecord):
             raise RowError(f"compactory.transform: {transform.name} must return the record, or None to drop it")
-        if after.topic != record.topic or (key and after.key != key.shown(key.read(raw))):
+        if after.topic != record.topic or (key and after.key != key.shown(key_before)):
             raise RowError(f"compactory.transform: {transform.name} must leave topic and key to the transforms")
         return (write.written(after.value, before),)
 

@@ -23,31 +23,24 @@ from .transforms.cast_value import float32
 __all__ = ["Shown", "free_json"]
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_NESTED = {Type.ARRAY, Type.MAP, Type.STRUCT}
 _DATES = {Java.SQL_DATE, Java.SQL_TIME, Java.DATE}
 
 
 class Shown:
     """A node of the chain's result: its value in a row, as a function sees it, and what the function makes of it.
 
-    ``stand_in`` is the same node over a row of values in place of columns; ``places`` says where in it each stands.
-    ``parts`` are the members of a struct.
+    ``read`` takes a row to the value, ``shown`` the value to what the function sees. ``stand_in`` is the same node over
+    a row of values in place of columns; ``places`` says where in it each stands. ``parts`` are the members of a struct.
     """
 
     def __init__(self, node: Node, positions: Mapping[str, int]) -> None:
         self._node = node
         self.parts = _parts(node, positions)
         self.read = _reader(node, self.parts, positions)
+        self.shown = _shower(node, self.parts)
         self.places: dict[str, int] = {}
         self.stand_in = _stand_in(node, self.places)
-
-    def shown(self, value: Any) -> Any:
-        """A value as the function sees it."""
-        if value is None:
-            return None
-        if self.parts:
-            return {name: part.shown(value[name]) for name, part in self.parts.items()}
-        assert not isinstance(self._node, StructNode)
-        return _shown(value, self._node.java, self._node.schema)
 
     def fitted(self, after: Any, before: Any) -> list[Any]:
         """The row of values for ``stand_in``. Raises RowError for a value that does not fit the schema."""
@@ -128,12 +121,19 @@ def _unchanged(after: Any, shown: Any) -> bool:
     return type(after) is type(shown) and bool(after == shown)
 
 
-def _shown(value: Any, java: Java, schema: Schema) -> Any:
-    if java is Java.SQL_TIMESTAMP:
-        return value // 1000
-    if java in _DATES and schema.name == DATE:
-        return value // MILLIS_PER_DAY
-    return copy.deepcopy(value)
+def _shower(node: Node, parts: Mapping[str, Shown]) -> Callable[[Any], Any]:
+    if isinstance(node, StructNode):
+        members = [(name, part.shown) for name, part in parts.items()]
+        return lambda value: None if value is None else {name: show(value[name]) for name, show in members}
+    if node.java is Java.SQL_TIMESTAMP:
+        return _per(1000)
+    if node.java in _DATES and node.schema.name == DATE:
+        return _per(MILLIS_PER_DAY)
+    return copy.deepcopy if node.schema.type in _NESTED else _as_it_is
+
+
+def _per(unit: int) -> Callable[[int | None], int | None]:
+    return lambda value: None if value is None else value // unit
 
 
 def _fit(value: Any, node: Cell | Constant, name: str) -> Any:
