@@ -38,7 +38,7 @@ def test_validate_shows_topic_key_fields_and_sql(compactory: Shell, article: Art
     lines = compactory("source", "validate", *article.arguments).out.splitlines()
     assert lines[0].startswith(f"{article.path.stem}: reads 127.0.0.1:")
     assert f"  public.terminal_acquirer → topic {article.topic}" in lines
-    facts = dict(line.split(maxsplit=1) for line in lines if line.startswith("    "))
+    facts = dict(line.split(maxsplit=1) for line in lines if line.startswith("    ") and len(line.split()) > 1)
     assert facts["key"] == "id"
     assert facts["fields"] == "id, terminalId, acquirerId, isActive, updatedDate"
     assert facts["adopted"].startswith("no; run compactory sql adopt public.terminal_acquirer --key")
@@ -119,13 +119,13 @@ def test_two_connectors_run_side_by_side(
 
 
 def test_every_problem_of_every_connector_comes_at_once(compactory: Shell, article: Article) -> None:
-    altered(compactory, article, pol__interval__ms="5", mode="bulk", transforms__copyId__type="org.example.Mine")
+    altered(compactory, article, pol__interval__ms="5", mode="bulky", transforms__copyId__type="org.example.Mine")
     other = compactory.write("other.json", "{")
     outcome = compactory("source", "run", *article.arguments, other, compactory.folder / "gone.json", "--json")
     assert outcome.code == 2
     problems = "\n".join(outcome.error["problems"])
     assert f"{article.path}: pol.interval.ms: unknown key; did you mean poll.interval.ms?" in problems
-    assert f"{article.path}: mode: 'bulk' is not supported" in problems
+    assert f"{article.path}: mode: must be one of bulk, incrementing" in problems
     assert "org.example.Mine" in problems
     assert f"{other}: line 1" in problems
     assert "gone.json: can't be read: No such file" in problems

@@ -105,7 +105,9 @@ class TableSelection:
         """Those of ``relations`` that are polled: in the order of the list, else in theirs."""
         fitting = [relation for relation in relations if self._in_schemas(relation) and self._of_kind(relation)]
         if self.listed:
-            return [relation for name in self.listed for relation in fitting if name.names(relation)]
+            return list(
+                dict.fromkeys(relation for name in self.listed for relation in fitting if name.names(relation))
+            )
         if self.included:
             return [relation for relation in fitting if self._matched(relation)]
         return [relation for relation in fitting if not any(name.names(relation) for name in self.unlisted)]
@@ -117,7 +119,7 @@ class TableSelection:
         for name in self.listed:
             found = [relation for relation in there if name.names(relation)]
             if not found:
-                close = nearest(str(name), [part for item in there for part in (str(item), item.name)])
+                close = nearest(str(name), [str(item) if name.schema else item.name for item in there])
                 problems.append(f"table.whitelist: {name}: {where}{close}")
             elif not any(self._in_schemas(relation) for relation in found):
                 problems.append(f"table.whitelist: {name}: is not in a schema that schema.pattern {self.schemas} fits")
