@@ -168,7 +168,7 @@ def test_all_problems_at_once() -> None:
             "expected jdbc:postgresql://HOST[:PORT][,HOST…]/DATABASE[?NAME=VALUE&…] or postgresql://…"
         ),
         "mode: 'bulk' is not supported yet; set it to timestamp+incrementing",
-        "value.converter: io.confluent.connect.avro.AvroConverter is not supported yet",
+        "value.converter.schema.registry.url: missing; give the address of the Schema Registry",
         "transforms.x.type: x is not in transforms",
         (
             "transforms.a.type: ChangeCase$Value is not a transform that Compactory knows; "

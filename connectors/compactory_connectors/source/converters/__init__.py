@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..setting import Setting, nearest, nearest_class, rejected
+from .avro_converter import AvroConverter
 from .converter import Converter, Half, Render
 from .json_converter import JsonConverter
+from .json_schema_converter import JsonSchemaConverter
 from .primitive_converters import (
     BooleanConverter,
     ByteArrayConverter,
@@ -23,6 +25,8 @@ from .string_converter import StringConverter
 __all__ = ["REGISTRY", "Converter", "ConverterSpec", "Half", "Render", "read_converter"]
 
 REGISTRY: Mapping[str, Any] = {
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
     "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
     "org.apache.kafka.connect.storage.StringConverter": StringConverter,
     **{
@@ -40,7 +44,6 @@ REGISTRY: Mapping[str, Any] = {
 }
 
 _REFUSED = {
-    "io.confluent.connect.avro.AvroConverter": "is not supported yet",
     "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
     "org.apache.kafka.connect.converters.SimpleHeaderConverter": "is for headers only",
 }
@@ -72,5 +75,11 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
         try:
             values[option.name] = option.parse(written or "")
         except ValueError as error:
-            problems.append(f".{option.name}: {rejected(error, f', not {written!r}')}")
-    return (None, problems) if problems else (ConverterSpec(class_name, kind.read(values)), [])
+            shown = "" if option.secret else f", not {written!r}"
+            problems.append(f".{option.name}: {rejected(error, shown)}")
+    if problems:
+        return None, problems
+    try:
+        return ConverterSpec(class_name, kind.read(values)), []
+    except ValueError as error:
+        return None, [f".{error}"]

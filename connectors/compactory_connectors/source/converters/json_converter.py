@@ -21,7 +21,7 @@ from .converter import Render, Topicless
 from .json_text import finite, json_string, schema_json
 from .json_value import value_writer
 
-__all__ = ["JsonConverter", "json_string"]
+__all__ = ["JsonConverter", "decimal_format", "json_string"]
 
 _Write: TypeAlias = Callable[[bytes | None], bytes]
 _WriteRow: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
@@ -31,7 +31,8 @@ _call = cast("Callable[[_Write, bytes | None], bytes]", call)
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
 
 
-def _decimal_format(value: str) -> str:
+def decimal_format(value: str) -> str:
+    """``BASE64`` or ``NUMERIC``, in whatever case."""
     if value.upper() not in {"BASE64", "NUMERIC"}:
         raise ValueError("must be BASE64 or NUMERIC")
     return value.upper()
@@ -53,7 +54,7 @@ class JsonConverter(Topicless):
             name="decimal.format",
             meaning="Decimal as BASE64 of its unscaled value, or as a NUMERIC literal",
             default="BASE64",
-            parse=_decimal_format,
+            parse=decimal_format,
         ),
         Setting(
             name="replace.null.with.default",
