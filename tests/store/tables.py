@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from compactory import Directory, View
+from compactory.backend import Volume
 from compactory.batch import Run
+from compactory.checkpoint import Checkpoint
 from compactory.errors import NotReady
 from compactory.heap import Memory
 from compactory.records import Partition
@@ -15,10 +17,13 @@ from compactory.view import Served
 
 
 class Log:
-    """A directory fed record by record; ``put`` and ``delete`` take text or bytes."""
+    """A directory fed record by record; ``put`` and ``delete`` take text or bytes. Each is committed by itself."""
 
-    def __init__(self, directory: Directory[Any], *, validate: bool = True, strict: bool = False) -> None:
-        self.table = Table(directory, Memory().open("t").shelf(directory.name), validate=validate, strict=strict)
+    def __init__(
+        self, directory: Directory[Any], *, validate: bool = True, strict: bool = False, volume: Volume | None = None
+    ) -> None:
+        self.volume = Memory().open("t") if volume is None else volume
+        self.table = Table(directory, self.volume.shelf(directory.name), validate=validate, strict=strict)
         served = Served(lambda: NotReady("not ready"), lambda: 0.0)
         served.swap(self.table)
         served.open = True
@@ -30,6 +35,7 @@ class Log:
         offset, self._next = self._next, self._next + 1
         place = Partition(self.table.directory.topic, partition)
         self.table.apply(Run(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
+        self.volume.commit(read_to(self._next))
         return offset
 
     def load(self, rows: Sequence[tuple[bytes, bytes | None, int]], *, partition: int = 0) -> list[int]:
@@ -39,11 +45,17 @@ class Log:
         keys, values, stamps = ([row[column] for row in rows] for column in range(3))
         place = Partition(self.table.directory.topic, partition)
         self.table.apply(Run(place, keys, values, offsets, stamps), loading=True)  # type: ignore[arg-type]
+        self.volume.commit(read_to(self._next))
         return offsets
 
     def delete(self, key: str, *, at: int = 1, partition: int = 0) -> int:
         """Apply a tombstone."""
         return self.put(key, None, at=at, partition=partition)
+
+
+def read_to(offset: int, *, complete: bool = True) -> Checkpoint:
+    """A checkpoint: partition 0 was read up to the offset."""
+    return Checkpoint(topic_id="t", cluster_id="c", definition="d", positions={0: offset}, complete=complete)
 
 
 def _bytes(text: str | bytes | None) -> bytes | None:

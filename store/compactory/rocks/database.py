@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
@@ -101,11 +102,23 @@ class Database:
     def snapshot(self) -> Snapshot:
         """Return the state of this moment, for any thread."""
         try:
-            snapshot = Snapshot(self, self.handle.snapshot())
+            snapshot = Snapshot(self, *self._moment())
         except Exception as error:
             raise self.failed(error) from error
         self._snapshots.add(snapshot)
         return snapshot
+
+    def _moment(self) -> tuple[Any, Any]:
+        """Return a snapshot to get from and an iterator of the same moment.
+
+        An iterator made by a snapshot is not of its moment but of the present (rocksdict 0.3): hence both, made anew
+        where a batch was written in between.
+        """
+        while True:
+            before = self.handle.latest_sequence_number()
+            found = self.handle.snapshot(), self.handle.iter()
+            if self.handle.latest_sequence_number() == before:
+                return found
 
     def reopen(self, *, bulk: bool) -> None:
         """Open the database anew, for another use. Nobody may be reading it."""
@@ -144,16 +157,18 @@ class Database:
 
 
 class Snapshot:
-    """A database as it was at one moment. Any thread may read it, one at a time."""
+    """A database as it was at one moment. For any thread."""
 
-    def __init__(self, database: Database, handle: Any) -> None:
+    def __init__(self, database: Database, handle: Any, iterator: Any) -> None:
         self._database = database
         self._handle = handle
+        self._iterator = iterator
+        self._scanning = Lock()  # guards the iterator
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
         try:
-            found: bytes = self._held()[key]
+            found: bytes = _held(self._handle)[key]
         except Exception as error:
             if error.args == ("key not found",):  # how rocksdict 0.3 says it
                 return None
@@ -171,28 +186,28 @@ class Snapshot:
 
     def page(self, start: bytes, stop: bytes, limit: int = _PAGE) -> list[bytes]:
         """Return the first keys of those that `keys` yields."""
+        found: list[bytes] = []
         try:
-            bounds = library().ReadOptions()
-            bounds.set_iterate_upper_bound(stop)
-            place = self._held().iter(bounds)
-            place.seek(start)
-            found: list[bytes] = []
-            while len(found) < limit and place.valid():
-                found.append(place.key())
-                place.next()
-            place.status()  # the library ends at a damaged block as if nothing came after it
+            with self._scanning:
+                place = _held(self._iterator)
+                place.seek(start)
+                while len(found) < limit and (key := place.key()) is not None and key < stop:
+                    found.append(key)
+                    place.next()
+                place.status()  # the library ends at a damaged block as if nothing came after it
         except Exception as error:
             raise self._database.failed(error) from error
         return found
 
     def release(self) -> None:
         """Let go of the state; reading it then raises StoreClosed."""
-        self._handle = None
+        self._handle = self._iterator = None
 
-    def _held(self) -> Any:
-        if self._handle is None:
-            raise library().DbClosedError
-        return self._handle
+
+def _held(handle: Any) -> Any:
+    if handle is None:
+        raise library().DbClosedError
+    return handle
 
 
 _FIGURES = {

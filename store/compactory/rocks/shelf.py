@@ -105,7 +105,7 @@ class Entries(Mapping[bytes, bytes]):
 
 
 class Still:
-    """A directory as it was committed at one moment. For any thread, one at a time."""
+    """A directory as it was committed at one moment. For any thread."""
 
     def __init__(self, contents: Contents, directory: str, part: Part) -> None:
         self._contents = contents
