@@ -301,7 +301,7 @@ class Kafka:
         return self._last_error
 
     def _poll(self) -> None:
-        """Hear the admin client's errors, and let the library ask for a new token, which it does only here."""
+        """Hear the admin client's errors, which wait until somebody polls."""
         if self._admin is not None and self._admin_pid == os.getpid():
             self._admin.poll(0)
 

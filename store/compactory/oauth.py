@@ -1,7 +1,8 @@
 """Tokens for SASL OAUTHBEARER from a callable of the user (``oauth_cb``), called with care.
 
-The client library waits ten seconds for a token and then says only that there is none; whoever calls it first through
-a `TokenSource` learns at once what is wrong. Checked on confluent-kafka 2.16.
+A new client of the library waits ten seconds for a token, looking once a second, and then says only that there is none.
+Whoever asks a `TokenSource` first learns at once what is wrong. Later tokens are asked for in a thread of the library,
+whether anybody polls or not. Checked on confluent-kafka 2.16.
 """
 
 from __future__ import annotations

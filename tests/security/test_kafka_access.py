@@ -87,7 +87,7 @@ def test_a_writer_writes(secured_kafka: SecuredKafka, way: str, unique: Callable
         assert store[topic]["2"] == {"n": 2}
 
 
-@pytest.mark.parametrize("way", ["by OIDC", "by a callable"])
+@pytest.mark.parametrize("way", ["by OIDC", pytest.param("by a callable", marks=pytest.mark.proof)])
 def test_a_store_outlives_its_tokens(
     secured_kafka: SecuredKafka, way: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,6 @@ def ways(secured_kafka: SecuredKafka) -> list[dict[str, Any]]:
     certificate = secured_kafka.client_certificate.certificate_pem
     inline = {"ssl.certificate.pem": certificate, "ssl.key.pem": key, "ssl.key.password": KEY_PASSWORD}
     return [
-        secured_kafka.login("PLAIN"),
         secured_kafka.login("SCRAM-SHA-512"),
         secured_kafka.oidc(),
         secured_kafka.client("MTLS") | inline,
@@ -48,7 +47,7 @@ def test_commands(
 ) -> None:
     topic = secured_kafka.topic(unique("secrets"))
     elsewhere = {"bootstrap.servers": secured_kafka.server.listener("ELSEWHERE")}
-    wrong = [ways[1] | elsewhere, *(properties | {"no.such.property": "1"} for properties in ways[2:])]
+    wrong = [ways[0] | elsewhere, ways[2] | {"no.such.property": "1"}]
     with ThreadPoolExecutor(3) as pool:
         shells = [Shell(tmp_path / str(number)) for number in range(len(ways + wrong))]
         said = list(
@@ -75,7 +74,7 @@ def test_a_source(
         connection.execute(read("templates/terminal_acquirer.sql").encode())
     shell = Shell(tmp_path)
     article = Article(shell, database, unique("p") + "-")
-    shell.write("compactory.toml", toml(ways[1] | {"debug": "all"}))
+    shell.write("compactory.toml", toml(ways[0] | {"debug": "all"}))
     valid = shell("source", "validate", *article.arguments, *LOUD)
     ran = shell("source", "run", "--once", *article.arguments, *LOUD)
     assert (valid.code, ran.code) == (0, 0), valid.err + ran.err
@@ -92,7 +91,7 @@ def test_a_server(
 ) -> None:
     topic = secured_kafka.topic(unique("served"))
     shell, port = Shell(tmp_path), free_port()
-    shell.write("compactory.toml", toml(ways[2] | {"debug": "security"}))
+    shell.write("compactory.toml", toml(ways[1] | {"debug": "security"}))
     server = shell.start("serve", topic, "--listen", f"127.0.0.1:{port}", *LOUD)
     try:
         eventually(lambda: _page(port, "/readyz").startswith('{"ready":true'), 30)
