@@ -8,7 +8,6 @@ from typing import Any
 from compactory_connectors.source.connector_keys import SETTINGS
 from compactory_connectors.source.converters import REGISTRY as CONVERTERS
 from compactory_connectors.source.setting import Setting, Status
-from compactory_connectors.source.transforms import REGISTRY as TRANSFORMS
 
 from .markdown import cell, code, page, table
 
@@ -26,6 +25,9 @@ _PLACEHOLDERS = """\
 2. the environment: `${tpp:reference-data.db.url}` → `TPP_REFERENCE_DATA_DB_URL`;
 3. `config.providers.*` of the connector: `FileConfigProvider`, `EnvVarConfigProvider`, `DirectoryConfigProvider`."""
 
+_TRANSFORMS = """\
+`transforms`, `predicates` and `compactory.transform`: [transforms and their options](transforms.md)."""
+
 _HEADINGS = {
     Status.HONOURED: ("Keys with an effect", "default"),
     Status.MOOT: ("Keys that are accepted and change nothing", "why"),
@@ -40,7 +42,7 @@ def page_text() -> str:
         rows = [_row(item) for item in SETTINGS if item.status is status]
         parts += [f"## {heading}", table(["key", "meaning", column], rows)]
     parts += ["## Placeholders", _PLACEHOLDERS]
-    parts += ["## Transforms", table(["class", "option", "meaning", "default"], _classes(TRANSFORMS))]
+    parts += ["## Transforms", _TRANSFORMS]
     parts += ["## Converters", table(["class", "option", "meaning", "default"], _classes(CONVERTERS))]
     return page("Connector", "`connectors/compactory_connectors/source/connector_keys.py`", *parts)
 

@@ -4,10 +4,12 @@ from .connector import ConnectorConfig, load_connector
 from .preview import TablePreview, preview
 from .source import Source
 from .status import SourceState, SourceStatus, TableStatus
+from .transforms import SourceRecord
 
 __all__ = [
     "ConnectorConfig",
     "Source",
+    "SourceRecord",
     "SourceState",
     "SourceStatus",
     "TablePreview",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import getdoc
 from typing import Any
 
 from ..setting import Setting, nearest_class
@@ -34,23 +35,24 @@ _JCUSTENBORDER = "com.github.jcustenborder.kafka.connect.transform.common."
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A Java class: the options it takes and how it is built of them."""
+    """A Java class: the options it takes, how it is built of them, and what it does in a word."""
 
     options: tuple[Setting, ...]
     build: Callable[[Mapping[str, Any]], Any]
+    summary: str
 
 
 def _sided(prefix: str, *kinds: Any) -> dict[str, Entry]:
     """The ``$Key`` and ``$Value`` forms of transforms."""
     return {
-        f"{prefix}{kind.__name__}${side}": Entry(kind.options, partial(kind.read, Side(side)))
+        f"{prefix}{kind.__name__}${side}": Entry(kind.options, partial(kind.read, Side(side)), getdoc(kind) or "")
         for kind in kinds
         for side in ("Key", "Value")
     }
 
 
 def _whole(prefix: str, *kinds: Any) -> dict[str, Entry]:
-    return {f"{prefix}{kind.__name__}": Entry(kind.options, kind.read) for kind in kinds}
+    return {f"{prefix}{kind.__name__}": Entry(kind.options, kind.read, getdoc(kind) or "") for kind in kinds}
 
 
 REGISTRY: Mapping[str, Entry] = dict(
