@@ -100,7 +100,7 @@ def _exit_codes() -> list[list[str]]:
         failure.DIFFERENT: "checked and found different, not found, or a step failed",
         failure.USAGE: "bad usage or configuration; every problem is named",
         failure.UNREACHABLE: "an outside system was not reached in time",
-        failure.LEASE_LOST: "another source took over this connector",
+        failure.LEASE_LOST: "another source took over this connector, or runs it",
         130: "ended by Ctrl-C",
     }
     return [[str(number), text] for number, text in meanings.items()]
