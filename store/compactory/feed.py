@@ -28,6 +28,7 @@ class Feed:
             for directory in directories
         )
         self.definition = definition(directories, validate=validate)
+        self.topic_id: str | None = None  # of the topic that was read, once it is served
 
     @property
     def resumable(self) -> bool:

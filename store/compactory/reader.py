@@ -195,6 +195,7 @@ class Reader:
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
+        feed.topic_id = self._discovery.topics[topic].topic_id
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)
         self._progress.renew(topic)

@@ -267,9 +267,12 @@ class GlobalStore:
         return dict(self._discovery.topics)
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the identity of a topic that is read; None before ``start`` and on a Kafka older than 2.8."""
-        found = self._discovery.topics.get(topic)
-        return found.topic_id if found is not None else None
+        """Return the identity of the topic that is served: while a topic is read anew that of the former one.
+
+        None before ``start`` and on a Kafka older than 2.8.
+        """
+        feed = self._serving.get(topic)
+        return feed.topic_id if feed is not None else None
 
     @property
     def load_seconds(self) -> float | None:
@@ -387,6 +390,7 @@ class GlobalStore:
             return False
         for feed in feeds:
             assert feed.volume.checkpoint is not None
+            feed.topic_id = feed.volume.checkpoint.topic_id
             self._progress.keep(feed.topic, feed.volume.checkpoint)
             _swap(self._served, self._serving, feed)
         _serve(self._served, self._progress)

@@ -58,12 +58,14 @@ def test_the_old_data_is_served_while_the_topic_is_read_anew(topics: Topics, ope
     topics.produce(name, *((f"old{number}", "{}") for number in range(5)))
     store = open_store(name, other)
     old_id = store.topic_id(name)
-    recreate(topics, name)
     with topics.transaction() as producer:
-        (inside,) = send(producer, name, [("new", "{}")])
-        topics.produce(name, *((f"behind{number}", "{}") for number in range(2)))
+        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+            recreate(topics, name)
+            (inside,) = send(producer, name, [("new", "{}")])
+            topics.produce(name, *((f"behind{number}", "{}") for number in range(2)))
         eventually(lambda: store.rebuilds() and store.state is StoreState.STALE, 30)
-        eventually(lambda: store.topic_id(name) != old_id)
+        eventually(lambda: store.topics()[name].topic_id != old_id)
+        assert store.topic_id(name) == old_id, "what is served is of the former topic"
         assert store.ready
         assert set(store[name]) == {f"old{number}" for number in range(5)}
         assert name in store.stale()
@@ -80,6 +82,7 @@ def test_the_old_data_is_served_while_the_topic_is_read_anew(topics: Topics, ope
     assert set(store[name]) == {"new", "behind0", "behind1"}
     eventually(lambda: store.state is StoreState.READY)
     assert store.stale() == {}
+    assert store.topic_id(name) != old_id
     store.barrier()
 
 
