@@ -19,6 +19,7 @@ from compactory_connectors.source.connector import (
     TableName,
     load_connector,
     parse_connector,
+    parse_connectors,
     split_identifier,
 )
 from compactory_connectors.source.connector_keys import SETTINGS, find_setting
@@ -68,9 +69,9 @@ def test_the_article_is_accepted_unchanged(tpp: Path) -> None:
         "user": "reader",
         "password": SECRET,
     }
-    assert config.tables == (TableName(None, "terminal_acquirer"),)
+    assert config.selection.listed == (TableName(None, "terminal_acquirer"),)
     assert config.mode is Mode.TIMESTAMP_INCREMENTING
-    assert (config.incrementing_column, config.timestamp_columns) == ("id", ("updated_date",))
+    assert (config.cursor.incrementing, config.cursor.timestamps) == ("id", ("updated_date",))
     assert config.topic("terminal_acquirer") == "ref.terminal_acquirer"
     assert [spec.alias for spec in config.transforms] == ["changeCase", "copyId", "extractId", "updatedDateFormat"]
     assert (config.poll_interval_ms, config.batch_max_rows) == (5000, 10_000)
@@ -110,7 +111,7 @@ def test_name_and_config_as_the_rest_api_has_them() -> None:
 
 def test_numbers_and_booleans_count_as_text_and_null_as_left_out() -> None:
     config = read({"poll.interval.ms": 250, "validate.non.null": False, "name": None})
-    assert (config.poll_interval_ms, config.validate_non_null, config.name) == (250, False, "c")
+    assert (config.poll_interval_ms, config.cursor.validate_non_null, config.name) == (250, False, "c")
 
 
 def test_everything_that_is_honoured() -> None:
@@ -134,10 +135,11 @@ def test_everything_that_is_honoured() -> None:
             "header.converter": "anything",
         }
     )
-    assert [str(table) for table in config.tables] == ["a", "ref.b", "ref.C.d"]
+    assert [str(table) for table in config.selection.listed] == ["a", "ref.b", "ref.C.d"]
     assert config.batch_max_rows == 7
-    assert (config.topic_creation.partitions, config.topic_creation.replication_factor) == (3, -1)
-    assert config.topic_creation.configs == {"min.insync.replicas": "2"}
+    creation = config.topics.of("p-a")
+    assert (creation.partitions, creation.replication_factor) == (3, -1)
+    assert creation.configs == {"min.insync.replicas": "2"}
     assert config.producer == {"compression.type": "lz4"}
     assert config.soft_delete == SoftDelete("is_active", tombstone=False)
     assert not config.transactions
@@ -147,13 +149,14 @@ def test_all_problems_at_once() -> None:
     assert problems(
         {
             "connection.url": "jdbc:oracle:thin:@h",
-            "mode": "bulk",
+            "mode": "bulky",
             "topic.prefix": ...,
             "poll.intervall.ms": "1",
             "poll.interval.ms": "soon",
             "query": "select 1",
+            "consumer.override.group.id": "g",
             "transforms": "a,b",
-            "transforms.a.type": "ChangeCase$Value",
+            "transforms.a.type": "ChangeKase$Value",
             "transforms.b.type": "org.apache.kafka.connect.transforms.ValueToKey",
             "transforms.b.field": "id",
             "transforms.x.type": "y",
@@ -161,17 +164,18 @@ def test_all_problems_at_once() -> None:
         }
     ) == [
         "poll.intervall.ms: unknown key; did you mean poll.interval.ms?",
-        "query: not supported yet; poll the table itself",
+        "consumer.override.group.id: a source consumes nothing; leave it out",
+        "mode: must be one of bulk, incrementing, timestamp, timestamp+incrementing, not 'bulky': did you mean bulk?",
         "poll.interval.ms: must be a whole number of at least 1, not 'soon'",
         (
             "connection.url: jdbc:oracle is not a Postgres URL; only Postgres is supported; "
             "expected jdbc:postgresql://HOST[:PORT][,HOST…]/DATABASE[?NAME=VALUE&…] or postgresql://…"
         ),
-        "mode: 'bulk' is not supported yet; set it to timestamp+incrementing",
+        "table.whitelist: is given beside query; drop one of them",
         "value.converter.schema.registry.url: missing; give the address of the Schema Registry",
         "transforms.x.type: x is not in transforms",
         (
-            "transforms.a.type: ChangeCase$Value is not a transform that Compactory knows; "
+            "transforms.a.type: ChangeKase$Value is not a transform that Compactory knows; "
             "did you mean com.github.jcustenborder.kafka.connect.transform.common.ChangeCase$Value?"
         ),
         "transforms.b.field: unknown option of ValueToKey; did you mean fields?",
@@ -186,24 +190,95 @@ def test_all_problems_at_once() -> None:
         (
             {"mode": "timestamp+increment"},
             (
-                "mode: 'timestamp+increment' is not a mode; did you mean timestamp+incrementing?; "
-                "set it to timestamp+incrementing"
+                "mode: must be one of bulk, incrementing, timestamp, timestamp+incrementing, "
+                "not 'timestamp+increment': did you mean timestamp+incrementing?"
             ),
         ),
-        ({"mode": ...}, "mode: missing; set it to timestamp+incrementing"),
-        (
-            {"incrementing.column.name": ...},
-            "incrementing.column.name: missing; mode timestamp+incrementing needs a column that grows with every row",
-        ),
+        ({"mode": ...}, "mode: missing; set it to bulk, incrementing, timestamp or timestamp+incrementing"),
         (
             {"timestamp.column.name": ""},
             "timestamp.column.name: missing; mode timestamp+incrementing needs the column of the last change",
         ),
         (
-            {"timestamp.column.name": "a,b"},
-            "timestamp.column.name: several columns are not supported yet; name one",
+            {"table.whitelist": ..., "mode": "bulk", "incrementing.column.name": ..., "timestamp.column.name": ...},
+            "table.whitelist: missing; name the tables to poll, separated by commas",
         ),
-        ({"table.whitelist": ...}, "table.whitelist: missing; name the tables to poll, separated by commas"),
+        (
+            {"table.include.list": "a.*"},
+            (
+                "table.include.list: is given beside table.whitelist, incrementing.column.name, timestamp.column.name; "
+                "Kafka Connect takes either table.whitelist, table.blacklist, incrementing.column.name, "
+                "timestamp.column.name, or "
+                "table.include.list, table.exclude.list, incrementing.column.mapping, timestamp.columns.mapping"
+            ),
+        ),
+        ({"table.blacklist": "b"}, "table.blacklist: is given beside table.whitelist; drop one of them"),
+        (
+            {"table.exclude.list": "b", "table.whitelist": ...},
+            "table.exclude.list: needs table.include.list, of which it takes tables away",
+        ),
+        (
+            {"table.include.list": "(", "table.whitelist": ...},
+            (
+                "table.include.list: must be regular expressions, not '(': missing ), "
+                "unterminated subpattern at position 0"
+            ),
+        ),
+        (
+            {"table.types": "VIEWS"},
+            "table.types: must be of TABLE, PARTITIONED TABLE, VIEW, MATERIALIZED VIEW, FOREIGN TABLE, not 'VIEWS'",
+        ),
+        (
+            {"table.types": "TABLE,SYSTEM TABLE"},
+            (
+                "table.types: must not name SYSTEM TABLE, not 'TABLE,SYSTEM TABLE': "
+                "the system's and temporary tables can't be polled"
+            ),
+        ),
+        (
+            {"timestamp.columns.mapping": "a:b"},
+            "timestamp.columns.mapping: must be regex:[column|column], separated by commas, not 'a:b'",
+        ),
+        (
+            {"incrementing.column.mapping": "a"},
+            "incrementing.column.mapping: must be regex:column, separated by commas, not 'a'",
+        ),
+        ({"query": "SELECT 1", "query.masked": "SELECT 2"}, "query.masked: is given beside query; drop one of them"),
+        ({"query": "UPDATE t SET a = 1", "table.whitelist": ...}, "query: must begin with SELECT or WITH"),
+        (
+            {"query": "SELECT 1", "table.whitelist": ..., "topic.prefix": ""},
+            "topic.prefix: missing; with a query it is the whole name of the topic",
+        ),
+        (
+            {"query": "SELECT 1", "table.whitelist": ..., "incrementing.column.name": ...},
+            (
+                "incrementing.column.name: missing; with a query, mode timestamp+incrementing can't find the column by "
+                "itself"
+            ),
+        ),
+        ({"topic.prefix": "a b"}, "topic.prefix: must hold letters of ASCII, digits, . _ and - only, not 'a b'"),
+        (
+            {"topic.creation.many.partitions": "3"},
+            "topic.creation.many.partitions: many is not in topic.creation.groups",
+        ),
+        (
+            {"topic.creation.groups": "many"},
+            "topic.creation.many.include: missing; name the topics of the group by regular expressions",
+        ),
+        (
+            {"transaction.isolation.mode": "SQL_SERVER_SNAPSHOT"},
+            (
+                "transaction.isolation.mode: must be one of DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, "
+                "SERIALIZABLE, not 'SQL_SERVER_SNAPSHOT': Postgres has no other"
+            ),
+        ),
+        (
+            {"mode": "incrementing", "compactory.soft.delete.column": "a"},
+            (
+                "compactory.soft.delete.column: mode incrementing sends new rows only and never sees a deactivation; "
+                "use timestamp+incrementing"
+            ),
+        ),
         ({"table.whitelist": "a.b.c"}, "table.whitelist: 'a.b.c' is not a table; write table or schema.table"),
         ({"table.whitelist": "a..b"}, "table.whitelist: 'a..b' is not a table; write table or schema.table"),
         (
@@ -216,16 +291,13 @@ def test_all_problems_at_once() -> None:
             ),
         ),
         (
-            {"numeric.mapping": "best_fit"},
-            "numeric.mapping: must be 'none', not 'best_fit': the other mappings are not supported yet",
-        ),
-        (
-            {"timestamp.delay.interval.ms": "5000"},
+            {"numeric.mapping": "best"},
             (
-                "timestamp.delay.interval.ms: must be '0', not '5000': "
-                "no delay is needed: late commits are found by row version; leave it out"
+                "numeric.mapping: must be one of none, precision_only, best_fit, best_fit_eager_double, not 'best': "
+                "did you mean best_fit?"
             ),
         ),
+        ({"timestamp.initial": "now"}, "timestamp.initial: must be a whole number, not 'now'"),
         ({"compactory.transactions": "true"}, "compactory.transactions: must be on or off, not 'true'"),
         (
             {"compactory.soft.delete.mode": "value"},
@@ -266,9 +338,11 @@ def test_all_problems_at_once() -> None:
         ({"transforms": "a"}, "transforms.a.type: missing; name the Java class of the transform"),
         (
             {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast$Value"},
-            "transforms.a.type: org.apache.kafka.connect.transforms.Cast$Value is not supported yet",
+            (
+                "transforms.a.spec: missing; field:type pairs, or one type for the whole half; types: int8, int16, "
+                "int32, int64, float32, float64, boolean, string"
+            ),
         ),
-        ({"predicates": "p"}, "predicates: not supported yet; leave out the transforms that need them"),
         ({"config.x": {"a": 1}}, "config.x: must be text, a number, true or false"),
     ],
 )
@@ -289,7 +363,8 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
     [
         ('{"a": ?}', "line 1, column 7: not valid JSON: Expecting value"),
         ('{\n "a": 1\n "b": 2\n}', "line 3, column 2: not valid JSON: Expecting ',' delimiter"),
-        ("[]", 'must be a JSON object: the configuration, or {"name": …, "config": {…}}'),
+        ("7", 'must be a JSON object: the configuration, or {"name": …, "config": {…}}'),
+        ("[]", "the list of connectors is empty"),
         ('{"mode": "a", "mode": "b"}', "mode: given more than once"),
         ('{"config": {}, "tables": "x"}', "beside name and config there is tables; move it into config"),
     ],
@@ -307,6 +382,33 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_connector(missing)
     with pytest.raises(ConfigError, match=r"binary.json: is not UTF-8 text \(byte 7\)$"):
         load_connector(binary)
+
+
+def test_moot_keys_are_noted() -> None:
+    config = read({"tasks.max": "3", "producer.override.max.block.ms": "1", "timestamp.initial": 5, "mode": "bulk"})
+    found = "\n".join(config.notes)
+    for key in ("tasks.max", "producer.override.max.block.ms", "timestamp.initial", "timestamp.column.name"):
+        assert f"{key}: has no effect" in found
+
+
+def test_several_connectors_of_one_file(tmp_path: Path) -> None:
+    """A list, and what Connect's REST API answers to ?expand=info; every problem names its connector."""
+    several = [{"name": name, "config": MINIMAL} for name in ("a", "b")]
+    expanded = {item["name"]: {"info": {**item, "tasks": []}} for item in several}
+    for document in (several, expanded):
+        assert [found.name for found in parse_connectors(json.dumps(document), default_name="c", environment={})] == [
+            "a",
+            "b",
+        ]
+    several[1]["config"] = MINIMAL | {"mode": "x"}
+    with pytest.raises(ConfigError, match=r"^b: mode: must be one of"):
+        parse_connectors(json.dumps(several), default_name="c", environment={})
+
+
+def test_the_properties_of_a_standalone_worker(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    path.write_text("# comment\n" + "".join(f"{key}={value}\n" for key, value in MINIMAL.items()))
+    assert load_connector(path, environment={}).name == "shop"
 
 
 @pytest.mark.parametrize(

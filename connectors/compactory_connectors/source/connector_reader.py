@@ -231,12 +231,12 @@ class ConnectorReader:
         return name.lower() if never and not quoted else name
 
     def _mode(self) -> Mode | None:
-        mode = self._values["mode"]
+        mode: Mode | None = self._values["mode"]
         if mode is None:
             if "mode" not in self._told():
                 self._missing("mode", "set it to bulk, incrementing, timestamp or timestamp+incrementing")
             return None
-        return Mode(mode)
+        return mode
 
     def _cursor(self, mode: Mode | None, query: str | None) -> CursorColumns:
         values = self._values

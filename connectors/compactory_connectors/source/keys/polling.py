@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..setting import Setting, at_least, boolean, honoured, moot, names, one_of, required_text, whole_number
+from ..connector_config import Mode
+from ..setting import Setting, at_least, boolean, honoured, member_of, moot, names, one_of, required_text, whole_number
 
 __all__ = ["KEYS"]
 
@@ -11,7 +12,7 @@ KEYS: tuple[Setting, ...] = (
         "mode",
         "how changed rows are found",
         None,
-        one_of("bulk", "incrementing", "timestamp", "timestamp+incrementing"),
+        member_of(Mode),
     ),
     honoured("incrementing.column.name", "column that grows with every new row; empty: one that numbers itself", ""),
     honoured(
