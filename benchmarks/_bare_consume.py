@@ -1,4 +1,4 @@
-"""The yardstick of `bootstrap`: a bare loop that fills a dict. ``python -m benchmarks._bare_consume BOOTSTRAP TOPIC [reads]``.
+"""A bare loop that fills a dict, the yardstick: ``python -m benchmarks._bare_consume BOOTSTRAP TOPIC [reads]``.
 
 Same client properties and collector setting as the store has while it loads; no decoding, no positions, no offsets, no
 ends of transactions, no errors.

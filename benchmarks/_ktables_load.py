@@ -1,4 +1,4 @@
-"""Times ktables' ``KafkaTable.start()``, then reads: ``python -m benchmarks._ktables_load BOOTSTRAP TOPIC raw|json [reads]``.
+"""Times `KafkaTable.start()`, then reads: ``python -m benchmarks._ktables_load BOOTSTRAP TOPIC raw|json [reads]``.
 
 ``raw`` keeps the values' bytes, ``json`` decodes each once, when it comes. The cyclic collector is off while it
 loads, as it is for the others.

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from benchmarks._reading import Clock, memory, reads
-from compactory import Directory, GlobalStore, Index
+from compactory import Directory, GlobalStore, Index, RocksDB
 
 Options = dict[str, Any]
 KINDS: dict[str, tuple[Options, Options]] = {
@@ -30,22 +30,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
     given = parser.parse_args()
-    try:
-        store = made(given.bootstrap, given.topic, given.kind, given.disk)
-    except (ImportError, TypeError):
-        print(json.dumps({"absent": "not built yet"}))
-        return
+    shape, options = KINDS[given.kind]
+    backend = None if given.disk is None else RocksDB(given.disk)
+    store = GlobalStore(given.bootstrap, [Directory(given.topic, **shape)], backend=backend, **options)
     print(json.dumps(measured(store, given.topic, given.threads, given.seconds)))
     store.close()
-
-
-def made(bootstrap: str, topic: str, kind: str, disk: str | None = None) -> GlobalStore:
-    shape, options = KINDS[kind]
-    if disk is not None:
-        from compactory import RocksDB
-
-        options = options | {"backend": RocksDB(disk)}
-    return GlobalStore(bootstrap, [Directory(topic, **shape)], **options)
 
 
 def measured(store: GlobalStore, topic: str, threads: int, seconds: float) -> dict[str, float]:
