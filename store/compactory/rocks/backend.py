@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compactory.errors import BackendCorrupt, CompactoryError, ConfigError
+from compactory.errors import BackendCorrupt, BackendFailed, ConfigError
 from compactory.rocks.database import DAMAGED, Database, Unexplained
 from compactory.rocks.folder import Lock, TopicFolder, remove
 from compactory.rocks.keys import STATE
@@ -102,9 +102,8 @@ class RocksDB:
         if former is not None:
             database = former.database
             self._former = [waiting for waiting in self._former if waiting.alive]
-            self._former.append(
-                weakref.finalize(database, _dispose, database.handle, folder, database.path, database.damage)
-            )
+            damage = None if database.damage is None else str(database.damage)
+            self._former.append(weakref.finalize(database, _dispose, database.handle, folder, database.path, damage))
 
     def figures(self) -> Mapping[str, float]:
         """Return the memory that all topics share, in bytes; empty before the start."""
@@ -161,10 +160,12 @@ class RocksDB:
         return None
 
     def _new(self, folder: TopicFolder, topic: str) -> RocksVolume:
+        generation = folder.next()
         try:
-            return RocksVolume(Database(folder.next(), self._shared(), bulk=True), State(topic))
-        except Unexplained as error:
-            if "Invalid argument" in str(error):
+            return RocksVolume(Database(generation, self._shared(), bulk=True), State(topic))
+        except BackendFailed as error:
+            remove(generation)
+            if isinstance(error, Unexplained) and "Invalid argument" in str(error):
                 raise ConfigError(f"RocksDB refuses its options: {error}") from error
             raise
 
@@ -177,7 +178,7 @@ class RocksDB:
 _backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
 
 
-def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: CompactoryError | None) -> None:
+def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
     """Close and remove a generation that nobody reads any more."""
     try:
         handle.close()

@@ -140,7 +140,7 @@ class Database:
         """Return what an error of the library means here; damage is remembered and marked."""
         found = failure_of(error, self.path)
         if isinstance(found, BackendCorrupt) and self.damage is None:
-            self.damage = found
+            self.damage = BackendCorrupt(*found.args)  # one that was never raised refers to no frames, and so not to us
             mark(self.path)
         return found
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from compactory.checkpoint import CaughtUp, Checkpoint
-from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError
+from compactory.errors import BackendFailed, CompactoryError
 from compactory.rocks.database import Database
 from compactory.rocks.folder import remove
 from compactory.rocks.keys import MAX_PARTS, STATE, part_prefix
@@ -133,7 +133,7 @@ class RocksVolume:
         self._gathered = False  # the batch or the checkpoint holds what was not written yet
         self._written = False  # something was written that was not flushed yet
         self._flushed_at = float("-inf")
-        self._broken: CompactoryError | None = None
+        self._broken: BackendFailed | None = None
         self._closed = False
         self.kept = False  # whether the folder stays when this is closed
 
@@ -192,9 +192,9 @@ class RocksVolume:
 
     def _check(self) -> None:
         """Raise what went wrong before, in whichever thread."""
-        failed: CompactoryError | None = self._broken or self.database.damage
+        failed = self._broken or self.database.damage
         if failed is not None:
-            raise failed
+            raise type(failed)(*failed.args)
 
     def _write(self) -> None:
         batch, self._batch = self._batch, self.database.batch()
@@ -202,8 +202,8 @@ class RocksVolume:
             self._contents.settle()
             batch.put(STATE, self._state.data())
             self.database.write(batch)
-        except (BackendFailed, BackendCorrupt) as error:
-            self._broken = error
+        except BackendFailed as error:
+            self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
             raise
         self._gathered, self._written = False, True
 
