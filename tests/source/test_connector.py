@@ -268,8 +268,8 @@ def test_all_problems_at_once() -> None:
         (
             {"transaction.isolation.mode": "SQL_SERVER_SNAPSHOT"},
             (
-                "transaction.isolation.mode: must be one of DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, "
-                "SERIALIZABLE, not 'SQL_SERVER_SNAPSHOT': Postgres has no other"
+                "transaction.isolation.mode: must be one of DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, "
+                "REPEATABLE_READ, SERIALIZABLE, not 'SQL_SERVER_SNAPSHOT': Postgres has no other"
             ),
         ),
         (

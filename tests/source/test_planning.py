@@ -57,14 +57,14 @@ def test_every_bad_table_at_once(sql: psycopg.Connection, planner: Planner) -> N
         table__whitelist="good,seen,other_one,goood,other.good", compactory__soft__delete__column="is_active"
     )
     server = config(settings(planner.url, "bulk")).connection.server
+    changed = "table public.other_one: timestamp.column.name: column changed"
     assert found == [
         "table.whitelist: seen: is a view; add VIEW to table.types",
         f"table.whitelist: goood: database {server} {missing}; did you mean good?",
         f"table.whitelist: other.good: database {server} {missing}",
         "table public.other_one: incrementing.column.name: there is no column id; did you mean idd?",
-        "table public.other_one: timestamp.column.name: column changed is of type date, expected timestamp or timestamptz",
-        "table public.other_one: timestamp.column.name: column changed may be NULL; make it NOT NULL, or set"
-        " validate.non.null=false",
+        f"{changed} is of type date, expected timestamp or timestamptz",
+        f"{changed} may be NULL; make it NOT NULL, or set validate.non.null=false",
         "table public.other_one: compactory.soft.delete.column: column is_active is of type text, expected boolean",
         *[problem for problem in found if "transforms.key: the value has no field id" in problem],
     ]

@@ -31,7 +31,8 @@ VALUES = {"acks": "all", "enable.idempotence": "true", "compression.type": "lz4"
           "ssl.cipher.suites": "ECDHE-RSA-AES128-GCM-SHA256", "client.id": "c",
           "sasl.jaas.config": 'o.a.k.PlainLoginModule required username="u" password="s3 \\"cret";',
           "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM", "request.timeout.ms": "30000",
-          "ssl.endpoint.identification.algorithm": "", "delivery.timeout.ms": "120000", "partitioner.class": "org.example.Mine"}  # fmt: skip
+          "ssl.endpoint.identification.algorithm": "", "delivery.timeout.ms": "120000",
+          "partitioner.class": "org.example.Mine"}  # fmt: skip
 
 
 def one(name: str, *, transactions: bool = False, **more: str) -> ProducerProperties:

@@ -48,31 +48,40 @@ class Reader(Protocol):
     @property
     def plan(self) -> TablePlan:
         """What is read, and how."""
+        ...
 
     @property
     def offset(self) -> SourceOffset:
         """What has been acknowledged."""
+        ...
 
     def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
         """Poll once. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """
+        ...
 
     def acknowledge(self, batch: Batch) -> None:
         """Kafka has the batch: go on from its offset."""
+        ...
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing."""
+        ...
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
+        ...
 
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
+        ...
 
     def count(self) -> int:
         """How many rows a poll would take now."""
+        ...
 
     def query_text(self) -> str:
         """The query of a poll, for people."""
+        ...

@@ -115,13 +115,14 @@ class PlaceReader:
         }
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)
-        bounds = [place.beyond(self.plan, *self._begin(base)), place.until(self.plan, now)]
+        until = place.until(self.plan, now)
+        bounds = [place.beyond(self.plan, *self._begin(base)), *([] if until is None else [until])]
         return statement(
             "source/behind",
             **parts,
             places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
             order=sql.SQL(", ").join(self._order),
-            behind=sql.SQL(" AND ").join(bound for bound in bounds if bound is not None),
+            behind=sql.SQL(" AND ").join(bounds),
         )
 
     def _begin(self, base: SourceOffset) -> tuple[str | None, int | None]:
