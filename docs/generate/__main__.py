@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import cli, configuration, connector, http, metrics, transforms
+from . import cli, configuration, connector, http, metrics, transforms, types
 
 __all__ = ["PAGES", "REFERENCE", "main"]
 
@@ -19,6 +19,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics.page_text,
     "types.md": types.page_text,
     "transforms.md": transforms.page_text,
+    "types.md": types.page_text,
 }
 
 

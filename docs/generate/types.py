@@ -1,0 +1,238 @@
+"""Column types: schema and bytes of an example each, made by the code that the source runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from compactory_connectors.source.catalog import Column
+from compactory_connectors.source.column_node import column_node
+from compactory_connectors.source.column_options import ColumnOptions, ColumnTypes, Granularity
+from compactory_connectors.source.column_shape import Shape
+from compactory_connectors.source.converters.avro_schema import AvroNames, avro_schema
+from compactory_connectors.source.converters.json_converter import JsonConverter
+from compactory_connectors.source.converters.string_converter import StringConverter
+from compactory_connectors.source.record import Java, Node, StructNode
+from compactory_connectors.source.schema import Schema, Type
+
+from .markdown import cell, code, page, table
+
+__all__ = ["page_text"]
+
+_INTRO = """\
+What a column becomes: the schema that Kafka Connect's data model has of it, and the bytes that the converters
+write. Every column is optional unless it is NOT NULL; columns keep the table's order; no schema has a default. A
+domain counts as its base type, `serial` as its integer, an enum as text. The JDBC source connector 10.9.7 on Kafka
+Connect 4.3 writes the same: `tests/golden/columns` holds what it wrote for these types and many awkward values,
+under every option below."""
+
+_TYPMOD = {"numeric(10,2)": (10 << 16 | 2) + 4, "numeric(5)": (5 << 16) + 4, "bit(3)": 3, "bit(9)": 9}
+
+_SUPPORTED = (
+    ("smallint", "int2", "7"),
+    ("integer", "int4", "7"),
+    ("bigint", "int8", "7"),
+    ("oid", "oid", "7"),
+    ("real", "float4", "1.5"),
+    ("double precision", "float8", "10000000"),
+    ("numeric(10,2)", "numeric", "12.50"),
+    ("numeric(5)", "numeric", "12"),
+    ("numeric", "numeric", "0"),
+    ("money", "money", "$12.50"),
+    ("boolean", "bool", "t"),
+    ("bit", "bit", "1"),
+    ("bit(3)", "bit", "101"),
+    ("bit(9)", "bit", "000000101"),
+    ("char, varchar, text, name", "text", 'a "b"'),
+    ("an enum", "text", "sad"),
+    ("uuid", "uuid", "00000000-0000-0000-0000-00000000000a"),
+    ("json, jsonb", "jsonb", '{"a": 1}'),
+    ("xml", "xml", "<a/>"),
+    ("bytea", "bytea", "\\x00ff"),
+    ("date", "date", "2024-02-29"),
+    ("time", "time", "12:34:56.789012"),
+    ("timetz", "timetz", "12:34:56.789+03"),
+    ("timestamp", "timestamp", "2024-01-01 11:11:11.123456"),
+    ("timestamptz", "timestamptz", "2024-01-01 11:11:11.123456+00"),
+)
+
+_FACTS = """\
+- Time is cut to milliseconds downwards in Connect's `Timestamp` and `Time`; `StringConverter` writes microseconds.
+- `numeric` without precision has scale 127 and precision 0. A value of more digits than the scale, `NaN` and
+  `Infinity` are no `BigDecimal`: the row fails, as it does there. A negative scale wraps to 11 bits:
+  `numeric(3,-2)` has scale 2046.
+- `decimal.format=NUMERIC` writes a number: `12.50`, and for a bare `numeric` `0E-127`.
+- `real` and `double precision` are written as Java 19 and later do it, with the shortest digits that read back the
+  same; `NaN` and the infinities are texts in JSON. Java 17 adds a digit to some numbers (`2.0E23` is
+  `1.9999999999999998E23` there).
+- Days before 1582-10-15 are read by the calendar of `java.util`: Julian, ten days apart at the change.
+- `infinity` of a timestamp is 9223372036825200000, `-infinity` -9223372036832400000; of a date it fails in JSON.
+- `timetz` on another day in UTC fails in JSON and Avro. `24:00:00` is 86400000.
+- JSON is Jackson's: `/` and U+2028 are not escaped, control characters are as `\\u001F` in upper case, characters
+  beyond the Basic Multilingual Plane as two escapes.
+- `bit(2)` to `bit(8)` is the decimal reading of its digits, above 127 an error; `bit(9)` and longer is the digits'
+  text."""
+
+_DIFFERENCES = (
+    ["`money` with a thousands' comma", "fails", "is read"],
+    [
+        "from the sixth poll of a connection on",
+        "pgjdbc changes to binary transfer: bare `numeric` fails under JsonConverter, a `time` of `24:00:00` becomes 0",
+        "all polls are as the first five",
+    ],
+    ["bytes under StringConverter", "the address of a Java array, another one each time", "refused"],
+    ["null under a primitive converter of another class", "null", "the connector is refused, whatever the rows"],
+    [
+        "`db.timezone` EST, HST, MST",
+        "from JDK 23 on Panama, Honolulu, Phoenix, with their history",
+        "fixed offsets, as up to JDK 22",
+    ],
+    ["`db.timezone=UTC+3`", "read as UTC, shown as +03:00", "refused; write `+03:00`"],
+    [
+        "text of a JSON Schema",
+        "names in the order of a hash table",
+        "in the table's order: use `normalize.schemas=true`",
+    ],
+    ["`use.latest.version`", "writes under whatever is latest", "the latest must be written alike"],
+    ["`discard.type.doc.default`, ProtobufConverter", "there", "refused"],
+)
+
+_OTHERS = (
+    (
+        "integer[], text[] …",
+        Shape(type="_int4", schema="pg_catalog", kind="b", element=Shape(type="int4", schema="pg_catalog", kind="b")),
+        "{1,NULL}",
+    ),
+    ("hstore", Shape(type="hstore", schema="public", kind="b"), '"a"=>"1", "b"=>NULL'),
+    (
+        "a composite",
+        Shape(
+            type="address",
+            schema="public",
+            kind="c",
+            attributes=(
+                ("street", Shape(type="text", schema="pg_catalog", kind="b")),
+                ("number", Shape(type="int4", schema="pg_catalog", kind="b")),
+            ),
+        ),
+        '("High St",7)',
+    ),
+    ("citext", Shape(type="citext", schema="public", kind="b"), "aB"),
+    ("interval", Shape(type="interval", schema="pg_catalog", kind="b"), "1 mon 03:04:05"),
+    ("inet, cidr, macaddr", Shape(type="inet", schema="pg_catalog", kind="b"), "10.0.0.1/8"),
+    ("ranges, multiranges", Shape(type="int4range", schema="pg_catalog", kind="r"), "[1,6)"),
+    ("varbit", Shape(type="varbit", schema="pg_catalog", kind="b"), "0101"),
+    ("point and other shapes, tsvector, xid8 …", Shape(type="point", schema="pg_catalog", kind="b"), "(1,2)"),
+)
+
+_ALL = """\
+The real connector leaves other types out, with a warning, and so does this one. With `compactory.types=all` it
+keeps them: arrays with the schema of their elements (of as many dimensions as declared, or the row fails), `hstore`
+as a map of texts, composites as structs, everything else as text in Postgres' own form. Inside of them the rules
+above hold."""
+
+_NUMBERS = """\
+`numeric.mapping` turns NUMERIC columns into numbers (`numeric.precision.mapping=true` is `precision_only`). What a
+mapping does not name stays Decimal. Digits are the declared precision."""
+
+_NUMBER_ROWS = (
+    ["`none`", "every NUMERIC is Decimal"],
+    ["`precision_only`", "without a fraction: up to 2 digits int8, 4 int16, 9 int32, 18 int64"],
+    ["`best_fit`", "the same, and with a fraction up to 18 digits float64"],
+    ["`best_fit_eager_double`", "the same, and with a fraction of any number of digits float64"],
+)
+
+_BARE = """\
+Mind bare `numeric`: pgjdbc says precision 0 and scale 0 of it, so every mapping but `none` makes int8 of it, cuts
+off the fraction and fails above 127. A warning says so at the start; declare a precision."""
+
+_ZONES = """\
+`db.timezone` says on whose clocks `timestamp` and `time` columns are; `date`, `timestamptz` and `timetz` don't hang
+on it, but for the ISO texts, which show the zone's clocks. A time that a change of the clocks skips is read with
+the offset before it, one that comes twice is the later one; before 1900 the zone's standard offset of today counts.
+`date.calendar.system=PROLEPTIC_GREGORIAN` shifts days before 1582-10-15 as the connector does it: timestamps keep
+milliseconds only, 29 February of a Julian leap year fails. `timestamp.granularity` for `2024-01-01 11:11:11.123456`
+and, half a second before 1970, `1969-12-31 23:59:59.5`, in UTC:"""
+
+
+def page_text() -> str:
+    """The page."""
+    head = ["column", "schema", "value in Postgres", "JsonConverter", "StringConverter", "Avro"]
+    parts = [
+        _INTRO,
+        "## Types",
+        table(head, _supported()),
+        _FACTS,
+        "## Other types",
+        _ALL,
+        table(head, _others()),
+        "## Numbers",
+        _NUMBERS,
+        table(["`numeric.mapping`", "what becomes of NUMERIC"], _NUMBER_ROWS),
+        _BARE,
+        "## Times",
+        _ZONES,
+        table(["`timestamp.granularity`", "schema", "JSON", "JSON"], _granularities()),
+        "## Known differences",
+        table(["", "the real connector", "here"], _DIFFERENCES),
+    ]
+    return page("Types", "`connectors/compactory_connectors/source/column_type.py`", *parts)
+
+
+def _supported() -> Iterator[list[str]]:
+    for name, kind, raw in _SUPPORTED:
+        column = Column(name="c", type=kind, typmod=_TYPMOD.get(name, -1))
+        yield _row(name, column, ColumnOptions(), raw)
+
+
+def _others() -> Iterator[list[str]]:
+    options = ColumnOptions(types=ColumnTypes.ALL)
+    for name, shape, raw in _OTHERS:
+        column = Column(name="c", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, shape=shape)
+        yield _row(name, column, options, raw)
+
+
+def _row(name: str, column: Column, options: ColumnOptions, raw: str) -> list[str]:
+    node = column_node(column, options)
+    assert node is not None
+    avro = json.dumps(json.loads(avro_schema(node.schema.as_optional(False), AvroNames(meta=False))))
+    schema = (
+        f"{node.schema.type.name.lower()}: {_described(node.schema)}" if node.schema.name else _described(node.schema)
+    )
+    return [cell(name), code(schema), code(raw), *_written(node, raw), code(avro)]
+
+
+def _described(schema: Schema) -> str:
+    """The schema in few words."""
+    if schema.type is Type.ARRAY and schema.values is not None:
+        return f"array of {_described(schema.values)}"
+    if schema.type is Type.MAP and schema.values is not None:
+        return f"map of {_described(schema.values)}"
+    if schema.type is Type.STRUCT:
+        return f"struct {schema.name}"
+    if schema.name is None:
+        return schema.type.name.lower()
+    return " ".join([schema.name.rsplit(".", 1)[1], *(f"{name}={value}" for name, value in schema.parameters)])
+
+
+def _written(node: Node, raw: str) -> Iterable[str]:
+    row = [raw.encode()]
+    yield code(_text(JsonConverter(schemas_enable=False).compile(node, {"c": 0})(row)))
+    if isinstance(node, StructNode) or node.java is not Java.BYTES:
+        yield code(_text(StringConverter().compile(node, {"c": 0})(row)))
+    else:
+        yield "refused"
+
+
+def _text(written: bytes | None) -> str:
+    return "" if written is None else written.decode()
+
+
+def _granularities() -> Iterator[list[str]]:
+    column = Column(name="c", type="timestamp")
+    for granularity in Granularity:
+        node = column_node(column, ColumnOptions(granularity=granularity))
+        assert node is not None
+        write = JsonConverter(schemas_enable=False).compile(node, {"c": 0})
+        values = (write([raw]) for raw in (b"2024-01-01 11:11:11.123456", b"1969-12-31 23:59:59.5"))
+        yield [code(granularity.value), code(_described(node.schema)), *(code(_text(value)) for value in values)]
