@@ -7,7 +7,8 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from threading import Event, Lock, Thread
+from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 from compactory.kafka import Kafka, KafkaError, KafkaException, Message, Producer
@@ -35,8 +36,7 @@ class Shipment:
         self.places: list[tuple[int, int] | None] = [None] * len(records)  # partition and offset, once acknowledged
         self.errors: dict[int, KafkaError] = {}  # number of the record → why it is not
         self.done = Event()
-        self._left = len(records)
-        self._counting = Lock()  # guards _left: a full queue lets the sender hear reports too
+        self._reports = count(1)  # atomic: a full queue lets the sender hear reports too
         if not records:
             self.done.set()
 
@@ -45,13 +45,12 @@ class Shipment:
         if error is not None:
             self.errors[number] = error
         elif message is not None:
-            offset = message.offset()
-            if offset is not None and offset >= 0:  # negative: acknowledged as a repetition, its place is not known
-                self.places[number] = (int(message.partition() or 0), offset)
-        with self._counting:
-            self._left -= 1
-            if self._left == 0:
-                self.done.set()
+            partition, offset = message.partition(), message.offset()
+            # a negative offset: acknowledged as a repetition, its place is not known
+            if partition is not None and offset is not None and offset >= 0:
+                self.places[number] = (partition, offset)
+        if next(self._reports) == len(self.records):
+            self.done.set()
 
     @property
     def complete(self) -> bool:
@@ -101,8 +100,7 @@ class Delivery:
         shipment = Shipment(records)
         self._under_way.add(shipment)  # before the look at _closing, so that close() sees it or it sees close()
         try:
-            for number, (key, value) in enumerate(records):
-                self._enqueue(shipment, number, key, value)
+            self._enqueue(shipment)
             shipment.done.wait(self._timeout + _GRACE)
         finally:
             if shipment.done.is_set():  # an interrupted one is still under way
@@ -133,18 +131,19 @@ class Delivery:
             shipment.done.set()
         return [shipment for shipment in waiting if not shipment.complete]
 
-    def _enqueue(self, shipment: Shipment, number: int, key: bytes, value: bytes | None) -> None:
-        report, producer = partial(shipment.settle, number), self._producer
-        if self._closing or producer is None:
-            shipment.settle(number, KafkaError(KafkaError._PURGE_QUEUE, "the writer is closed"))  # noqa: SLF001
-            return
-        try:
+    def _enqueue(self, shipment: Shipment) -> None:
+        topic, settle, producer = self._topic, shipment.settle, self._producer
+        for number, (key, value) in enumerate(shipment.records):
+            report = partial(settle, number)
+            if self._closing or producer is None:
+                settle(number, KafkaError(KafkaError._PURGE_QUEUE, "the writer is closed"))  # noqa: SLF001
+                continue
             try:
-                producer.produce(self._topic, value, key, on_delivery=report)
+                producer.produce(topic, value, key, on_delivery=report)
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(producer, key, value, report)
-        except KafkaException as error:
-            shipment.settle(number, error.args[0])
+            except KafkaException as error:
+                settle(number, error.args[0])
 
     def _insist(self, producer: Producer, key: bytes, value: bytes | None, report: Any) -> None:
         deadline = time.monotonic() + self._timeout
@@ -154,8 +153,10 @@ class Delivery:
                 producer.produce(self._topic, value, key, on_delivery=report)
             except BufferError:
                 continue
+            except KafkaException as error:
+                report(error.args[0])
             return
-        raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, "the producer's queue stays full"))  # noqa: SLF001
+        report(KafkaError(KafkaError._QUEUE_FULL, "the producer's queue stays full"))  # noqa: SLF001
 
 
 _deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()

@@ -16,7 +16,7 @@ __all__ = ["Destination"]
 
 log = logging.getLogger("compactory.writer")
 
-_ASK = 2.0  # seconds for questions beside the writing
+_ASK = 1.0  # seconds for questions beside the writing
 _IDENTITY_AGE = 2.0  # seconds for which the answer to "which topic goes by the name" is trusted
 _OVERHEAD = 96  # bytes that a record may take beside key and value
 _CLIENTS_OWN = 1_000_000  # librdkafka's default of message.max.bytes
@@ -28,7 +28,7 @@ class Destination:
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic
-        self.limit = 0  # bytes of the largest record that topic and client take
+        self._limit = 0  # bytes of the largest record that topic and client take
         self._kafka = kafka
         self.topic_id: str | None = None
         self._looked_at = 0.0  # by the monotonic clock
@@ -76,12 +76,18 @@ class Destination:
         """Ask whether the topic is there. Raises Unreachable, ConfigError."""
         return bool(self._kafka.topics([self.topic], _ASK))
 
-    @staticmethod
-    def size(key: bytes, value: bytes | None) -> int:
-        """Return the most bytes that a record may take."""
-        return len(key) + len(value or b"") + _OVERHEAD
+    def too_large(self, records: Sequence[tuple[bytes, bytes | None]]) -> list[str]:
+        """Return the problem of each record that topic or client would not take."""
+        room = self._limit - _OVERHEAD
+        return [
+            f"{key.decode()!r}: the record takes {len(key) + len(value or b'') + _OVERHEAD} bytes, {self._limit} are"
+            " the most (max.message.bytes of the topic, message.max.bytes of the client)"
+            for key, value in records
+            if len(key) + len(value or b"") > room
+        ]
 
     def _check_identity(self) -> None:
+        self._looked_at = time.monotonic()  # where nobody answers, too: the next writes shall not wait for it again
         try:
             found = self._kafka.topics([self.topic], _ASK).get(self.topic)
         except CompactoryError as error:
@@ -91,7 +97,6 @@ class Destination:
             changed = CompactoryError(f"topic {self.topic!r} was deleted and created again: what it held is gone")
             changed.retryable = True
             raise changed
-        self._looked_at = time.monotonic()
 
     def _properties(self, timeout: float) -> dict[str, Any]:
         try:
@@ -106,9 +111,9 @@ class Destination:
                 *(self.topic, ",".join(policies), self.topic),
             )
         given = int(self._kafka.properties().get("message.max.bytes", _CLIENTS_OWN))
-        self.limit = max(_LEAST, min(given, int(config.get("max.message.bytes", given))))
+        self._limit = max(_LEAST, min(given, int(config.get("max.message.bytes", given))))
         # The client never splits a batch, and one that is larger than the topic takes is refused whole.
-        return {"message.max.bytes": self.limit}
+        return {"message.max.bytes": self._limit}
 
     def _missing(self) -> str:
         near = get_close_matches(self.topic, self._kafka.topic_names(_ASK), n=1, cutoff=0.75)

@@ -175,13 +175,7 @@ class DirectoryWriter(Generic[T]):
 
     def _send(self, keys: Sequence[str], records: Sequence[Record]) -> list[Token]:
         delivery = self._started()
-        limit, size = self._destination.limit, self._destination.size
-        problems = [
-            f"{key!r}: the record takes {size(*record)} bytes, {limit} are the most (max.message.bytes of the topic,"
-            " message.max.bytes of the client)"
-            for key, record in zip(keys, records, strict=True)
-            if size(*record) > limit
-        ]
+        problems = self._destination.too_large(records)
         if problems:
             raise WriteRefused(_shortened(problems))
         before = self._destination.ends()
@@ -279,8 +273,12 @@ def _is_timeout(error: KafkaError) -> bool:
     return error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT)  # noqa: SLF001 (the client's own names)
 
 
-def _pairs(entries: Any) -> Iterator[tuple[Any, Any]]:
-    for item in entries.items() if isinstance(entries, Mapping) else entries:
+def _pairs(entries: Any) -> Iterable[tuple[Any, Any]]:
+    return entries.items() if isinstance(entries, Mapping) else _checked(entries)
+
+
+def _checked(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    for item in entries:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise WriteRefused(f"put_many takes a mapping or pairs of key and value, not {type(item).__name__}")
         yield item[0], item[1]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -30,6 +28,7 @@ from compactory import (
     WaitTimeout,
 )
 from tests.stack.apache_kafka import ApacheKafka
+from tests.store.pausing import paused
 from tests.store.topics import Topics, eventually, send
 
 R = TypeVar("R")
@@ -190,9 +189,7 @@ def test_a_broker_that_does_not_answer(apache_kafka_server: ApacheKafka, topics:
 
     async def main() -> None:
         async with AsyncGlobalStore(topics.address, [name]) as store:
-            assert apache_kafka_server.pid is not None
-            os.kill(apache_kafka_server.pid, signal.SIGSTOP)
-            try:
+            with paused(apache_kafka_server):
                 began = time.monotonic()
                 patient = asyncio.create_task(store.barrier(timeout=60))
                 hasty = [asyncio.create_task(store.barrier(timeout=0.3)) for _ in range(20)]
@@ -205,8 +202,6 @@ def test_a_broker_that_does_not_answer(apache_kafka_server: ApacheKafka, topics:
                 with pytest.raises(asyncio.CancelledError):
                     await cancelled
                 assert not patient.done()
-            finally:
-                os.kill(apache_kafka_server.pid, signal.SIGCONT)
             await patient
             assert (len(store._waiting), listeners(store), store._asking) == (0, 0, {})
             await soon(lambda: not extra_threads())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from compactory import (
     WaitTimeout,
 )
 from tests.stack.apache_kafka import ApacheKafka
+from tests.store.pausing import paused
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
@@ -120,17 +119,13 @@ def test_waits_keep_their_deadline_while_the_broker_does_not_answer(
     store = open_store(name)
     topics.produce(name, ("a", "{}"))
     store.barrier()
-    assert apache_kafka_server.pid is not None
-    os.kill(apache_kafka_server.pid, signal.SIGSTOP)
-    try:
+    with paused(apache_kafka_server):
         for wait in (store.barrier, lambda timeout: store.wait_for(Token(name, 0, 1), timeout=timeout)):
             began = time.monotonic()
             with pytest.raises((Unreachable, WaitTimeout)):
                 wait(timeout=0.5)
             assert 0.4 < time.monotonic() - began < 4
         assert "a" in store[name]
-    finally:
-        os.kill(apache_kafka_server.pid, signal.SIGCONT)
     [token] = topics.produce(name, ("b", "{}"))
     store.wait_for(token, timeout=20)
     assert "b" in store[name]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +25,7 @@ from compactory import (
     WriteFailed,
 )
 from tests.stack.apache_kafka import ApacheKafka
+from tests.store.pausing import paused
 from tests.store.topics import Topics, eventually
 
 Opener = Callable[..., GlobalStore]
@@ -47,17 +46,6 @@ def make_writer(kafka: str) -> Iterator[Callable[..., DirectoryWriter[Any]]]:
 
 
 Writers = Callable[..., DirectoryWriter[Any]]
-
-
-@contextmanager
-def paused(server: ApacheKafka) -> Iterator[None]:
-    """The broker stops answering, and goes on afterwards."""
-    assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def put_many_if_it_can(writer: DirectoryWriter[Any], entries: list[tuple[str, Any]]) -> list[Token]:

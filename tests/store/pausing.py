@@ -1,0 +1,37 @@
+"""A broker that stops answering for a while, as one does whose host hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.stack.apache_kafka import ApacheKafka
+from tests.store.topics import eventually
+
+
+@contextmanager
+def paused(server: ApacheKafka) -> Iterator[None]:
+    """Stop the broker from answering. Afterwards it is whole again: after a long pause it has to register anew."""
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        eventually(lambda: _is_whole(server.address), 60)
+
+
+def _is_whole(address: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    name = f"pause-{uuid.uuid4().hex}"
+    try:
+        admin.create_topics([NewTopic(name, 1, 1)], request_timeout=3)[name].result()
+    except KafkaException:
+        return False
+    return True
