@@ -31,6 +31,7 @@ _VERTICAL = r"\n\x0b\f\r\x85\u2028\u2029"
 _CLASSES: Mapping[str, str] = {"h": _HORIZONTAL, "v": _VERTICAL}
 _ESCAPES: Mapping[str, str] = {"z": r"\Z", "Z": r"(?=\n?\Z)", "e": r"\x1b", "R": f"(?:\\r\\n|[{_VERTICAL}])"}
 _ALIKE = "0123456789dDsSwWbBAtnrfaxu"
+_REPETITION = re.compile(r"\{\d+(?:,\d*)?\}", re.ASCII)
 _BEGINNING = re.compile(r"\(\?([a-zA-Z]+)\)")
 
 
@@ -66,6 +67,8 @@ class _Rewriter:
                 parts.append(self._class())
             elif self._text.startswith("(?", self._at):
                 parts.append(self._group())
+            elif character == "{":
+                parts.append(self._repetition())
             else:
                 parts.append(character)
                 self._at += 1
@@ -80,6 +83,13 @@ class _Rewriter:
             return found[0]
         raise ValueError(f"what begins with {self._text[self._at : self._at + 4]} is not supported")
 
+    def _repetition(self) -> str:
+        found = _REPETITION.match(self._text, self._at)
+        if found is None:
+            raise ValueError("a brace must be a repetition such as {2,3}; write \\{ for the character")
+        self._at = found.end()
+        return found[0]
+
     def _class(self) -> str:
         parts = ["["]
         self._at += 1
@@ -92,8 +102,8 @@ class _Rewriter:
             if character == "]" and not first:
                 self._at += 1
                 return "".join([*parts, "]"])
-            if character == "[" or self._text.startswith("&&", self._at):
-                raise ValueError("classes within classes and && are not supported")
+            if character == "[" or self._text.startswith(("&&", "--"), self._at):
+                raise ValueError("classes within classes, && and -- are not supported")
             if character == "\\":
                 parts.append(self._escape(inside=True))
             else:
