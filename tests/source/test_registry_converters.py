@@ -131,6 +131,18 @@ def test_without_registering() -> None:
     assert unknown(ROW) == wanted
 
 
+@pytest.mark.parametrize("class_name", [AVRO, JSON])
+def test_a_dry_run_registers_nothing(class_name: str) -> None:
+    url = f"mock://dry-{class_name}"
+    dry = converter(class_name, url).dry().at("d", "value")
+    written = dry.compile(record(), POSITIONS)(ROW)
+    assert written[:5] == bytes(5)
+    assert registry(url).get_subjects() == []
+    known = converter(class_name, url).at("d", "value").compile(record(), POSITIONS)(ROW)
+    assert known[5:] == written[5:]
+    assert dry.compile(record(), POSITIONS)(ROW) == known
+
+
 def test_the_latest_version() -> None:
     url = "mock://latest"
     latest = {"auto_register_schemas": "false", "use_latest_version": "true"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import sql
@@ -85,6 +85,8 @@ def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]
 
 def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> ConnectorPreview:
     """As :func:`preview`, with what concerns the connector as a whole."""
+    key, value = connector.key_converter.dry(), connector.value_converter.dry()
+    connector = replace(connector, key_converter=key, value_converter=value)
     with _connected(connector) as server:
         plans = plan_tables(server, connector)
         warnings = find_plans(server, connector).warnings

@@ -56,6 +56,10 @@ class ConverterSpec:
     class_name: str
     converter: Converter
 
+    def dry(self) -> ConverterSpec:
+        """The same for a dry run, which changes nothing anywhere."""
+        return ConverterSpec(self.class_name, self.converter.dry())
+
 
 def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
     """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""

@@ -70,6 +70,10 @@ class AvroConverter:
         """The converter for keys or values of one topic."""
         return replace(self, topic=topic, half=half)
 
+    def dry(self) -> AvroConverter:
+        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
+        return replace(self, registry=replace(self.registry, dry=True))
+
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; null is no bytes. Raises ValueError for names that Avro forbids.
 

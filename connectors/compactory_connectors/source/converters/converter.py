@@ -26,6 +26,10 @@ class Converter(Protocol):
         """The converter for keys or values of one topic: a schema registry keeps schemas by topic."""
         ...
 
+    def dry(self) -> Converter:
+        """The converter for a dry run: it writes the same, and changes nothing anywhere."""
+        ...
+
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; ``positions`` says where in a row each column stands.
 
@@ -43,4 +47,8 @@ class Topicless:
     def at(self, topic: str, half: Half) -> Self:
         """Itself."""
         del topic, half
+        return self
+
+    def dry(self) -> Self:
+        """Itself."""
         return self

@@ -63,6 +63,10 @@ class JsonSchemaConverter:
         """The converter for keys or values of one topic."""
         return replace(self, topic=topic, half=half)
 
+    def dry(self) -> JsonSchemaConverter:
+        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
+        return replace(self, registry=replace(self.registry, dry=True))
+
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
 

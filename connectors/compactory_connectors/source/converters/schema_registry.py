@@ -21,6 +21,7 @@ __all__ = ["OPTIONS", "Registry", "Subject", "Subjects"]
 
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
 _SECONDS = 10
+_NOT_FOUND = 404
 
 
 class Subjects(Enum):
@@ -121,6 +122,8 @@ class Registry:
     latest: bool = False
     normalize: bool = False
     strategies: Mapping[str, Subjects]
+    dry: bool = False
+    """Nothing is registered; what is not there yet has the id 0."""
 
     def __repr__(self) -> str:
         return "Registry(…)"  # the address may hold a password
@@ -165,19 +168,21 @@ class Registry:
                     " written; register its schema, or set use.latest.version=false"
                 )
             return int(newest.schema_id)
-        ask = client.register_schema if self.register else self._looked_up(client)
-        return int(self._asked(lambda: ask(name, Schema(schema, kind), self.normalize), name))
+        made = Schema(schema, kind)
+        if self.register and not self.dry:
+            return int(self._asked(lambda: client.register_schema(name, made, self.normalize), name))
+        found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
+        return int(found.schema_id) if found else 0
 
-    @staticmethod
-    def _looked_up(client: Any) -> Callable[[str, Any, bool], int]:
-        return lambda name, schema, normalize: client.lookup_schema(name, schema, normalize).schema_id
-
-    def _asked(self, ask: Callable[[], Any], subject: str) -> Any:
+    def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
+        """The answer; None for what the registry lacks, where that is ``missing`` and no error."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
             return ask()
         except SchemaRegistryError as error:
+            if missing and error.http_status_code == _NOT_FOUND:
+                return None
             if error.http_status_code >= 500 or error.http_status_code == 429:
                 raise Unreachable("Schema Registry", f"Schema Registry: subject {subject}: {error}") from error
             raise ConfigError(f"Schema Registry: subject {subject}: {_refusal(error)}") from error
