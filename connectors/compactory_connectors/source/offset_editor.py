@@ -19,7 +19,8 @@ from .connector import ConnectorConfig
 from .offset import Edit
 from .offset_edit import Change
 from .offsets_topic import StoredOffset, read_offsets
-from .publisher import Headers, Publisher
+from .publisher import Publisher
+from .row_function import Headers
 from .server import Server, postgres_errors
 from .topics import OFFSETS_TOPIC, ensure
 

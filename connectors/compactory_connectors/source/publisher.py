@@ -18,12 +18,9 @@ from compactory.errors import LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
-from .row_function import Headers as RowHeaders
+from .row_function import Headers
 
-__all__ = ["Headers", "Publisher"]
-
-Headers = list[tuple[str, bytes]]
-"""Kafka's record headers, as the client takes them."""
+__all__ = ["Publisher"]
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
@@ -141,14 +138,14 @@ class Publisher:
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
 
-    def _send_routed(self, topic: str, value: bytes | None, key: bytes | None, headers: RowHeaders) -> None:
+    def _send_routed(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
         """A record whose topic and headers transforms have made."""
         try:
             self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
         except BufferError:
             self._insist(topic, value, key, headers)
 
-    def _insist(self, topic: str, value: bytes | None, key: bytes | None, headers: RowHeaders | None = None) -> None:
+    def _insist(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers | None = None) -> None:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             self._producer.poll(0.1)
