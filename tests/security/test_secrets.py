@@ -94,7 +94,7 @@ def test_a_server(
     shell.write("compactory.toml", toml(ways[1] | {"debug": "security"}))
     server = shell.start("serve", topic, "--listen", f"127.0.0.1:{port}", *LOUD)
     try:
-        eventually(lambda: _page(port, "/readyz").startswith('{"ready":true'), 30)
+        eventually(lambda: _page(port, "/readyz").startswith('{"ready":true'), 120)
         pages = [_page(port, path) for path in ("/v1/status", "/v1/directories", "/v1/errors", "/metrics", "/readyz")]
     finally:
         server.terminate()
