@@ -7,6 +7,7 @@ from typing import Any
 
 from compactory_connectors.source.connector_keys import SETTINGS
 from compactory_connectors.source.converters import REGISTRY as CONVERTERS
+from compactory_connectors.source.producer_properties import MOOT, REFUSED, RENAMED
 from compactory_connectors.source.setting import Setting, Status
 
 from .markdown import cell, code, page, table
@@ -14,9 +15,34 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-A connector is the JSON of the Kafka Connect JDBC source connector, bare or as Connect's REST API has it
-(`{"name": …, "config": {…}}`). Every key that Connect knows is in one of three groups; any other key is an error that
-names the nearest one. All problems of a file are reported together, before anything is written."""
+A connector is the configuration of the Kafka Connect JDBC source connector: JSON, bare or as Connect's REST API has it
+(`{"name": …, "config": {…}}`, a list of those, or what `GET /connectors?expand=info` answers), or the `.properties` of a
+standalone worker. Every key that Connect knows is in one of three groups; any other key is an error that names the
+nearest one. All problems of a file are reported together, before anything is written."""
+
+_MODES = """\
+| `mode` | of a table | of a view, a foreign table, a `query`, or with `query.suffix` |
+|---|---|---|
+| `bulk` | the whole of it at each poll, in one snapshot; hard deletes where it is [adopted](../adopt.md) | the whole of it at each poll |
+| `incrementing` | every new row once, [whenever it commits](../adr/0014-incrementing-remembers-ranges-of-ids.md); no changes, no deletions | rows above the highest id |
+| `timestamp`, `timestamp+incrementing` | every committed change, [whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md), in the order of the columns | rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms` |
+
+The column on the right is what the real connector does, and misses what it misses: a row that commits late behind the
+place that was read. `source validate` and the status say which of the two a table gets.
+
+A `query` may have WHERE, WITH, ORDER BY and a comment at its end: it stands in brackets, and conditions go around it. Its
+columns must have names, each its own.
+
+Tables that patterns find are looked for every `table.poll.interval.ms`; those that come or go don't disturb the others. A
+table that fails, or a row that can't be converted, stops that table alone: its state is `FAILED`, its detail names row and
+column, and it is tried again with growing pauses. `query.retry.attempts` ends that, `errors.tolerance=all` skips the row.
+
+A topic that exists must be compacted, and one that is created is. Where `topic.creation.default.cleanup.policy` (or that of a
+group) says otherwise, it need not be, and records need no key."""
+
+_PRODUCER = """\
+`producer.override.*` takes the Java producer's names, and librdkafka's own. Renamed:
+"""
 
 _PLACEHOLDERS = """\
 `${provider:key}` and `${provider:path:key}` are looked up in this order, and the first that has the key wins:
@@ -41,10 +67,26 @@ def page_text() -> str:
     for status, (heading, column) in _HEADINGS.items():
         rows = [_row(item) for item in SETTINGS if item.status is status]
         parts += [f"## {heading}", table(["key", "meaning", column], rows)]
+    parts += ["## Modes", _MODES]
+    parts += ["## Producer properties", _PRODUCER, table(["Java", "here"], _producer())]
     parts += ["## Placeholders", _PLACEHOLDERS]
     parts += ["## Transforms", _TRANSFORMS]
     parts += ["## Converters", table(["class", "option", "meaning", "default"], _classes(CONVERTERS))]
     return page("Connector", "`connectors/compactory_connectors/source/connector_keys.py`", *parts)
+
+
+def _producer() -> Iterator[list[str]]:
+    for name, here in RENAMED.items():
+        if name != here:
+            yield [code(name), code(here)]
+    for name, note in MOOT.items():
+        yield [code(name), cell(f"no effect: {note}")]
+    for name, note in REFUSED.items():
+        yield [code(name), cell(f"refused: {note}")]
+    yield [code("buffer.memory"), "`queue.buffering.max.kbytes`, in KiB"]
+    yield [code("sasl.jaas.config"), "`sasl.username` and `sasl.password`, of PlainLoginModule and ScramLoginModule"]
+    yield [code("ssl.truststore.location"), "`ssl.ca.location` where the type is PEM; JKS must be converted"]
+    yield [code("ssl.keystore.location"), "`ssl.keystore.location` of PKCS12, `ssl.certificate.location` of PEM"]
 
 
 def _row(item: Setting) -> list[str]:

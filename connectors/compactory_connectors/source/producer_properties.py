@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ProducerProperties", "read_producer"]
+__all__ = ["MOOT", "REFUSED", "RENAMED", "ProducerProperties", "read_producer"]
 
-_RENAMED = {
+RENAMED = {
     "delivery.timeout.ms": "message.timeout.ms",
     "max.request.size": "message.max.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -21,13 +21,12 @@ _RENAMED = {
     "compression.gzip.level": "compression.level",
     "compression.lz4.level": "compression.level",
     "compression.zstd.level": "compression.level",
-    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-_MOOT = {
+MOOT = {
     "max.block.ms": "the source waits for Kafka by itself",
     "metadata.max.idle.ms": "librdkafka forgets topics by itself",
     "partitioner.ignore.keys": "keys decide the partition",
@@ -48,7 +47,7 @@ _MOOT = {
     "transaction.timeout.ms": "10 s, so that an abandoned transaction does not block readers for longer",
 }
 
-_REFUSED = {
+REFUSED = {
     "transactional.id": "is made of the connector's name; leave it out",
     "transaction.two.phase.commit.enable": "the source commits by itself; leave it out",
     "key.serializer": "records are written by key.converter; leave it out",
@@ -82,14 +81,14 @@ def read_producer(written: Mapping[str, str], *, transactions: bool) -> Producer
     found = ProducerProperties()
     for name, value in written.items():
         key = f"producer.override.{name}"
-        if name in _REFUSED:
-            found.problems.append(f"{key}: {_REFUSED[name]}")
-        elif name in _MOOT or name.startswith("metrics.context."):
-            found.notes.append(f"{key}: has no effect: {_MOOT.get(name, 'there is no Java')}")
+        if name in REFUSED:
+            found.problems.append(f"{key}: {REFUSED[name]}")
+        elif name in MOOT or name.startswith("metrics.context."):
+            found.notes.append(f"{key}: has no effect: {MOOT.get(name, 'there is no Java')}")
         elif name in _SPECIAL:
             _SPECIAL[name](key, value, written, found)
         else:
-            found.properties[_RENAMED.get(name, name)] = value
+            found.properties[RENAMED.get(name, name)] = value
     _check(found, transactions=transactions)
     return found
 
