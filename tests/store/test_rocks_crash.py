@@ -64,7 +64,7 @@ def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
 def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
     """What is killed: goes on where the folder is, and says after each flush how far it is."""
     chance, rows = random.Random(os.getpid()), history(seed)
-    volume = RocksDB(path, memtable_bytes=1 << 20).open("d")
+    volume = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
     table = Table(Directory("d", **SHAPES[shape]), volume.shelf("d"))
     table.spread = shape == "everything"
     at = 0 if volume.checkpoint is None else volume.checkpoint.positions[0]
@@ -74,7 +74,7 @@ def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
         apply(table, rows, at, end)
         volume.commit(read_to(end, complete=not incomplete))
         at = end
-        if chance.random() < 0.05:
+        if chance.random() < 0.01:
             volume.flush()
             print(at, flush=True)
     print("end", flush=True)
