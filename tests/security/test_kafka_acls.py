@@ -29,6 +29,8 @@ from confluent_kafka.admin import (
 from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
 from compactory.kafka import Kafka
 from compactory_connectors.source.connector import load_connector
+from compactory_connectors.source.offset_desk import OffsetDesk
+from compactory_connectors.source.offset_editor import signed
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.topics import OFFSETS_TOPIC
 from tests.conftest import needs_apache_kafka
@@ -263,6 +265,26 @@ def test_one_right_less_and_the_source_names_it(house: House, kind: str, name: s
         house.source()
     assert told.format(**names) in str(caught.value)
     assert isinstance(caught.value, ConfigError)
+
+
+def test_offsets_are_shown_to_who_may_read_and_edited_by_who_may_write(house: House) -> None:
+    house.grant("source", SOURCE)
+    house.source()
+    kafka = Kafka(house.server.client(SOURCE))
+    found = load_connector(ARTICLE, environment=article_environment(house.database, house.prefix))
+    connector, edit = replace(found, name=house.prefix), signed("reset")
+    house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.WRITE)
+    with OffsetDesk.open(connector, kafka) as desk:
+        before = desk.stored()
+        assert [stored.offset is not None for stored in before.values()] == [True]
+        with pytest.raises(ConfigError, match="lacks the ACL operation Write on topic 'compactory-offsets'"):
+            desk.write(desk.resets(()), edit, force=False)
+        assert desk.stored() == before
+        house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ)
+        with pytest.raises(
+            ConfigError, match=r"refused to read topic|lacks the ACL operation Read"
+        ):
+            desk.stored()
 
 
 def test_one_right_less_and_the_store_names_it(house: House) -> None:
