@@ -29,7 +29,9 @@ __all__ = [
     "decode_timestamp",
     "decode_timetz",
     "integer_decoder",
+    "is_plain",
     "numeric_decoder",
+    "unscaled",
 ]
 
 INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
@@ -44,6 +46,8 @@ _PLAIN_DATE = re.compile(_DATE.pattern + rb"( BC)?")
 _TIMETZ = re.compile(_TIME.pattern + _OFFSET.pattern)
 _GREGORIAN = b"1583"
 _DIGITS = b"0123456789"
+_PLAIN_DIGITS = 6
+_ENDS = {bytes([digit]) for digit in _DIGITS}
 _EXACT = Context(prec=200_000, traps=[Inexact])
 """More digits than NUMERIC can have: 131,072 before the point and 16,383 after it."""
 
@@ -91,7 +95,7 @@ def decode_money(raw: bytes) -> float:
 
 
 def integer_decoder(bits: int) -> Callable[[bytes], int]:
-    """A NUMERIC that ``numeric.mapping`` made an integer: cut off at the point, as ``ResultSet.getByte`` and such do."""
+    """A NUMERIC that ``numeric.mapping`` made an integer: cut off at the point, as ``ResultSet.getByte`` does."""
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def decode(raw: bytes) -> int:
@@ -120,6 +124,29 @@ def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
             raise RowError(f"the number has more than {scale} digits after the point") from None
 
     return decode
+
+
+def unscaled(scale: int) -> Callable[[bytes], int | None]:
+    """The unscaled value of a decimal that has just ``scale`` digits after the point; None for others, and for NaN."""
+
+    def read(raw: bytes) -> int | None:
+        whole, _, fraction = raw.partition(b".")
+        if len(fraction) != scale:
+            return None
+        try:
+            return int(whole + fraction)
+        except ValueError:
+            return None
+
+    return read
+
+
+def is_plain(raw: bytes, scale: int) -> bool:
+    """Whether ``BigDecimal.toString`` of a value of ``scale`` digits after the point is Postgres' text."""
+    if scale > _PLAIN_DIGITS or raw[-1:] not in _ENDS:  # a longer fraction may come with an exponent
+        return False
+    point = raw.find(b".")
+    return len(raw) - point - 1 == scale if point >= 0 else scale == 0
 
 
 def decode_timestamp(raw: bytes) -> int:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from operator import call, itemgetter
 from typing import Any, ClassVar, TypeAlias, cast
 
-from ..column_value import decode_bytea, decode_time, decode_timestamp
+from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
 from ..java_number import double_text, float_text
 from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
+from ..schema import DECIMAL
 from ..setting import Setting, at_least, boolean
 from .converter import Render, Topicless
 from .json_text import finite, json_string, schema_json
-from .json_value import value_writer
+from .json_value import integer_bytes, scale_of, value_writer
 
 __all__ = ["JsonConverter", "decimal_format", "json_string"]
 
@@ -187,6 +188,24 @@ def _timestamp(raw: bytes | None) -> bytes:
     return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
 
 
+def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) -> _Write:
+    """A NUMERIC column, whose text has the digits already; ``convert`` for what has others."""
+    read = unscaled(scale)
+
+    def number(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        return raw if is_plain(raw, scale) else convert(raw)
+
+    def base64(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        found = read(raw)
+        return convert(raw) if found is None else b'"%b"' % b64encode(integer_bytes(found))
+
+    return number if numeric else base64
+
+
 _BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
 
 _DIRECT: Mapping[Kind, _Write] = {
@@ -208,6 +227,8 @@ def _writer(cell: Cell, *, numeric: bool) -> _Write:
     if not cell.steps and cell.kind in _DIRECT:
         return _DIRECT[cell.kind]
     convert = writer_of(cell, write, b"null")
+    if not cell.steps and cell.kind is Kind.NUMERIC and cell.schema.name == DECIMAL:
+        return _decimal(scale_of(cell.schema), convert, numeric=numeric)
     plain = short_cut(cell) if cell.java is Java.STRING else None
     if plain is None:
         return lambda raw: b"null" if raw is None else convert(raw)

@@ -13,7 +13,16 @@ from ..record import Java, RowError, java_of
 from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from .json_text import finite, json_string
 
-__all__ = ["Write", "base64_of", "date_number", "decimal_bytes", "time_number", "value_writer"]
+__all__ = [
+    "Write",
+    "base64_of",
+    "date_number",
+    "decimal_bytes",
+    "integer_bytes",
+    "scale_of",
+    "time_number",
+    "value_writer",
+]
 
 Write: TypeAlias = Callable[[Any], bytes]
 """A value that is not null → JSON; raises RowError for one that Java refuses."""
@@ -73,22 +82,31 @@ def time_number(millis: int) -> int:
     return millis
 
 
+def scale_of(schema: Schema) -> int:
+    """The scale of a Decimal."""
+    return int(dict(schema.parameters).get("scale", 0))
+
+
 def decimal_bytes(schema: Schema) -> Callable[[Decimal], bytes]:
     """The unscaled value in two's complement, with as few bytes as possible (``BigInteger.toByteArray``).
 
     The function raises RowError for a number whose scale is not the schema's.
     """
-    scale = int(dict(schema.parameters).get("scale", 0))
+    scale = scale_of(schema)
 
     def encode(value: Decimal) -> bytes:
         sign, digits, exponent = value.as_tuple()
         if exponent != -scale:
             raise RowError("the number's scale is not that of its Decimal schema")
-        unscaled = int(Decimal((sign, digits, 0)))
-        bits = unscaled if unscaled >= 0 else ~unscaled
-        return unscaled.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
+        return integer_bytes(int(Decimal((sign, digits, 0))))
 
     return encode
+
+
+def integer_bytes(number: int) -> bytes:
+    """Two's complement with as few bytes as possible."""
+    bits = number if number >= 0 else ~number
+    return number.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
 
 
 def base64_of(value: bytes) -> bytes:
