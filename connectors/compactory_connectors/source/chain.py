@@ -72,7 +72,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     records = [leaf.record for leaf in leaves(case)]
     asked = list(tested(case))
     columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
-    topics = tuple(dict.fromkeys(record.topic for record in records)) or (source.topic,)
+    topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
     dated = next((record.dated for record in records if record.dated is not None), None)
     routed = len(topics) > 1 or dated is not None or any(record.headers for record in records)
     compiler = RowCompiler(
@@ -87,7 +87,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     return RowPlan(
         table=table,
         topic=topics[0],
-        topics=topics,
+        topics=tuple(topics),
         dated=dated,
         publishes=bool(records),
         routed=routed,

@@ -65,10 +65,10 @@ class RowCompiler:
         key = self._half("key", record, problems)
         value = self._half("value", record, problems)
         headers = self._headers(record, problems)
-        if record.function is not None and not problems:
-            call = compile_call(record, self._value.at(record.topic, "value"), self._positions)
         if not problems:
-            return _written(record, key, value, headers if self._routed else None, call if record.function else None)
+            bound = self._value.at(record.topic, "value")
+            call = None if record.function is None else compile_call(record, bound, self._positions)
+            return _written(record, key, value, headers if self._routed else None, call)
         if usual:
             self.problems += problems
         return _failing(problems[0])

@@ -141,9 +141,7 @@ def _fit(value: Any, node: Cell | Constant, name: str) -> Any:
         return None
     fitted = _fitting(value, node.java, node.schema)
     if fitted is None:
-        what = (
-            "must not be null" if value is None else f"does not fit the schema, whose type is {node.schema.type.value}"
-        )
+        what = "must not be null" if value is None else f"does not fit the schema: {node.schema.type.value}"
         raise RowError(f"compactory.transform: {name or 'the value'} {what}")
     return fitted
 

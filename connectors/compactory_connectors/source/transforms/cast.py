@@ -68,7 +68,7 @@ class Cast(Sided):
         if half is None or absent(half):
             return record
         if whole := self.casts.get(""):
-            node = _cast(half, whole, str(self.side))
+            node = _cast(half, whole, f"the {self.side}")
             # the class keeps name and parameters of the schema, even of a logical type
             return self.side.put(record, _with_schema(node, replace(half.schema, type=node.schema.type, fields=())))
         half = self.side.struct(record, "Cast with fields in its spec")

@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ..record import Record
 from ..setting import Setting
@@ -70,4 +70,4 @@ def load_function(text: str) -> FunctionTransform:
         found = getattr(found, part, None)
     if not callable(found) or inspect.iscoroutinefunction(found):
         raise ValueError(f"module {module_name} has no function {name}")
-    return FunctionTransform(found, text.strip())
+    return FunctionTransform(cast("Function", found), text.strip())
