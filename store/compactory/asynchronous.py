@@ -230,6 +230,10 @@ class AsyncGlobalStore:
         """Return keys that were met in two partitions of their topic; the first 1,000 of each directory."""
         return self.sync.contested()
 
+    def figures(self) -> dict[tuple[str, str], float]:
+        """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
+        return self.sync.figures()
+
     def blocking(self) -> list[dict[str, Any]]:
         """Return the partitions short of the high watermark that readiness waits for."""
         return self.sync.blocking()

@@ -32,7 +32,7 @@ class Destination:
         self._kafka = kafka
         self.topic_id: str | None = None
         self._looked_at = 0.0  # by the monotonic clock
-        self._ends: dict[int, int] = {}  # partition → the last offset that was written there
+        self._ends: dict[int, int] = {}  # partition → the last offset that is known to be taken there
 
     def look(self, timeout: float, *, create: bool) -> dict[str, Any]:
         """Look at the topic, made first where asked for; return the producer's properties that follow.
@@ -50,7 +50,9 @@ class Destination:
         lacking = self._kafka.lacking_rights([self.topic], ["Write"], max(_ASK, deadline - time.monotonic()))
         if lacking:
             raise ConfigError(lacking)
-        self.topic_id, self._looked_at, self._ends = found.topic_id, time.monotonic(), {}
+        ends = self._kafka.high_watermarks(found.all(), max(_ASK, deadline - time.monotonic()))
+        self._ends = {place.partition: end - 1 for place, end in ends.items()}
+        self.topic_id, self._looked_at = found.topic_id, time.monotonic()
         return self._properties(max(_ASK, deadline - time.monotonic()))
 
     def tokens(self, places: Sequence[tuple[int, int]], before: Mapping[int, int]) -> list[Token]:
@@ -69,7 +71,7 @@ class Destination:
         return [Token(self.topic, partition, offset, self.topic_id) for partition, offset in places]
 
     def ends(self) -> dict[int, int]:
-        """Return the last offset written to each partition."""
+        """Return the last offset of each partition that is known to be taken."""
         return self._ends
 
     def exists(self) -> bool:

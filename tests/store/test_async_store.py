@@ -17,6 +17,7 @@ from compactory import (
     AsyncGlobalStore,
     ConfigError,
     Directory,
+    DirectoryWriter,
     GlobalStore,
     NotReady,
     Partition,
@@ -26,6 +27,7 @@ from compactory import (
     Token,
     Unreachable,
     WaitTimeout,
+    WriteFailed,
 )
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.pausing import paused
@@ -179,6 +181,29 @@ def test_cancelling_leaves_nothing_behind(topics: Topics, run: Run[None]) -> Non
             assert (len(store._waiting), listeners(store)) == (0, 0)
             token = topics.produce(name, ("a", "{}"))[0]
             await store.wait_for(token)
+
+    run(main())
+
+
+def test_a_token_that_is_newer_than_what_the_store_knows_of_its_topic(topics: Topics, run: Run[None]) -> None:
+    """Guarantee 6: the topic was created again, and the store hears of it by the token."""
+    name = topics.create()
+    topics.produce(name, *((f"a{number}", '{"from":"old"}') for number in range(50)))
+
+    async def main() -> None:
+        with DirectoryWriter(topics.address, Directory(name, writable=True), timeout=30) as writer:
+            async with AsyncGlobalStore(topics.address, [name]) as store:
+                old = store.topic_id(name)
+                topics.delete(name)
+                await soon(lambda: name not in topics.admin.list_topics(timeout=5).topics)
+                topics.create(name=name)
+                with pytest.raises(WriteFailed, match="deleted and created again"):
+                    await asyncio.to_thread(writer.put, "b", {"from": "new"})
+                token = await asyncio.to_thread(writer.put, "b", {"from": "new"})
+                assert token.topic_id != old
+                await store.wait_for(token, timeout=30)
+                assert store[name]["b"] == {"from": "new"}
+                await soon(lambda: set(store[name]) == {"b"})
 
     run(main())
 
