@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from compactory.backend import Backend
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
@@ -20,7 +21,7 @@ from compactory_api.access import Tokens
 
 from .environment import Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
-from .settings_file import DirectorySettings, SettingsFile, read_settings
+from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
 
 if TYPE_CHECKING:
     from compactory_connectors.source.jdbc_url import Connection
@@ -59,6 +60,7 @@ class Configuration:
     log_format: LogFormat | None
     _kafka: Kafka | None
     _postgres: _Given | None
+    _store: StoreSettings | None
 
     def kafka(self) -> Kafka:
         """The cluster. Raises ConfigError when none was given."""
@@ -82,6 +84,17 @@ class Configuration:
             return parse_url(self._postgres.value)
         except ValueError as error:
             raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
+
+    def backend(self) -> Backend | None:
+        """Where a store that goes on running keeps its entries; None: in memory. Raises ConfigError."""
+        if self._store is None:
+            return None
+        from compactory import RocksDB
+
+        try:
+            return RocksDB(self._store.path, **self._store.settings)
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
 
     def directory(self, name: str) -> Directory[Any] | None:
         """The directory of this name in compactory.toml, or None."""
@@ -113,6 +126,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         log_level=level,
         log_format=form,
         _kafka=kafka,
+        _store=settings.store,
         _postgres=_first(
             flags.postgres and _Given(flags.postgres, "--postgres"),
             environment,

@@ -50,6 +50,7 @@ def serve(
     problems = Problems()
     directories = problems.of(partial(_directories, configuration, names or ()))
     kafka = problems.of(configuration.kafka)
+    backend = problems.of(configuration.backend)
     from compactory_api.access import Access
     from compactory_api.listen import Listen
 
@@ -68,7 +69,7 @@ def serve(
 
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])
-        store = GlobalStore(kafka.properties(), directories)
+        store = GlobalStore(kafka.properties(), directories, backend=backend)
         server = Server(store, access=access, drain=drain)
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)

@@ -13,14 +13,23 @@ from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.properties import flatten
 
-__all__ = ["DirectorySettings", "SettingsFile", "read_settings"]
+__all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
 
 _SECTIONS = ("kafka", "postgres", "store", "http", "directories")
 _DIRECTORY = {"topic": str, "key": str, "active": str, "indexes": list, "connector": str}
 _HTTP = ("listen", "read_token", "admin_token")
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _BACKENDS = ("memory", "rocksdb")
-_KINDS = {str: "text", bool: "true or false", list: "a list", dict: "a section"}
+_STORE = {
+    "backend": str,
+    "path": str,
+    "block_cache_bytes": int,
+    "row_cache_bytes": int,
+    "memtable_bytes": int,
+    "compression": str,
+    "options": dict,
+}
+_KINDS = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a section"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +41,21 @@ class DirectorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """A ``[store]`` with a backend on disk: its folder, and what else `compactory.RocksDB` takes."""
+
+    path: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFile:
     """What the file says; ``problems`` lists what is wrong with it."""
 
     path: Path | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     postgres: str | None = field(default=None, repr=False)
+    store: StoreSettings | None = None
     listen: str | None = None
     read_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
@@ -70,11 +88,11 @@ class _Reader:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
         http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
-        self._store(self._checked("store", known.get("store", {}), {"backend": str, "path": str}))
         return SettingsFile(
             path=self._path,
             kafka=self._kafka(known.get("kafka", {})),
             postgres=postgres.get("url"),
+            store=self._store(known.get("store", {})),
             listen=http.get("listen"),
             read_token=http.get("read_token"),
             admin_token=http.get("admin_token"),
@@ -96,14 +114,20 @@ class _Reader:
                 self._problem("kafka", name, "must be text, a number, true or false")
         return properties
 
-    def _store(self, section: Mapping[str, Any]) -> None:
-        backend = section.get("backend", "memory")
+    def _store(self, written: Mapping[str, Any]) -> StoreSettings | None:
+        given = self._checked("store", written, _STORE)
+        backend = given.pop("backend", "memory")
         if backend not in _BACKENDS:
             self._problem("store", "backend", f"{backend!r} is not a backend{_nearest(backend, _BACKENDS)}")
-        elif backend != "memory":
-            self._problem("store", "backend", f'{backend!r} is not in this version of Compactory; set it to "memory"')
-        elif "path" in section:
-            self._problem("store", "path", 'the backend "memory" keeps nothing on disk; remove it')
+        elif backend == "memory":
+            for key in given:
+                text = 'the backend "memory" keeps nothing on disk; remove it, or set backend to "rocksdb"'
+                self._problem("store", key, text)
+        elif given.get("path"):
+            return StoreSettings(path=self._path.parent / given.pop("path"), settings=given)
+        elif "path" not in written or "path" in given:
+            self._problem("store", "path", 'the backend "rocksdb" needs a folder: path = "/var/lib/compactory"')
+        return None
 
     def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
         found: dict[str, DirectorySettings] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compactory import Directory, DirectoryWriter, GlobalStore, Index
+from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB
 from compactory_cli import configuration, environment, settings_file
 
 from .markdown import cell, code, described, page, table
@@ -41,8 +41,8 @@ indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
 _SECTION_MEANINGS = {
     "postgres": {"url": "URL or DSN of the database, for `compactory sql`"},
     "store": {
-        "backend": "`memory`; `rocksdb` is not in this version and refused",
-        "path": "for a backend on disk; refused with `memory`",
+        "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
+        "path": "folder of the backend on disk, for it alone; relative to this file",
     },
     "http": {
         "listen": "HOST:PORT that `compactory serve` listens on",
@@ -88,6 +88,8 @@ def page_text() -> str:
         "## GlobalStore",
         _options(GlobalStore),
         "`AsyncGlobalStore` takes the same.",
+        "## RocksDB",
+        _options(RocksDB),
         "## DirectoryWriter",
         _options(DirectoryWriter),
         "## Directory",
@@ -106,7 +108,7 @@ def _file_rows() -> list[list[str]]:
     directory = dict(described(Directory.__doc__))
     sections: dict[str, tuple[Any, dict[str, str]]] = {
         "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
-        "store": (("backend", "path"), _SECTION_MEANINGS["store"]),
+        "store": (settings_file._STORE, dict(described(RocksDB.__doc__)) | _SECTION_MEANINGS["store"]),
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactory import ConfigError, Directory, Index
+from compactory import ConfigError, Directory, Index, RocksDB
 from compactory_cli.configuration import Configuration, load
 from compactory_cli.environment import read_environment
 from compactory_cli.flags import Flags, LogFormat, LogLevel
@@ -172,7 +172,7 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
     assert found == [
         "compactory.toml: [kafak]: unknown section; did you mean kafka?",
         "compactory.toml: [postgres] ulr: unknown key; did you mean url?",
-        "compactory.toml: [store] backend: 'rocksdb' is not in this version of Compactory; set it to \"memory\"",
+        'compactory.toml: [store] path: the backend "rocksdb" needs a folder: path = "/var/lib/compactory"',
         "compactory.toml: [directories.terminals] actve: unknown key; did you mean active?",
         "compactory.toml: [directories.terminals] key: must be text",
         "compactory.toml: [directories.terminals] indexes[0].field: unknown key; did you mean fields?",
@@ -205,6 +205,11 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
         ("kafka = 1", "compactory.toml: [kafka]: must be a section"),
         ('[store]\nbackend = "memroy"', "compactory.toml: [store] backend: 'memroy' is not a backend; did you mean m"),
         ('[store]\npath = "x"', 'compactory.toml: [store] path: the backend "memory" keeps nothing on disk; remove'),
+        ('[store]\nbackend="rocksdb"\npath=1', "compactory.toml: [store] path: must be text"),
+        (
+            '[store]\nbackend="rocksdb"\npath="x"\nblock_cash_bytes=1',
+            "compactory.toml: [store] block_cash_bytes: unknown key; did you mean block",
+        ),
         ("[kafka]\na = [1]", "compactory.toml: [kafka] a: must be text, a number, true or false"),
         ('[directories]\nx = "t"', "compactory.toml: [directories] x: must be a section: [directories.x]"),
         ('[directories."a/b"]', "compactory.toml: [directories.a/b] directory 'a/b': the name must be text without"),
@@ -214,6 +219,31 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
 def test_a_bad_file_is_refused(folder: Path, toml: str, problem: str) -> None:
     [found] = problems(toml)
     assert found.startswith(problem)
+
+
+def test_a_store_on_disk(folder: Path) -> None:
+    """The folder is relative to the file; what is wrong with its settings is told with the place."""
+    assert loaded("").backend() is None
+    assert loaded('[store]\nbackend = "memory"').backend() is None
+    toml = """
+        [store]
+        backend = "rocksdb"
+        path = "data"
+        block_cache_bytes = 1048576
+        compression = "zstd"
+        [store.options]
+        max_open_files = 100
+        bloom_filter = [12, false]
+    """
+    backend = loaded(toml).backend()
+    assert isinstance(backend, RocksDB)
+    assert backend.path == Path("data")
+    assert not backend.path.exists()
+    with pytest.raises(ConfigError) as refused:
+        loaded(toml.replace("max_open_files", "max_open_fils")).backend()
+    assert refused.value.problems == [
+        "compactory.toml: [store] RocksDB has no option 'max_open_fils'; did you mean 'max_open_files'?"
+    ]
 
 
 @pytest.mark.parametrize(

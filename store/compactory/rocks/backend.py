@@ -60,7 +60,7 @@ class RocksDB:
         problems = [] if str(path) else ["path is empty; name a folder"]
         problems.extend(self._tuning.problems())
         if problems:
-            raise ConfigError(f"RocksDB: {problem}" for problem in problems)
+            raise ConfigError(problems)
         self.path = Path(path)
         self._lock = Lock(self.path)
         self._resources: Resources | None = None
