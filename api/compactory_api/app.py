@@ -24,13 +24,14 @@ from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
 from .access import Access
+from .bad_records import SCOPE, error_routes
 from .entries import entry_routes
 from .freshness import Freshness
 from .health import Health
 from .lookup import Lookups
 from .metrics import Exposition
 from .openapi import document
-from .operations import SCOPE, operation_routes
+from .operations import operation_routes
 from .path import ENTRIES, raw_path
 from .problem import problem
 from .refusal import BadRequest, MethodRefused, NoResource
@@ -42,7 +43,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 log = logging.getLogger("compactory.api")
 
-_HEADERS = frozenset({b"authorization", b"compactory-min-offset", b"host", b"if-none-match", b"prefer"})
+_HEADERS = frozenset(
+    {b"authorization", b"cache-control", b"compactory-min-offset", b"host", b"if-none-match", b"prefer"}
+)
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
@@ -72,7 +75,8 @@ class Application:
         self.routes = _fastapi()
         self.routes.include_router(entry_routes(store, self.freshness))
         exposition = Exposition(self.health.workers, self._timing)
-        self.routes.include_router(operation_routes(store, worker, self.health, exposition))
+        self.routes.include_router(operation_routes(worker, self.health, exposition))
+        self.routes.include_router(error_routes(store))
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Answer one request; any other kind of ASGI connection is FastAPI's."""

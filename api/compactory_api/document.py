@@ -6,7 +6,18 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-__all__ = ["BatchAnswer", "BatchQuestion", "Directories", "Errors", "ListedEntries", "Problem", "Readiness", "Status"]
+__all__ = [
+    "BatchAnswer",
+    "BatchQuestion",
+    "Dealt",
+    "Directories",
+    "Errors",
+    "ListedEntries",
+    "Problem",
+    "Readiness",
+    "RecordPlaces",
+    "Status",
+]
 
 
 class Problem(BaseModel):
@@ -18,6 +29,8 @@ class Problem(BaseModel):
     detail: str | None = None
     errors: list[str] | None = Field(None, description="Every problem, where there are several")
     gap: list[dict[str, Any]] | None = Field(None, description="With 412: offsets still missing, by partition")
+    age_seconds: float | None = Field(None, description="With a stale 503: the data's age; null where it has none yet")
+    max_age_seconds: float | None = Field(None, description="With a stale 503: what was demanded")
 
 
 class ListedEntry(BaseModel):
@@ -70,8 +83,9 @@ class Directories(BaseModel):
 
 
 class RecordProblem(BaseModel):
-    """A bad record. Those that start with key need the admin scope."""
+    """A bad record. The last three need the admin scope."""
 
+    directory: str
     topic: str
     partition: int
     offset: int
@@ -88,13 +102,34 @@ class Errors(BaseModel):
     errors: list[RecordProblem]
 
 
+class RecordPlace(BaseModel):
+    """Where a bad record lies."""
+
+    directory: str
+    partition: int
+    offset: int
+
+
+class RecordPlaces(BaseModel):
+    """Bad records to deal with; all outstanding ones where there is no body."""
+
+    errors: list[RecordPlace]
+
+
+class Dealt(BaseModel):
+    """How many records were dealt with; the others are bad still, or were superseded meanwhile."""
+
+    done: int
+    outstanding: int = Field(description="Bad records that are left")
+
+
 class BlockingPartition(BaseModel):
     """A partition that is not read far enough."""
 
     topic: str
-    partition: int
-    position: int
-    target: int
+    partition: int | None = Field(description="null for a topic that does not exist yet")
+    position: int | None
+    target: int | None
 
 
 class Readiness(BaseModel):

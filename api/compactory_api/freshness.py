@@ -17,13 +17,15 @@ from compactory.waiting import Waiting
 
 from .refusal import BadRequest, Stopping
 
-__all__ = ["DEFAULT_WAIT", "LONGEST_WAIT", "MOST_TOKENS", "Freshness", "tokens_of", "wait_of"]
+__all__ = ["DEFAULT_WAIT", "LONGEST_WAIT", "MOST_TOKENS", "Freshness", "max_age_of", "tokens_of", "wait_of"]
 
 DEFAULT_WAIT = 1.0  # seconds
 LONGEST_WAIT = 30.0  # seconds; a longer wish is cut to this (RFC 7240 lets a server)
 MOST_TOKENS = 100
 _LARGEST_OFFSET = 2**63 - 1
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d{1,9})?)\"?\s*(?:;.*)?", re.IGNORECASE | re.ASCII)
+
+_MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 def tokens_of(header: bytes, topic: str) -> list[Token]:
@@ -59,6 +61,15 @@ def wait_of(header: bytes | None) -> float:
         if found:
             return min(float(found[1]), LONGEST_WAIT)
     return DEFAULT_WAIT
+
+
+def max_age_of(header: bytes) -> float | None:
+    """Return the seconds in ``Cache-Control: max-age=SECONDS``; None where there are none. 0 counts as 1.
+
+    Browsers send ``max-age=0`` to have a page loaded afresh, and nothing is known to be younger than now.
+    """
+    found = _MAX_AGE.search(header.decode("latin-1"))
+    return None if found is None else max(float(found[1]), 1.0)
 
 
 class Freshness:

@@ -11,8 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import orjson
@@ -56,7 +55,7 @@ class Page:
 
 
 def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
-    """Return a page. Without an index it looks at every key once (0.2 s a million).
+    """Return a page. The first one without an index puts the keys in order (0.5 s a million); they stay in order.
 
     Raises BadRequest for a cursor of another query and for a wrong number of values, UnknownIndex, NotReady.
     """
@@ -66,7 +65,7 @@ def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
         keys = [entry.key for entry in found[: query.limit + 1]]
         shown = found[: query.limit]
     else:
-        keys = nsmallest(query.limit + 1, (key for key in view if _follows(key, query.prefix, after)))
+        keys = list(islice(view.keys_from(after, query.prefix), query.limit + 1))
         shown = list(_entries(view, keys[: query.limit]))
     more = len(keys) > query.limit
     return Page(entries=shown, next_cursor=_cursor(query, keys[query.limit - 1]) if more else None)

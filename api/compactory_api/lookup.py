@@ -12,9 +12,10 @@ from typing import Any
 from compactory.directory import Directory
 from compactory.errors import BadRecord, UnknownDirectory
 from compactory.store import GlobalStore
+from compactory.view import View
 
 from .conditional import is_unchanged
-from .freshness import Freshness, tokens_of, wait_of
+from .freshness import Freshness, max_age_of, tokens_of, wait_of
 from .path import DIRECTORIES, decode_segment
 from .refusal import NoEntry
 from .values import content_type
@@ -74,8 +75,9 @@ class Lookup:
         """Return status, headers and body for a key as it stands in the path."""
         if b"%" in key:
             key = decode_segment(key).encode()
+        view = self._view if b"cache-control" not in headers else self._within(headers[b"cache-control"])
         try:
-            value, partition, offset = self._view.record(key)
+            value, partition, offset = view.record(key)
         except KeyError as error:
             raise self._absent(error, key) from None
         topic_id = self._store.topic_id(self._directory.topic)
@@ -89,6 +91,11 @@ class Lookup:
             return 304, [(b"etag", tag), place, _NO_CACHE], b""
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
+
+    def _within(self, cache_control: bytes) -> View[Any]:
+        """Return the view that demands what ``Cache-Control: max-age=SECONDS`` does (RFC 9111, 5.2.1.1)."""
+        max_age = max_age_of(cache_control)
+        return self._view if max_age is None else self._view.within(max_age)
 
     def _absent(self, error: KeyError, key: bytes) -> Exception:
         text = key.decode(errors="replace")

@@ -1,32 +1,26 @@
-"""Routes for those who run it: probes, metrics, directories, status, bad records."""
+"""Routes for those who run it: probes, metrics, directories, status."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from compactory.records import RecordError
-from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 
-from .access import Scope
-from .document import Directories, Errors, Readiness, Status
+from .document import Directories, Readiness, Status
 from .health import Health
 from .metrics import Exposition
 from .openapi import OPEN, problems
 
-__all__ = ["SCOPE", "operation_routes"]
+__all__ = ["operation_routes"]
 
-SCOPE = "compactory.scope"  # where the ASGI scope says what the request may see
-_MOST_ERRORS = 1000
 _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def operation_routes(store: GlobalStore, worker: StoreWorker, health: Health, exposition: Exposition) -> APIRouter:
+def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition) -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
 
@@ -81,48 +75,9 @@ def operation_routes(store: GlobalStore, worker: StoreWorker, health: Health, ex
     async def status() -> Response:
         return _json(200, health.status())
 
-    @routes.get(
-        "/v1/errors",
-        tags=["operations"],
-        operation_id="list_errors",
-        summary="Outstanding bad records; their bytes only for the admin token",
-        responses={200: {"model": Errors}, **problems(400, 401, 421)},
-    )
-    async def errors(
-        request: Request,
-        limit: Annotated[int, Query(ge=1, le=_MOST_ERRORS, description="Newest of each directory first")] = 100,
-    ) -> Response:
-        whole = request.scope.get(SCOPE) is Scope.ADMIN
-        found = sorted(store.errors(), key=lambda error: error.timestamp_ms, reverse=True)
-        shown = [_described(error, whole=whole) for error in found[:limit]]
-        return _json(200, {"errors": shown, "outstanding": len(found)})
-
     return routes
 
 
 def _json(status: int, document: dict[str, Any]) -> Response:
     headers = {"cache-control": "no-store"}
     return Response(orjson.dumps(document), status_code=status, media_type="application/json", headers=headers)
-
-
-def _described(error: RecordError, *, whole: bool) -> dict[str, Any]:
-    """Describe a bad record. The text of an error can quote the value, so it is for the admin scope only."""
-    place = {
-        "topic": error.topic,
-        "partition": error.partition,
-        "offset": error.offset,
-        "timestamp_ms": error.timestamp_ms,
-    }
-    if not whole:
-        return {**place, "error": error.error.partition(":")[0]}
-    return {
-        **place,
-        "error": error.error,
-        "stacktrace": error.stacktrace,
-        "key_base64": _base64(error.key),
-        "value_base64": _base64(error.value),
-    }
-
-
-def _base64(raw: bytes | None) -> str | None:
-    return None if raw is None else base64.b64encode(raw).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from compactory.errors import (
     ConfigError,
     DecodeError,
     NotReady,
+    StaleData,
     StoreClosed,
     StoreFailed,
     UnknownDirectory,
@@ -22,6 +24,7 @@ from compactory.errors import (
 
 from .refusal import (
     BadRequest,
+    Forbidden,
     MethodRefused,
     Misdirected,
     NoEntry,
@@ -61,6 +64,10 @@ def _gap(error: WaitTimeout) -> dict[str, Any]:
     return {"gap": [{"topic": part.topic, "partition": part.partition, "missing": n} for part, n in error.gap.items()]}
 
 
+def _age(error: StaleData) -> dict[str, Any]:
+    return {"age_seconds": round(error.age, 3) if isfinite(error.age) else None, "max_age_seconds": error.max_age}
+
+
 def _retry(_error: Exception) -> Headers:
     return [(b"retry-after", _RETRY_AFTER)]
 
@@ -83,12 +90,14 @@ PROBLEMS: tuple[_Kind, ...] = (
     _Kind(BadRequest, 400, "bad-request", "The request is malformed", fields=_problems),
     _Kind(ConfigError, 400, "bad-request", "The request is malformed", fields=_problems),
     _Kind(Unauthorized, 401, "unauthorized", "A valid bearer token is needed", headers=_challenge),
+    _Kind(Forbidden, 403, "forbidden", "The token does not allow this"),
     _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here", headers=_allow),
     _Kind(WaitTimeout, 412, "not-fresh-enough", "The store has not read that far yet", fields=_gap),
     _Kind(TooLarge, 413, "too-large", "More than one request may carry or ask for"),
     _Kind(UnsupportedMedia, 415, "unsupported-media-type", "The body must be application/json"),
     _Kind(Misdirected, 421, "misdirected", "This server does not go by that name"),
     _Kind(DecodeError, 502, "undecodable", "A value can't be decoded"),
+    _Kind(StaleData, 503, "stale", "The data is older than was asked for", headers=_retry, fields=_age),
     _Kind(NotReady, 503, "not-ready", "The store has not read everything yet", headers=_retry),
     _Kind(Stopping, 503, "stopping", "The server shuts down", headers=_retry),
     _Kind(StoreFailed, 503, "store-failed", "The store failed", headers=_retry),

@@ -8,6 +8,7 @@ from compactory.errors import CompactoryError
 
 __all__ = [
     "BadRequest",
+    "Forbidden",
     "MethodRefused",
     "Misdirected",
     "NoEntry",
@@ -32,6 +33,10 @@ class BadRequest(CompactoryError):
 
 class Unauthorized(CompactoryError):
     """No token, or one that is not ours."""
+
+
+class Forbidden(CompactoryError):
+    """The token is valid, and not for this."""
 
 
 class Misdirected(CompactoryError):
