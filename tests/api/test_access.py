@@ -51,7 +51,7 @@ def test_guarantee_4_bytes_of_bad_records_are_for_the_admin(serve: Serve, topics
     serving = serve(topic, access=Access(Tokens(read=READ, admin=ADMIN)))
     read = serving.ask("/v1/errors", headers=bearer(READ))
     [error] = read.json["errors"]
-    assert set(error) == {"topic", "partition", "offset", "timestamp_ms", "error"}
+    assert set(error) == {"directory", "topic", "partition", "offset", "timestamp_ms", "error"}
     assert (error["topic"], error["partition"], error["offset"]) == (topic, 0, 0)
     assert error["error"] == "JSONDecodeError"
     assert b"4111" not in read.body

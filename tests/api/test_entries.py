@@ -140,8 +140,8 @@ class Vanishing:
     def __init__(self, gone: str) -> None:
         self.gone = gone
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(["c", "a", "b", "d"])
+    def keys_from(self, after: str | None, prefix: str) -> Iterator[str]:
+        return (key for key in "abcd" if key > (after or "") and key.startswith(prefix))
 
     def entry(self, key: str) -> Entry:
         if key == self.gone:
