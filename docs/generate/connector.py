@@ -16,29 +16,35 @@ __all__ = ["page_text"]
 
 _INTRO = """\
 A connector is the configuration of the Kafka Connect JDBC source connector: JSON, bare or as Connect's REST API has it
-(`{"name": …, "config": {…}}`, a list of those, or what `GET /connectors?expand=info` answers), or the `.properties` of a
-standalone worker. Every key that Connect knows is in one of three groups; any other key is an error that names the
+(`{"name": …, "config": {…}}`, a list of those, or what `GET /connectors?expand=info` answers), or the `.properties` of
+a standalone worker. Every key that Connect knows is in one of three groups; any other key is an error that names the
 nearest one. All problems of a file are reported together, before anything is written."""
 
 _MODES = """\
-| `mode` | of a table | of a view, a foreign table, a `query`, or with `query.suffix` |
-|---|---|---|
-| `bulk` | the whole of it at each poll, in one snapshot; hard deletes where it is [adopted](../adopt.md) | the whole of it at each poll |
-| `incrementing` | every new row once, [whenever it commits](../adr/0014-incrementing-remembers-ranges-of-ids.md); no changes, no deletions | rows above the highest id |
-| `timestamp`, `timestamp+incrementing` | every committed change, [whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md), in the order of the columns | rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms` |
-
 The column on the right is what the real connector does, and misses what it misses: a row that commits late behind the
 place that was read. `source validate` and the status say which of the two a table gets.
 
-A `query` may have WHERE, WITH, ORDER BY and a comment at its end: it stands in brackets, and conditions go around it. Its
-columns must have names, each its own.
+A `query` may have WHERE, WITH, ORDER BY and a comment at its end: it stands in brackets, and conditions go around it.
+Its columns must have names, each its own.
 
-Tables that patterns find are looked for every `table.poll.interval.ms`; those that come or go don't disturb the others. A
-table that fails, or a row that can't be converted, stops that table alone: its state is `FAILED`, its detail names row and
-column, and it is tried again with growing pauses. `query.retry.attempts` ends that, `errors.tolerance=all` skips the row.
+Tables that patterns find are looked for every `table.poll.interval.ms`; those that come or go don't disturb the
+others. A table that fails, or a row that can't be converted, stops that table alone: its state is `FAILED`, its detail
+names row and column, and it is tried again with growing pauses. `query.retry.attempts` ends that,
+`errors.tolerance=all` skips the row.
 
-A topic that exists must be compacted, and one that is created is. Where `topic.creation.default.cleanup.policy` (or that of a
-group) says otherwise, it need not be, and records need no key."""
+A topic that exists must be compacted, and one that is created is. Where `topic.creation.default.cleanup.policy` (or
+that of a group) says otherwise, it need not be, and records need no key."""
+
+_LATE = "[whenever it commits](../adr/0014-incrementing-remembers-ranges-of-ids.md)"
+_ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md)"
+_WHOLE = "the whole of it at each poll"
+_BEHIND = "rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms`"
+_READING = [
+    ["`bulk`", f"{_WHOLE}, in one snapshot; hard deletes where it is [adopted](../adopt.md)", _WHOLE],
+    ["`incrementing`", f"every new row once, {_LATE}; no changes, no deletions", "rows above the highest id"],
+    ["`timestamp`", f"every committed change, {_ANY}, in the order of the columns", _BEHIND],
+    ["`timestamp+incrementing`", "the same, in the order of timestamp and id", "the same"],
+]
 
 _PRODUCER = """\
 `producer.override.*` takes the Java producer's names, and librdkafka's own. Renamed:
@@ -67,7 +73,8 @@ def page_text() -> str:
     for status, (heading, column) in _HEADINGS.items():
         rows = [_row(item) for item in SETTINGS if item.status is status]
         parts += [f"## {heading}", table(["key", "meaning", column], rows)]
-    parts += ["## Modes", _MODES]
+    where = ["`mode`", "of a table", "of a view, a foreign table, a `query`, or with `query.suffix`"]
+    parts += ["## Modes", table(where, _READING), _MODES]
     parts += ["## Producer properties", _PRODUCER, table(["Java", "here"], _producer())]
     parts += ["## Placeholders", _PLACEHOLDERS]
     parts += ["## Transforms", _TRANSFORMS]

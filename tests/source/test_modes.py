@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.source.page import RowFailed
-from compactory_connectors.source.server import TableReplaced
+from compactory_connectors.source.server import TableReplaced, refusal
 from compactory_connectors.source.table_plan import Reading
 from tests.source.poller import Poller
 from tests.source.workload import wait_until
@@ -408,3 +409,68 @@ def test_names_in_lower_case_where_the_connector_does_not_quote(sql: psycopg.Con
         incrementing__column__name="ID",
     )
     assert poller.ids() == [1]
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_a_first_load_from_now_keeps_its_now(sql: psycopg.Connection, opened: Open, mode: str) -> None:
+    """A source that is restarted before its first poll, or on another history, leaves no change out."""
+    add(sql, 1, "timezone('utc', clock_timestamp()) - interval '1 h'")
+    poller = opened(mode, timestamp__initial="-1")
+    assert poller.ids() == []
+    add(sql, 1, "timezone('utc', clock_timestamp())")
+    assert poller.stored
+    poller.stored = json.dumps(json.loads(poller.stored) | {"timeline": 77}).encode()
+    poller.restart()
+    assert poller.ids() == [1, 2]
+
+
+def test_a_first_load_of_a_view_from_now_keeps_its_now(
+    sql: psycopg.Connection, opened: Open, view: dict[str, str]
+) -> None:
+    poller = opened("timestamp", timestamp__initial="-1", **view)
+    assert poller.ids() == []
+    add(sql, 1, "timezone('utc', clock_timestamp())")
+    poller.restart()
+    wait_until(lambda: poller.ids() == [1], 5, "the row behind the first moment")
+
+
+def test_incrementing_goes_on_from_an_offset_of_kafka_connect(sql: psycopg.Connection, opened: Open) -> None:
+    add(sql, 5)
+    poller = opened("incrementing")
+    poller.stored = b'{"incrementing": 3}'
+    poller.restart()
+    assert poller.ids() == [4, 5]
+
+
+def test_incrementing_trusts_nothing_on_another_history(sql: psycopg.Connection, opened: Open) -> None:
+    """After a failover ids may be of other rows."""
+    add(sql, 3)
+    poller = opened("incrementing")
+    assert poller.ids() == [1, 2, 3]
+    assert poller.stored
+    poller.stored = json.dumps(json.loads(poller.stored) | {"timeline": 77}).encode()
+    poller.restart()
+    assert poller.ids() == [1, 2, 3]
+
+
+def test_serializable_polls(sql: psycopg.Connection, opened: Open, view: dict[str, str]) -> None:
+    add(sql, 2, "'2024-01-01'")
+    for mode in MODES:
+        assert opened(mode, transaction__isolation__mode="SERIALIZABLE").ids() == [1, 2]
+    assert opened("timestamp", transaction__isolation__mode="SERIALIZABLE", **view).ids() == [1, 2]
+
+
+def test_soft_deletes_of_a_view(sql: psycopg.Connection, opened: Open) -> None:
+    sql.execute("ALTER TABLE t ADD alive bool NOT NULL DEFAULT true; CREATE VIEW seen AS SELECT * FROM t")
+    add(sql, 2, "'2024-01-01'")
+    poller = opened("timestamp+incrementing", table__whitelist="seen", table__types="VIEW", validate__non__null="false",
+                    compactory__soft__delete__column="alive")  # fmt: skip
+    assert poller.ids() == [1, 2]
+    sql.execute("UPDATE t SET alive = false, changed = '2024-01-02' WHERE id = 1")
+    assert poller.poll() == [(b"1", None)]
+
+
+def test_what_a_refusal_says_has_no_value_of_a_row(sql: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        sql.execute("SELECT 's3cret'::text::int")
+    assert refusal(caught.value) == "invalid input syntax for type integer: … (SQLSTATE 22P02)"

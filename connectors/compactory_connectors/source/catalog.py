@@ -189,4 +189,6 @@ def _result_column(connection: Connection[Any], name: str, kind: int, typmod: in
 
 def _refusal(message: str | bytes) -> str:
     text = message.decode(errors="replace") if isinstance(message, bytes) else message
-    return " ".join(text.replace("ERROR:", "").split())
+    first, _, rest = text.partition("\n")
+    hints = [line for line in rest.splitlines() if line.startswith("HINT:")]
+    return " ".join(" ".join([first.replace("ERROR:", ""), *hints]).split())  # not the line of the query

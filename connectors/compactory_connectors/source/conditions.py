@@ -58,7 +58,9 @@ class Conditions:
         if self.plan.reading is Reading.WHOLE:
             return sql.SQL("true")
         if base.rewind is None:
-            return self._unseen(base.horizon) if base.horizon else place.since(self.plan) or sql.SQL("true")
+            return (
+                self._unseen(base.horizon) if base.horizon else place.since(self.plan, base.initial) or sql.SQL("true")
+            )
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.horizon), beyond) if base.horizon else beyond
 

@@ -62,8 +62,8 @@ class NewRowsReader:
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """
-        known = self.offset.ids is not None
-        with self._server.poll(self._table, self.plan.oid, streaming=not known) as at:
+        streaming, serializable = self.offset.ids is None, self.plan.serializable
+        with self._server.poll(self._table, self.plan.oid, streaming=streaming, serializable=serializable) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(at)
@@ -120,6 +120,10 @@ class NewRowsReader:
             ids = ids.after_crash() if identity.same_history(offset.identity) else None
         if ids is not None and any(xmax > at.snapshot.xmax for _, xmax in ids.marks):
             ids = None
+        if ids is None and offset.ids is not None:
+            offset = replace(offset, incrementing=None)
+        if ids is None and offset.incrementing is not None:  # of Kafka Connect, or set by hand
+            ids = IdRanges.up_to(offset.incrementing)
         return replace(offset, identity=identity, shape=self.plan.shape, ids=ids)
 
     def _query(self, base: SourceOffset) -> sql.Composed:

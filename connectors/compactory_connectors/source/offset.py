@@ -114,7 +114,8 @@ class SourceOffset:
     sent: an attached partition brings rows that are older than any snapshot.
 
     ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
-    ``ids`` are those that mode incrementing has sent.
+    ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
+    rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
     ``compare`` says that rows which the topic has byte for byte are left out of the first load.
     """
 
@@ -134,6 +135,7 @@ class SourceOffset:
     compare: bool = False
     edited: Edit | None = None
     ids: IdRanges | None = None
+    initial: str | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -160,7 +162,7 @@ class SourceOffset:
 
     def afresh(self) -> SourceOffset:
         """Trust nothing: every row is sent, and keys that the table lacks are removed."""
-        return replace(self, horizon=None, durable=None, pages=(), sweep=True, rewind=None)
+        return replace(self, horizon=None, durable=None, pages=(), sweep=True, rewind=None, initial=None)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -206,6 +208,7 @@ class SourceOffset:
             "rewind": asdict(self.rewind) if self.rewind else None,
             "compare": self.compare,
             "ids": self.ids.fields() if self.ids else None,
+            "initial": self.initial,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -251,6 +254,7 @@ class SourceOffset:
             compare=bool(value.get("compare", False)),
             edited=_edit(value),
             ids=ids,
+            initial=value.get("initial"),
         )
 
 

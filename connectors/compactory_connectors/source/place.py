@@ -60,9 +60,9 @@ def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> 
     return sql.SQL("({} OR {})").format(same, later)
 
 
-def since(plan: TablePlan) -> sql.Composable | None:
+def since(plan: TablePlan, initial: str | None) -> sql.Composable | None:
     """The bound that ``timestamp.initial`` sets on a first load; None without one."""
-    return beyond(plan, plan.since, None) if plan.since is not None and plan.timestamps else None
+    return beyond(plan, initial, None) if initial is not None and plan.timestamps else None
 
 
 def until(plan: TablePlan, now: str) -> sql.Composable | None:

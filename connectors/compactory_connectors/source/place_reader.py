@@ -39,7 +39,7 @@ class PlaceReader:
         topic: tuple[str, str | None] | None = None,
     ) -> None:
         self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic)
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, initial=plan.since)
         self._server = server
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)
@@ -88,7 +88,7 @@ class PlaceReader:
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error."""
-        with self._server.reading() as at:
+        with self._server.reading(serializable=self.plan.serializable) as at:
             return int(
                 self._server.scalar(statement("source/pending", rows=self._query(self.offset, at.now(self.plan))))
             )
@@ -128,7 +128,7 @@ class PlaceReader:
     def _begin(self, base: SourceOffset) -> tuple[str | None, int | None]:
         """The place of the offset, else that of ``timestamp.initial``."""
         if base.timestamp is None:
-            return self.plan.since, base.incrementing
+            return base.initial, base.incrementing
         zone = None if self.plan.zoned else self.plan.zone
         return instant_text(base.timestamp, base.timestamp_nanos, zone), base.incrementing
 

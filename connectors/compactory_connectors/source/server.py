@@ -6,6 +6,7 @@ decides what they mean.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ __all__ = [
     "TableReplaced",
     "connect",
     "postgres_errors",
+    "refusal",
     "statement",
 ]
 
@@ -50,6 +52,8 @@ SESSION = {
     "lc_monetary": "C",
 }
 """The text formats that the converters read."""
+
+_QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
@@ -124,6 +128,13 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
 def connector_lock(connector: str) -> int:
     """The key of the advisory lock that every running source of this connector shares."""
     return int.from_bytes(sha256(connector.encode()).digest()[:4], "big", signed=True)
+
+
+def refusal(error: psycopg.Error) -> str:
+    """Why the server refuses a statement: its message alone, without the statement and without values of rows."""
+    text = error.diag.message_primary or str(error).partition("\n")[0]
+    data = (error.sqlstate or "").startswith("22")
+    return f"{_QUOTED.sub('…', text) if data else text} (SQLSTATE {error.sqlstate})"
 
 
 class ChunkReader:

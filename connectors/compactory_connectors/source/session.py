@@ -27,7 +27,7 @@ from .planning import Plans, find_plans
 from .polled import PolledTable, Sink, key_of
 from .publisher import Publisher
 from .readers import open_reader
-from .server import Server, TableReplaced, postgres_errors
+from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
 from .table_plan import TablePlan
 from .topics import OFFSETS_TOPIC, ensure, stored_values
@@ -179,7 +179,7 @@ class Session:
         except psycopg.Error as error:
             if self._server.connection.closed:
                 raise
-            table.failed(f"table {table.name}: {' '.join(str(error).split())}")
+            table.failed(f"table {table.name}: {refusal(error)}")
         else:
             self._sink.board.current(table.name, looked_at)
             return published

@@ -43,7 +43,9 @@ class TableReader:
         topic: tuple[str, str | None] | None = None,
     ) -> None:
         self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps)
+        self.offset = offset or SourceOffset(
+            identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
+        )
         self._server = server
         self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._sent: Horizon | None = self.offset.horizon
@@ -79,7 +81,13 @@ class TableReader:
         """
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
-        with self._server.poll(self._table, self.plan.oid, indexed=indexed, streaming=base.horizon is None) as at:
+        with self._server.poll(
+            self._table,
+            self.plan.oid,
+            indexed=indexed,
+            streaming=base.horizon is None,
+            serializable=self.plan.serializable,
+        ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(base, at, indexed)
