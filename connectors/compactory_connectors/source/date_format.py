@@ -68,7 +68,7 @@ _WRITERS: dict[str, Callable[[Moment, int], str]] = {
     "L": _month,
     "D": _padded(lambda moment: moment.days - day_number(moment.year, 1, 1) + 1),
     "d": _padded(lambda moment: moment.day),
-    "F": _padded(lambda moment: (moment.day - 1) // 7 + 1),
+    "F": _padded(lambda moment: (moment.days - day_number(moment.year, moment.month, 1)) // 7 + 1),  # also of 1582
     "E": lambda moment, count: _DAYS[moment.weekday][: 3 if count < 4 else None],
     "u": _padded(lambda moment: moment.weekday + 1),
     "a": lambda moment, _: "AM" if moment.hour < 12 else "PM",
