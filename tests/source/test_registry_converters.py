@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -24,6 +25,8 @@ from compactory_connectors.source.converters.avro_value import avro_long
 from compactory_connectors.source.converters.schema_registry import _client
 from compactory_connectors.source.record import Constant, Java, RowError, StructNode
 from compactory_connectors.source.schema import Field, Schema, Type
+from tests.source.conftest import Bench
+from tests.source.workload import wait_until
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 JSON = "io.confluent.connect.json.JsonSchemaConverter"
@@ -287,6 +290,54 @@ def test_values_that_connect_refuses() -> None:
         render = converter(class_name).at("days", "value").compile(day, POSITIONS)
         with pytest.raises(RowError, match="column id: Connect's Date takes whole days only"):
             render([b"infinity"])
+
+
+def test_a_source_writes_avro(bench: Bench) -> None:
+    """Keys, values and tombstones through real Kafka, read by Confluent's client."""
+    spec, _ = read_converter(AVRO, {"schema.registry.url": "mock://source"})
+    changes = {"key_converter": spec, "value_converter": spec, "soft_delete": True}
+    bench.add("T1", "T2")
+    bench.once(**changes)
+    bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 2")
+    bench.once(**changes)
+    decode = AvroDeserializer(registry("mock://source"))
+    read = [
+        (
+            decode(key, SerializationContext(bench.topic, MessageField.KEY)),
+            decode(value, SerializationContext(bench.topic, MessageField.VALUE)),
+        )
+        for key, value in bench.records()
+    ]
+    assert [key for key, _ in read] == [1, 2, 2]
+    assert [value and value["terminalId"] for _, value in read] == ["T1", "T2", None]
+    assert bench.records()[2][1] is None
+    registered = registry("mock://source").get_subjects()
+    assert sorted(registered) == [f"{bench.topic}-key", f"{bench.topic}-value"]
+
+
+def test_a_source_waits_for_its_registry(bench: Bench) -> None:
+    """Nothing is lost while the registry is away, and the source goes on by itself."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    spec, _ = read_converter(AVRO, {"schema.registry.url": f"http://127.0.0.1:{port}"})
+    bench.add("T1")
+    running = bench.start(value_converter=spec)
+    wait_until(lambda: "Schema Registry" in str(running.source.status()) or running.error, 30, "the outage to be seen")
+    Answers.seen.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        ((key, value),) = bench.wait_for_records(1)
+        running.stop()
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+    assert key == b"1"
+    assert value is not None
+    assert value[:5] == b"\0\0\0\0\x29"
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
