@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from time import time as clock
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -41,7 +41,8 @@ def show_offsets(
     if as_json:
         print_json({"connector": config.name, "tables": tables})
         return
-    _say(f"[bold]{escape(config.name)}[/]" + ("" if tables else f": no offsets; its next run sends every row{hint}"))
+    stored = any(item["written_at"] for item in tables)
+    _say(f"[bold]{escape(config.name)}[/]" + ("" if stored else f": no offsets; its next run sends every row{hint}"))
     for item in tables:
         _say(f"\n  {escape(item['table'])}")
         _facts(_lines(item))
@@ -83,8 +84,8 @@ def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dic
     shown["time"] = _time(offset)
     if offset is not None and offset.rewind is not None:
         shown["rewind"] = {"time": _moment(offset.rewind.micros), "incrementing": offset.rewind.incrementing}
+    shown["written_at"] = stored.written_at if stored is not None else None
     if stored is not None:
-        shown["written_at"] = stored.written_at
         shown["problem"] = stored.problem
         if stored.reset is not None:
             shown |= {"edited_by": stored.reset.by, "edited_at": stored.reset.at, "edited": stored.reset.what}
@@ -103,20 +104,20 @@ def _lines(item: Mapping[str, Any]) -> dict[str, str]:
         lines["timestamp"] = f"{item['time']} ({item['timestamp']} ms)" if item["time"] else "–"
         lines["id"] = str(item["incrementing"]) if item["incrementing"] is not None else "–"
         lines["snapshot"] = str(item["snapshot"] or "none yet")
-        lines["server"] = f"system {item['system_identifier']}, timeline {item['timeline']}"
+        if item["system_identifier"]:
+            lines["server"] = f"system {item['system_identifier']}, timeline {item['timeline']}"
         lines["topic"] = str(item["topic"][0]) if item["topic"] else "–"
     if item.get("rewind"):
-        place = item["rewind"]
-        lines["set"] = f"the next run sends what is beyond {place['time'] or ''} id {place['incrementing']}"
+        lines["set"] = f"the next run sends what is beyond {_together(**item['rewind'])}"
     if item.get("compare"):
         lines["import"] = "the next run compares every row with the topic"
     if item.get("written_at"):
-        age = max(0.0, time.time() - item["written_at"])
+        age = max(0.0, clock() - item["written_at"])
         lines["written"] = f"{moment_text(int(item['written_at']) * 1_000_000)}, {_ago(age)} ago"
     if item.get("edited_at"):
         lines["edited"] = f"{item['edited']}, by {item['edited_by']} at {item['edited_at']}"
     if "rows" in item:
-        lines["rows"] = f"{number(item['rows'])} that a poll would send now"
+        lines["rows"] = f"a poll would send {number(item['rows'])} now"
     return lines
 
 
@@ -170,9 +171,13 @@ def _effect(item: Preview) -> dict[str, str]:
 def _place(offset: SourceOffset | None) -> str:
     if offset is None:
         return "none: the next run sends every row"
-    snapshot = f", snapshot {offset.horizon.snapshot}" if offset.horizon is not None else ""
-    identifier = f"id {offset.incrementing}" if offset.incrementing is not None else ""
-    return ", ".join(filter(None, [_time(offset), identifier])) + snapshot or "no place yet"
+    snapshot = f"snapshot {offset.horizon.snapshot}" if offset.horizon is not None else ""
+    place = _together(_time(offset), offset.incrementing)
+    return ", ".join(filter(None, [place, snapshot])) or "no place yet"
+
+
+def _together(time: str | None, incrementing: int | None) -> str:
+    return ", ".join(filter(None, [time, f"id {incrementing}" if incrementing is not None else None]))
 
 
 def _time(offset: SourceOffset | None) -> str | None:

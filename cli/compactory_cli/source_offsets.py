@@ -293,8 +293,9 @@ def _stored(
     everything = read_offsets(kafka)
     own = {item.table: item for item in everything if item.connector == config.name}
     hint = "" if own else connectors_like(config.name, everything)
-    names = matching(list(own), tables) if own else []
-    return [(name, own[name]) for name in names], hint
+    listed = ["query"] if config.query is not None else [str(table) for table in config.selection.listed]
+    waiting = [name for name in listed if not any(f".{table}".endswith(f".{name}") for table in own)]
+    return [(name, own.get(name)) for name in matching([*own, *waiting], tables)], hint
 
 
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:

@@ -104,6 +104,19 @@ def test_show_counts_what_a_poll_would_send(offsets: Offsets) -> None:
     assert (table["table"], table["rows"]) == (offsets.table, 2)
 
 
+def test_a_table_that_has_no_offset_yet_is_shown_too(offsets: Offsets) -> None:
+    offsets.run()
+    offsets.sql.execute("CREATE TABLE other (LIKE terminal_acquirer INCLUDING ALL)")
+    altered(offsets.shell, offsets.article, name=offsets.article.path.stem, table__whitelist="terminal_acquirer,other")
+    stored, other = offsets("show", "--json").json["tables"]
+    assert (stored["table"], other["table"], other["written_at"]) == (offsets.table, "other", None)
+    assert offsets("show", "--table", "other").out.splitlines()[-1].endswith("none: the next run sends every row")
+    assert "did you mean other?" in offsets("show", "--table", "othr").err
+    [stored, other] = offsets("set", "--to-time", "2024-01-01T00:04", "--dry-run", "--json").json["tables"]
+    assert (stored["due"], stored["rows"]) == (0, 2)
+    assert (other["before"], other["due"], other["rows"]) == (None, 0, 0)
+
+
 def test_reset_forgets_and_says_who_did_it(offsets: Offsets) -> None:
     outcome = offsets("reset", "--json")
     assert (outcome.code, outcome.json["tables"]) == (0, [])

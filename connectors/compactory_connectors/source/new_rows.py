@@ -122,7 +122,7 @@ class NewRowsReader:
             ids = None
         if ids is None and offset.ids is not None:
             offset = replace(offset, incrementing=None)
-        if ids is None and offset.incrementing is not None:  # of Kafka Connect, or set by hand
+        if ids is None and offset.incrementing is not None and not offset.compare:  # of Kafka Connect, or set by hand
             ids = IdRanges.up_to(offset.incrementing)
         return replace(offset, identity=identity, shape=self.plan.shape, ids=ids)
 
