@@ -53,6 +53,7 @@ class Discovery:
         self._short_since: dict[Partition, float] = {}  # partitions whose end lies before our position
         self._outdated: set[str] = set()  # topics that were found to be gone for good
         self._looking = Lock()  # one look at a time: guards all of the above
+        self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
         self._knock = Event()
         self._thread: Thread | None = None
@@ -83,8 +84,11 @@ class Discovery:
 
     def start(self) -> None:
         """Look every two seconds from now on, and whenever `nudge` is called."""
-        self._thread = Thread(target=self._run, name="compactory-discovery", daemon=True)
-        self._thread.start()
+        with self._starting:
+            if not self._stopping.is_set():
+                thread = Thread(target=self._run, name="compactory-discovery", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def nudge(self) -> None:
         """Have the thread look at once."""
@@ -94,8 +98,10 @@ class Discovery:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
         self._stopping.set()
         self._knock.set()
-        if self._thread is not None and self._thread is not current_thread():
-            self._thread.join()
+        with self._starting:
+            thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join()
 
     def still_the_same(self, topics: Collection[str]) -> bool:
         """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka is away."""
@@ -150,12 +156,12 @@ class Discovery:
     def _identified(self, topic: Topic) -> bool:
         """Keep what the topic is now; say whether it is another one than before, and demand a rebuild then."""
         known = self.topics.get(topic.name)
-        self.topics[topic.name] = topic
-        if known is None or known.topic_id == topic.topic_id or not (known.topic_id and topic.topic_id):
-            return False
-        detail = f"it was deleted and created again (topic id {known.topic_id}, now {topic.topic_id})"
-        self._progress.demand(topic.name, Rebuild(RebuildCause.RECREATED, detail))
-        return True
+        another = known is not None and known.topic_id != topic.topic_id and known.topic_id and topic.topic_id
+        if known is not None and another:
+            detail = f"it was deleted and created again (topic id {known.topic_id}, now {topic.topic_id})"
+            self._progress.demand(topic.name, Rebuild(RebuildCause.RECREATED, detail))
+        self.topics[topic.name] = topic  # last: a token of the new topic must not meet positions of the former one
+        return bool(another)
 
     def _take_up(
         self,

@@ -60,7 +60,7 @@ class Progress:
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition: what lies before it is visible."""
         with self._changed:
-            return {part: offset for part, offset in self._positions.items() if part.topic not in self._hidden}
+            return {part: offset for part, offset in self._positions.items() if not self._is_hidden(part.topic)}
 
     @property
     def serves(self) -> bool:
@@ -355,6 +355,10 @@ class Progress:
             return NotReady("the store was not started: call start(), or use it in a with block")
         return NotReady("the store is loading: it answers once it has read to the high watermark")
 
+    def _is_hidden(self, topic: str) -> bool:
+        """Say whether positions of a topic tell nothing of what is served: the rebuild may not have begun yet."""
+        return topic in self._hidden or topic in self._demands
+
     def _left_to_load(self, stall_timeout: float, start_timeout: float | None, deadline: float | None) -> float:
         """Return the seconds that may still pass without progress; raise StartTimeout where there are none."""
         now = clock()
@@ -390,5 +394,5 @@ class Progress:
                 self._caught_up[partition] = (self._asked_at, end)
 
     def _gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
-        visible = {part: -1 if part.topic in self._hidden else self._positions.get(part, -1) for part in targets}
+        visible = {part: -1 if self._is_hidden(part.topic) else self._positions.get(part, -1) for part in targets}
         return {part: target - max(0, visible[part]) for part, target in targets.items() if visible[part] < target}

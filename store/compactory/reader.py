@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from threading import Event, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from compactory.backend import Backend, Volume
@@ -70,6 +70,7 @@ class Reader:
         self._on_served = on_served
         self._on_ready = on_ready
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
@@ -92,8 +93,11 @@ class Reader:
         """Start the thread."""
         self._loading = set(self.feeds)
         self._began = dict.fromkeys(self.feeds, clock())
-        self._thread = Thread(target=self._run, name="compactory-reader", daemon=True)
-        self._thread.start()
+        with self._starting:
+            if not self._stopping.is_set():
+                thread = Thread(target=self._run, name="compactory-reader", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def run(self, command: Callable[[], R], timeout: float) -> R:
         """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
@@ -114,8 +118,10 @@ class Reader:
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
         self._stopping.set()
-        if self._thread is not None and self._thread is not current_thread():
-            self._thread.join()
+        with self._starting:
+            thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join()
 
     def _run(self) -> None:
         try:

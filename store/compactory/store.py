@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from threading import Lock
 from types import TracebackType
@@ -28,6 +28,7 @@ from compactory.reader import Reader
 from compactory.records import Contested, Partition, RecordError, StoreState, Topic
 from compactory.table import Table
 from compactory.token import Token
+from compactory.token import targets as targets_of
 from compactory.view import Served, View
 
 __all__ = ["GlobalStore"]
@@ -99,7 +100,7 @@ class GlobalStore:
             raise ConfigError(problems)
         self._backend = Memory() if backend is None else backend
         self._pid = os.getpid()
-        self._closing = Lock()  # guards close against itself
+        self._closing = Lock()  # guards close against itself and against what start opens
         self._load_seconds: float | None = None
         by_topic: dict[str, list[Directory[Any]]] = {}
         for directory in given:
@@ -348,23 +349,23 @@ class GlobalStore:
         WaitTimeout with the gap, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
-        targets: dict[Partition, int] = {}
-        for token in tokens:
-            topic = self._discovery.topics.get(token.topic)
-            if topic is None:
-                known = ", ".join(sorted(self._discovery.topics))
-                raise ConfigError(f"token {token} is of a topic that this store does not read; it reads {known}")
-            if token.topic_id and topic.topic_id and token.topic_id != topic.topic_id:
-                gone = f"token {token} belongs to a topic of that name that was deleted since"
-                raise WaitTimeout(gone, {token.place: token.offset + 1})
-            targets[token.place] = max(targets.get(token.place, 0), token.offset + 1)
-        self._progress.wait_until(targets, timeout, "the token" if len(tokens) == 1 else "one of the tokens")
+        began = clock()
+        try:
+            targets = targets_of(tokens, self._discovery.topics)
+        except WaitTimeout:  # of another topic of that name: perhaps of one that was created just now
+            with suppress(Unreachable):
+                self._discovery.look(timeout)
+            targets = targets_of(tokens, self._discovery.topics)
+        left = max(0.0, timeout - (clock() - began))
+        self._progress.wait_until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
     def _load(self, began: float) -> None:
         options = self._options
         limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
-        for feed in self._reader.open():
-            self._serving[feed.topic] = feed
+        with self._closing:
+            self._progress.raise_end()
+            for feed in self._reader.open():
+                self._serving[feed.topic] = feed
         stale = options.start_stale and self._serve_stale()
         try:
             self._discovery.open(min(limits))
