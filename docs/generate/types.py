@@ -127,9 +127,9 @@ _OTHERS = (
 
 _ALL = """\
 The real connector leaves other types out, with a warning, and so does this one. With `compactory.types=all` it
-keeps them: arrays with the schema of their elements (of as many dimensions as declared, or the row fails), `hstore`
-as a map of texts, composites as structs, everything else as text in Postgres' own form. Inside of them the rules
-above hold."""
+keeps them: arrays with the schema of their elements (of as many dimensions as declared, or the row fails; a query's
+result says nothing of dimensions, so one), `hstore` as a map of texts, composites as structs, everything else as
+text in Postgres' own form. Inside of them the rules above hold."""
 
 _NUMBERS = """\
 `numeric.mapping` turns NUMERIC columns into numbers (`numeric.precision.mapping=true` is `precision_only`). What a

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
-from compactory_connectors.source.catalog import Column
+from compactory_connectors.source.catalog import Column, describe_query
 from compactory_connectors.source.column_node import column_node, column_warnings
 from compactory_connectors.source.column_options import ColumnOptions, ColumnTypes, NumericMapping
 from compactory_connectors.source.column_shape import shapes_of
@@ -117,7 +117,8 @@ def table(database: str) -> tuple[dict[str, Column], list[Any]]:
         (oid,) = cursor.execute("SELECT 'odd'::regclass::oid").fetchone() or (None,)
         place = {"oid": oid}
         declared = cursor.execute(query("shape/columns"), place).fetchall()
-        shapes = shapes_of(declared, cursor.execute(query("shape/types"), place).fetchall())
+        types = {"types": [row[1] for row in declared]}
+        shapes = shapes_of(declared, cursor.execute(query("shape/types"), types).fetchall())
         fields = ("name", "type", "type_schema", "type_kind", "typmod", "not_null", "declared")
         described = [
             Column(**dict(zip(fields, row, strict=False)), shape=shapes[row[0]])
@@ -163,6 +164,20 @@ def test_a_record_of_everything_in_json_and_as_text(table: tuple[dict[str, Colum
     assert b'h={a=1, b c=null, d"e=f\\g}' in shown
     assert b"a_two=[[1, 2], [3, 4]]" in shown
     assert b'a_address=[Struct{street=a, "b",number=7}, null, Struct{}]' in shown
+
+
+def test_the_result_of_a_query(table: tuple[dict[str, Column], list[Any]], database: str) -> None:
+    columns, (values, _) = table
+    with connect(conninfo_to_dict(database)) as connection:
+        found = {column.name: column for column in describe_query(connection, "SELECT * FROM odd").columns}
+    positions = {name: number for number, name in enumerate(columns)}
+    assert list(found) == list(columns)
+    for name, (_, _, in_json, schema) in COLUMNS.items():
+        if name != "a_two":  # a result says nothing of dimensions
+            node = column_node(found[name], ALL)
+            assert node is not None
+            assert schema_json(node.schema).decode().startswith(schema), name
+            assert JsonConverter(schemas_enable=False).compile(node, positions)(values) == in_json.encode()
 
 
 def test_an_array_of_other_dimensions_than_declared(table: tuple[dict[str, Column], list[Any]]) -> None:

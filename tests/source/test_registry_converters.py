@@ -295,7 +295,7 @@ def test_values_that_connect_refuses() -> None:
 def test_a_source_writes_avro(bench: Bench) -> None:
     """Keys, values and tombstones through real Kafka, read by Confluent's client."""
     spec, _ = read_converter(AVRO, {"schema.registry.url": "mock://source"})
-    changes = {"key_converter": spec, "value_converter": spec, "soft_delete": True}
+    changes: dict[str, Any] = {"key_converter": spec, "value_converter": spec, "soft_delete": True}
     bench.add("T1", "T2")
     bench.once(**changes)
     bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +93,7 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
     if row is None:
         return None
     primary_key, indexes = row
-    place = {"oid": relation.oid}
-    declarations = cursor.execute(query("shape/columns"), place).fetchall()
-    shapes = shapes_of(declarations, cursor.execute(query("shape/types"), place).fetchall())
+    shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
     columns = [
         Column(
             name=column,
@@ -123,6 +122,13 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
         indexes=tuple(Index(tuple(names), unique) for names, unique in indexes),
         partition=relation.partition,
     )
+
+
+def _shapes(connection: Connection[Any], columns: list[tuple[Any, ...]]) -> Mapping[str, Shape]:
+    """The shapes of columns that are given as name, type, typmod and dimensions."""
+    types = [kind for _, kind, *_ in columns]
+    cursor = connection.cursor(row_factory=tuple_row).execute(query("shape/types"), {"types": types})
+    return shapes_of(columns, cursor.fetchall())
 
 
 def describe_query(connection: Connection[Any], text: str) -> Table:
@@ -184,6 +190,7 @@ def _result_column(connection: Connection[Any], name: str, kind: int, typmod: in
         typmod=typmod,
         not_null=not_null,
         declared=declared,
+        shape=_shapes(connection, [(name, kind, typmod, 1)])[name],
     )
 
 

@@ -5,11 +5,9 @@ SELECT a.attname::text, a.atttypid::int8, a.atttypmod, a.attndims::int4
  WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped;
 
 -- name: shape/types
--- Every type that the columns of a table are made of: bases of domains, elements of arrays, attributes of composites.
+-- Every type that these types are made of: bases of domains, elements of arrays, attributes of composites; with them.
 WITH RECURSIVE part AS (
-    SELECT a.atttypid AS oid
-      FROM pg_attribute a
-     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+    SELECT unnest(%(types)s::int8[])::oid AS oid
      UNION
     SELECT next.oid
       FROM part p
