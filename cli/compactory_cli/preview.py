@@ -13,6 +13,7 @@ from .terminal import number, output, print_json, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
+    from compactory_connectors.source.page import Record
     from compactory_connectors.source.preview import ConnectorPreview, TablePreview
 
 __all__ = ["show"]
@@ -68,7 +69,9 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "notifies": item.notifies,
         "sql": item.sql,
         "warnings": list(item.warnings),
-        "records": [{"key": _text(record[0]), "value": _value(record[1])} for record in item.records],
+        "records": [
+            {"key": _text(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
+        ],
     }
 
 
@@ -112,11 +115,26 @@ def _adopted(item: TablePreview) -> str:
 
 
 def _records(item: TablePreview) -> None:
-    shown = table("key", "value")
+    routed = any(_routing(record) for record in item.records)
+    shown = table("key", "value", *(("topic", "headers") if routed else ()))
     for record in item.records:
-        shown.add_row(escape(_text(record[0]) or ""), escape(_text(record[1]) or "(tombstone)"))
+        routing = _routing(record)
+        headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
+        more = (escape(routing.get("topic", "")), escape(headers)) if routed else ()
+        shown.add_row(escape(_text(record[0]) or ""), escape(_text(record[1]) or "(tombstone)"), *more)
     output().print(Padding(shown, (1, 4), expand=False))
     _say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
+
+
+def _routing(record: Record) -> dict[str, Any]:
+    """Topic and headers of a record, where transforms have made them."""
+    if len(record) == 2:
+        return {}
+    return {"topic": record[2], "headers": [[name, _header(text)] for name, text in record[3]]}
+
+
+def _header(text: str | bytes | None) -> str | None:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
 def _fields(item: TablePreview) -> list[str]:

@@ -19,6 +19,8 @@ class, with its package or, as Kafka Connect takes it too, without, and the othe
 transform takes `predicate`, the alias of one of `predicates`, and `negate`: it is then applied to the records that
 the predicate is true of, or with `negate=true` to the others.
 
+A whole connector with transforms of many kinds is `examples/connectors/tariffs.json`.
+
 What comes out is compared with the real classes of Kafka Connect 4.1 and `kafka-connect-transform-common`, for more
 than a thousand chains of them (`tests/golden/transforms`): topic, headers, key and value, with and without schemas,
 and which records they refuse.
