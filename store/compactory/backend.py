@@ -85,6 +85,11 @@ class Volume(Protocol):
     """One generation of what was read of a topic. Belongs to one writing thread, except for what `Reading` says."""
 
     @property
+    def persistent(self) -> bool:
+        """Whether `commit` does anything: where it does not, nobody has to find out what to tell it."""
+        ...
+
+    @property
     def checkpoint(self) -> Checkpoint | None:
         """How far the volume was read when it was opened; None where it begins empty."""
         ...

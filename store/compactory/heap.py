@@ -40,6 +40,7 @@ class MemoryVolume:
     """Dicts by directory."""
 
     checkpoint = None
+    persistent = False
 
     def __init__(self) -> None:
         self._shelves: dict[str, MemoryShelf] = {}

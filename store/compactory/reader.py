@@ -243,6 +243,8 @@ class Reader:
     def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
         """Make what was applied visible, together with how far it goes."""
         feed, known = self.feeds[topic], self._discovery.topics.get(topic)
+        if not feed.volume.persistent:
+            return
         since_epoch = time.time() - clock()
         reached, marks = self._progress.reached(), self._progress.caught_up()
         with self._watched(topic):

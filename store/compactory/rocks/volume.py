@@ -124,6 +124,8 @@ class RocksVolume:
     `close`; after the first nothing more is written.
     """
 
+    persistent = True
+
     def __init__(self, database: Database, state: State) -> None:
         self.database = database
         self.checkpoint = state.checkpoint
