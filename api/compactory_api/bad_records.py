@@ -15,7 +15,7 @@ from compactory.records import RecordError
 from compactory.store import GlobalStore
 
 from .access import Scope
-from .document import Dealt, Errors, RecordPlaces
+from .document import Dealt, Errors, RecordPlace, RecordPlaces
 from .openapi import problems
 from .refusal import BadRequest, Forbidden
 
@@ -23,7 +23,9 @@ __all__ = ["SCOPE", "error_routes"]
 
 SCOPE = "compactory.scope"  # where the ASGI scope says what the request may see
 _MOST_ERRORS = 1000
-_BODY = {"requestBody": {"content": {"application/json": {"schema": RecordPlaces.model_json_schema()}}}}
+_PLACES = {"type": "array", "items": RecordPlace.model_json_schema()}
+_SCHEMA = {"type": "object", "required": ["errors"], "properties": {"errors": _PLACES}}
+_BODY = {"requestBody": {"content": {"application/json": {"schema": _SCHEMA}}}}
 
 Deal = Callable[..., list[RecordError]]
 

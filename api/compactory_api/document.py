@@ -15,6 +15,7 @@ __all__ = [
     "ListedEntries",
     "Problem",
     "Readiness",
+    "RecordPlace",
     "RecordPlaces",
     "Status",
 ]
