@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +12,11 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.page import RowFailed
 from compactory_connectors.source.server import TableReplaced, refusal
 from compactory_connectors.source.table_plan import Reading
-from tests.source.poller import Poller
+from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until
 
 TABLE = """
@@ -25,6 +27,22 @@ MODES = ["bulk", "incrementing", "timestamp", "timestamp+incrementing"]
 AFTER = ["incrementing", "timestamp", "timestamp+incrementing"]
 
 Open = Callable[..., Poller]
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: PostgresServer) -> Iterator[str]:
+    """URL of a database for all tests of this module."""
+    name = f"shared_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield postgres_server.url(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(shared: str) -> str:
+    """URL of an empty database."""
+    return cleared(shared)
 
 
 @pytest.fixture
@@ -474,3 +492,18 @@ def test_what_a_refusal_says_has_no_value_of_a_row(sql: psycopg.Connection) -> N
     with pytest.raises(psycopg.Error) as caught:
         sql.execute("SELECT 's3cret'::text::int")
     assert refusal(caught.value) == "invalid input syntax for type integer: … (SQLSTATE 22P02)"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_row_that_can_not_be_converted(sql: psycopg.Connection, opened: Open, mode: str) -> None:
+    """It is an error that names row and column, or it is left out, and is not seen again."""
+    sql.execute("ALTER TABLE t ADD amount numeric NOT NULL DEFAULT 1")
+    add(sql, 1, "'2024-01-01'")
+    sql.execute("INSERT INTO t (changed, amount) VALUES ('2024-01-02', 'NaN'), ('2024-01-03', 3)")
+    with pytest.raises(RowFailed, match="row id 2: column amount: "):
+        opened(mode).poll()
+    poller = opened(mode, errors__tolerance="all")
+    assert poller.ids(2) == [1, 3]
+    assert poller.skipped == 1
+    if mode != "bulk":
+        assert poller.poll() == []

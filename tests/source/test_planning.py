@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,11 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.planning import find_plans, plan_tables
 from compactory_connectors.source.server import Server
 from compactory_connectors.source.table_plan import Reading, TablePlan
-from tests.source.poller import config, settings
+from tests.source.poller import cleared, config, settings
 
 TABLE = "(id int8 PRIMARY KEY, changed timestamp NOT NULL)"
 
@@ -33,6 +35,22 @@ class Planner:
         with pytest.raises(ConfigError) as caught:
             self.plans(mode, **changes)
         return caught.value.problems
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: PostgresServer) -> Iterator[str]:
+    """URL of a database for all tests of this module."""
+    name = f"shared_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield postgres_server.url(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(shared: str) -> str:
+    """URL of an empty database."""
+    return cleared(shared)
 
 
 @pytest.fixture
