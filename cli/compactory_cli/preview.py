@@ -86,7 +86,7 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         "columns": ", ".join(item.columns),
         "fields": ", ".join(_fields(item)) or "not known: the table is empty",
         "adopted": _adopted(item),
-        "sql": " ".join(item.sql.split()),
+        "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
     }
     for name, text in facts.items():
         _say(f"    [dim]{name:<8}[/] {escape(text)}")

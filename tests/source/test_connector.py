@@ -297,6 +297,10 @@ def test_all_problems_at_once() -> None:
                 "did you mean best_fit?"
             ),
         ),
+        (
+            {"query.retry.attempts": "x"},
+            "query.retry.attempts: must be a whole number of at least 0, or -1, not 'x'",
+        ),
         ({"timestamp.initial": "now"}, "timestamp.initial: must be a whole number, not 'now'"),
         ({"compactory.transactions": "true"}, "compactory.transactions: must be on or off, not 'true'"),
         (

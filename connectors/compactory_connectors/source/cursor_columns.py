@@ -137,6 +137,8 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
     leading = {index.columns[0] for index in table.indexes if index.columns}
+    if len(timestamps) > 1:  # what helps is an index on the expression, which is not looked for
+        return
     wanted = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
     for name in wanted:
         if name not in leading:

@@ -188,7 +188,7 @@ class Session:
     def _begin(self, found: Plans) -> None:
         """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
         self._make_topics(found.plans)
-        self._sink.board.warn(*self._connector.notes, *found.warnings)
+        self._sink.board.warn(*found.warnings)
         self._sink.publisher.open()
         self._sink.board.only([*(plan.qualified for plan in found.plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)

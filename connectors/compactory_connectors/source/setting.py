@@ -5,6 +5,7 @@ transforms. Pure; imports nothing of ours.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +31,9 @@ __all__ = [
     "text",
     "whole_number",
 ]
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 class Status(Enum):
@@ -82,11 +86,8 @@ def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
     """A whole number from ``least`` up, or exactly ``also``."""
 
     def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = least - 1
-        if number < least and number != also:
+        number = int(value) if _WHOLE.fullmatch(value.strip()) else None
+        if number is None or (number < least and number != also):
             raise ValueError(f"must be a whole number of at least {least}" + (f", or {also}" if also else ""))
         return number
 

@@ -50,6 +50,8 @@ class Source:
         stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once. LeaseLost is raised
         whenever another source takes over.
         """
+        for note in self._connector.notes:
+            self._log.info(note)
         backoff = Backoff()
         deadline = time.monotonic() + patience
         try:
