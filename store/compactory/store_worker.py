@@ -100,6 +100,7 @@ class StoreWorker:
         yield _by_partition("lag", "Offsets between the position and the end when last asked", lag)
         yield _by_partition("entries", "Live entries that came from the partition", self._sizes())
         yield _single("errors_total", "Bad records met since the start", store.bad_records, kind="counter")
+        yield _single("loading_ratio", "Part that is read of what is to be loaded; 1 where nothing is", self._loaded())
         if store.load_seconds is not None:
             yield _single("start_seconds", "How long start() took", store.load_seconds)
         if ages:
@@ -112,6 +113,11 @@ class StoreWorker:
         yield from self._troubles()
         yield from _backend_figures(store.figures())
         yield _single("ready", "1 where lookups are answered from data that is kept up to date", float(store.ready))
+
+    def _loaded(self) -> float:
+        """Return how much of what is to be loaded is read, from 0 to 1."""
+        loading = self._store.loading()
+        return loading.share if loading.total else float(self._store.ready)
 
     def _troubles(self) -> Iterable[Metric]:
         """Return what should be nothing: topics that are served old, read anew, contested."""
