@@ -239,7 +239,7 @@ def export(
 ) -> None:
     """Give offsets back to Kafka Connect: as the body of its PATCH /connectors/NAME/offsets, or into its topic.
 
-    Its workers read the topic when they start; stop the source first.
+    Its tasks read the topic when they start; publish everything and stop the source first.
     """
     from compactory_connectors.source.connect_export import export_offsets, write_offsets
 
