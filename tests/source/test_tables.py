@@ -200,6 +200,23 @@ def test_topics_get_what_their_group_says(shop: Shop) -> None:
     assert shop.kafka.topic_configs([f"{shop.prefix}big"])[f"{shop.prefix}big"]["segment.ms"] == "7200000"
 
 
+@pytest.mark.parametrize("relation", ["t", "seen"])
+def test_bulk_removes_what_the_table_has_no_more(shop: Shop, relation: str) -> None:
+    """Guarantee 10, where it is asked for; of a view as well, for a poll shows the whole of it."""
+    shop.table("t", 1, 2, 3)
+    shop.sql.execute("CREATE VIEW seen AS SELECT * FROM t")
+    shop.start("bulk", compactory__bulk__deletes="on", table__include__list=f"public.{relation}",
+               table__types="TABLE,VIEW")  # fmt: skip
+    wait_until(lambda: b"3" in shop.keys(relation), what="the rows")
+    shop.sql.execute("DELETE FROM t WHERE id = 2")
+
+    def gone() -> bool:
+        found = [(message.key(), message.value()) for message in read(shop.kafka, f"{shop.prefix}{relation}")]
+        return (b"2", None) in found and (b"1", None) not in found
+
+    wait_until(gone, what="the tombstone")
+
+
 @pytest.mark.proof
 def test_two_hundred_tables(shop: Shop) -> None:
     """All are loaded and then followed by one connection."""

@@ -97,6 +97,8 @@ class ConnectorConfig:
     producer: Mapping[str, str] = field(repr=False)
     """Properties of the producer by librdkafka's names; may hold credentials."""
     soft_delete: SoftDelete | None
+    bulk_deletes: bool = False
+    """Mode bulk: after each poll, keys that the table has not are removed from the topic."""
     transactions: bool
     """Records and offset in one Kafka transaction; false: at least once."""
     notes: tuple[str, ...] = ()

@@ -104,6 +104,7 @@ class ConnectorReader:
             topics=topics,
             producer=producer.properties,
             soft_delete=soft_delete,
+            bulk_deletes=self._bulk_deletes(mode),
             transactions=transactions,
             notes=tuple(self._notes),
         )
@@ -300,6 +301,14 @@ class ConnectorReader:
             log_each=self._values["errors.log.enable"],
             name_rows=self._values["errors.log.include.messages"],
         )
+
+    def _bulk_deletes(self, mode: Mode | None) -> bool:
+        deletes: bool = self._values["compactory.bulk.deletes"]
+        if deletes and mode is not Mode.BULK:
+            self._notes.append("compactory.bulk.deletes: has no effect: it is for mode bulk")
+        if deletes and self._values["query.suffix"].strip():
+            self._problems.append("compactory.bulk.deletes: a query.suffix may leave out rows that are there; drop one")
+        return deletes and mode is Mode.BULK
 
     def _soft_delete(self, mode: Mode | None) -> SoftDelete | None:
         column = self._values["compactory.soft.delete.column"]

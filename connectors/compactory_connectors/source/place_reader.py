@@ -83,8 +83,15 @@ class PlaceReader:
         return None
 
     def living_rows(self) -> Iterator[list[RawRow]]:
-        """Nothing: what such a relation does not show may still be meant to stay in the topic."""
-        yield from ()
+        """Nothing, where what such a relation does not show may still be meant to stay in the topic."""
+        if not self.plan.sweeps_always:
+            return
+        columns, present = self._render.key_columns, self._where.present()
+        query = statement("source/keys", columns=columns, table=self.plan.relation(), present=present)
+        with self._server.reading():
+            reader = ChunkReader(self._server.connection, "keys", query)
+            while rows := reader.fetch(PAGE_ROWS):
+                yield rows
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error."""

@@ -192,6 +192,7 @@ def _made(
         and len(rows.topics) == 1
         and rows.dated is None
         and not connector.suffix,
+        sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
         warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
     )
 

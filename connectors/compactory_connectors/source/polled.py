@@ -78,7 +78,7 @@ class PolledTable:
         before = self.reader.offset
         self._compare(before)
         for batch in self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows)):
-            if self._topic_keys is None and batch.offset.sweep:
+            if self._topic_keys is None and (batch.offset.sweep or self.plan.sweeps_always):
                 # Before anything of ours is in it; nobody else writes it any more.
                 self._topic_keys = living_keys(self.sink.kafka, self.plan.topic)
             self._report(batch)
@@ -88,7 +88,7 @@ class PolledTable:
                 return True
         if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("another server or history: every row was sent again", table=self.name)
-        if self.reader.offset.sweep and not self._held:
+        if self.plan.sweeps_always or (self.reader.offset.sweep and not self._held):
             sent += self._sweep()
         self.failures = 0
         self.backoff.reset()
@@ -150,10 +150,15 @@ class PolledTable:
             log.error("removal held", table=self.name, removed=len(gone), keys=len(known), detail=detail)
             self.sink.board.held(self.name, detail)
             self._held = True
+            self._topic_keys = None
             return 0
+        if self._held:
+            self._held = False
+            self.sink.board.held(self.name, None)
         for keys in _slices(sorted(gone)):
             self._publish(Batch([(key, None) for key in keys], self.reader.offset))
-        self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+        if self.reader.offset.sweep:
+            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
         self._topic_keys = None
         if gone:
             log.info("keys removed that the table lacks", table=self.name, removed=len(gone))

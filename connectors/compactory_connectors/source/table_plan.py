@@ -74,6 +74,8 @@ class TablePlan:
     notifies: bool = False
     sweeps: bool = True
     """After a first load keys that the table lacks are removed from the topic."""
+    sweeps_always: bool = False
+    """They are after every load: mode bulk with ``compactory.bulk.deletes``."""
     warnings: tuple[str, ...] = ()
 
     @property

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from ..connector_config import Mode
-from ..setting import Setting, at_least, boolean, honoured, member_of, moot, names, one_of, required_text, whole_number
+from ..setting import (
+    Setting,
+    at_least,
+    boolean,
+    honoured,
+    member_of,
+    moot,
+    names,
+    one_of,
+    required_text,
+    switch,
+    whole_number,
+)
 
 __all__ = ["KEYS"]
 
@@ -40,6 +52,12 @@ KEYS: tuple[Setting, ...] = (
         "failed polls of a table in a row after which it stays FAILED; -1 or 0: tried for ever",
         "-1",
         at_least(0, also=-1),
+    ),
+    honoured(
+        "compactory.bulk.deletes",
+        "mode bulk: on removes keys from the topic, after each poll, that the table has not",
+        "off",
+        switch,
     ),
     honoured(
         "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
