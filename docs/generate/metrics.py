@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compactory import GlobalStore, Partition
-from compactory_api.metrics import Exposition
+from compactory import GlobalStore, Partition, RocksDB
+from compactory.records import RebuildCause
 from compactory.store_worker import StoreWorker
+from compactory_api.metrics import Exposition
 from compactory_api.timing import BOUNDS, Timing
 from compactory_connectors.source.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.worker import SourceWorker
@@ -43,6 +45,20 @@ class _Shown(GlobalStore):
 
     def ages(self) -> dict[Partition, float]:
         return {_PARTITION: 0.0}
+
+    def rebuilds(self) -> dict[tuple[str, str], int]:
+        return {(_PARTITION.topic, RebuildCause.RECREATED.value): 1}
+
+    def figures(self) -> dict[tuple[str, str], float]:
+        """What RocksDB says; memory says nothing."""
+        with TemporaryDirectory() as folder:
+            backend = RocksDB(folder)
+            volume = backend.open(_PARTITION.topic)
+            shared = {("", name): figure for name, figure in backend.figures().items()}
+            figures = shared | {(_PARTITION.topic, name): figure for name, figure in volume.figures().items()}
+            volume.close()
+            backend.close()
+        return figures
 
     @property
     def load_seconds(self) -> float | None:
