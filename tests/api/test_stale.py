@@ -1,0 +1,101 @@
+"""Data that is old: what demands of freshness, probes and listings make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compactory import Directory, StoreState
+from tests.api.serving import Serving
+from tests.store.test_rebuild import recreate
+from tests.store.topics import Topics, eventually, send
+
+Serve = Callable[..., Serving]
+
+GARBAGE = ("max-age=", "max-age=x", "max-age=-5", "no-store", "s-maxage=1", "xmax-age=1", "max-age=1e9", "=;,,", "é")
+
+
+def fresh(seconds: float | str) -> dict[str, str]:
+    return {"Cache-Control": f"max-age={seconds}"}
+
+
+def test_guarantee_2_a_demand_of_freshness_fails_open_or_closed(serve: Serve, topics: Topics) -> None:
+    topic, other = topics.create(), topics.create()
+    topics.produce(topic, ("a", '{"n":1}'))
+    topics.produce(other, ("a", "{}"))
+    serving = serve(
+        Directory("closed", topic=topic, on_stale="raise"),
+        Directory("open", topic=topic),
+        Directory("other", topic=other),
+    )
+    for name in ("closed", "open", "other"):
+        eventually(lambda name=name: serving.entry(name, "a", headers=fresh(10)).status == 200)
+    with topics.transaction() as producer:  # from now on nobody can know what is at the end
+        send(producer, topic, [("b", "{}")])
+        eventually(lambda: serving.entry("closed", "a", headers=fresh(2)).status == 503)
+        refused = serving.entry("closed", "a", headers=fresh("2, no-transform"))
+        assert refused.problem == "stale"
+        assert refused.json["max_age_seconds"] == 2
+        assert 2 < refused.json["age_seconds"] < 60
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["cache-control"] == "no-store"
+        assert serving.entry("closed", "a", headers=fresh(3600)).json == {"n": 1}
+        assert serving.entry("closed", "nope", headers=fresh(2)).problem == "stale", "nobody knows that it is not there"
+        assert serving.entry("open", "a", headers=fresh(2)).json == {"n": 1}
+        assert serving.store["open"].stale_reads > 0
+        assert serving.entry("other", "a", headers=fresh(10)).status == 200, "each directory by its own topic"
+        assert serving.ask("/readyz").status == 200
+        producer.commit_transaction(10)
+    eventually(lambda: serving.entry("closed", "a", headers=fresh(5)).status == 200)
+
+
+def test_what_is_no_demand_is_none(serve: Serve, topics: Topics) -> None:
+    topic = topics.create()
+    topics.produce(topic, ("a", "{}"))
+    serving = serve(Directory("d", topic=topic, on_stale="raise"))
+    for text in GARBAGE:
+        assert serving.entry("d", "a", headers={"Cache-Control": text}).status == 200, text
+    assert serving.store["d"].stale_reads == 0
+
+
+def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, topics: Topics) -> None:
+    """The directory says so; probes stay green and its old entries are answered."""
+    topic, other = topics.create(), topics.create()
+    topics.produce(topic, ("old", "{}"))
+    serving = serve(topic, Directory("again", topic=topic), other)
+
+    def states() -> list[str]:
+        return [each["state"] for each in serving.ask("/v1/directories").json["directories"]]
+
+    assert states() == ["ready", "ready", "ready"]
+    with topics.transaction() as producer:
+        with serving.store._discovery._looking:  # so that the new topic is not read before there is something in it
+            recreate(topics, topic)
+            send(producer, topic, [("new", "{}")])
+        eventually(lambda: serving.store.state is StoreState.STALE and serving.store.rebuilds(), 30)
+        assert states() == ["stale", "stale", "ready"]
+        assert (serving.ask("/readyz").status, serving.ask("/livez").status) == (200, 200)
+        assert serving.entry(topic, "old").status == 200
+        status = serving.ask("/v1/status").json
+        [worker] = status["workers"]
+        assert (status["ready"], worker["state"], list(worker["stale"])) == (True, "stale", [topic])
+        text = serving.ask("/metrics").body.decode()
+        assert f'compactory_store_stale{{topic="{topic}"}} 1.0' in text
+        assert f'compactory_store_stale{{topic="{other}"}} 0.0' in text
+        assert f'compactory_store_rebuilds_total{{cause="recreated",topic="{topic}"}} 1.0' in text
+        producer.commit_transaction(10)
+    eventually(lambda: states() == ["ready", "ready", "ready"], 30)
+    assert serving.entry(topic, "new").status == 200
+    assert serving.entry(topic, "old").status == 404
+
+
+def test_guarantee_1_a_topic_that_is_waited_for_blocks_readiness_by_name(serve: Serve, topics: Topics) -> None:
+    name, there = topics.unique("store"), topics.create()
+    serving = serve(name, there, ready=False, missing_topic="wait")
+    blocked = {"topic": name, "partition": None, "position": None, "target": None}
+    eventually(lambda: blocked in serving.ask("/readyz").json["blocking"])
+    assert serving.ask("/readyz").status == 503
+    assert serving.ask("/livez").status == 200
+    assert serving.entry(there, "a").problem == "not-ready"
+    topics.create(name=name)
+    serving.wait_ready()
+    assert serving.ask("/readyz").json == {"ready": True, "blocking": []}
