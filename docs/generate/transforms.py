@@ -55,7 +55,8 @@ _DIFFERENCES = """\
   A struct is not written into a header.
 - `ReplaceField` refuses two fields renamed to one name; in Kafka Connect it depends on their hashes which one wins.
   `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, are taken for `include` and `exclude`.
-- `SimpleDateFormat` in UTC with English names; pattern letters `Y`, `w` and `W`, which hang on a locale, are refused.
+- `SimpleDateFormat` in UTC, English, with the weeks of the United States. `F`, `u` and letters of weeks are for writing
+  only; of zones by name those of four letters at most are read.
 - Regular expressions are Java's, but for intersections and unions of classes, `\\G`, `\\X`, blocks and scripts of
   Unicode, flags in the middle of a pattern and look-behinds of variable length, which are refused.
 - An empty option counts as one that is not given."""

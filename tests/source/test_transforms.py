@@ -256,8 +256,8 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
         (CONVERTER, {"target.type": "string", "format": "'x"}, ["transforms.x: format \"'x\": a quote is not closed"]),
         (
             CONVERTER,
-            {"target.type": "string", "format": "YYYY"},
-            ["transforms.x: format 'YYYY': pattern letter Y depends on the locale's weeks and is not supported"],
+            {"target.type": "string", "format": "XXXX"},
+            ["transforms.x: format 'XXXX': X may stand three times at most"],
         ),
         (CONVERTER, {"target.type": "date"}, [
             "transforms.x.target.type: must be one of string, unix, Date, Time, Timestamp, not 'date'"
@@ -310,13 +310,42 @@ def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
         ("h a", "12 AM", 0),
         ("yyyy-MM-dd", "1582-10-10", -12218860800000),
         ("d MMM yyyy G", "1 jan 44 BC", -63524304000000),
+        # Java 25
+        ("yyyy-MM-dd z", "2024-01-15 EST", 1705294800000),
+        ("yyyy-MM-dd z", "2024-07-15 cest", 1720994400000),
+        ("yyyy-MM-dd z", "2024-01-15 GMT+2:30", 1705267800000),
+        ("yyyy-MM-dd z", "2024-01-15 -0130", 1705282200000),
+        ("X", "-08", 28800000),
+        ("XX", "+0530", -19800000),
+        ("XXX", "-03:30", 12600000),
+        ("yyyy-DDD", "2024-366", 1735603200000),
+        ("yyyy-DDD-MM", "2024-366-02", 1735603200000),
+        ("SSS", "20240101111111", -2079754937),
+        ("yyyy", "\uff11\uff12\uff10\uff14", -24172041600000),
     ],
 )
 def test_lenient_reading(pattern: str, text: str, expected: int) -> None:
     assert DateFormat(pattern).reader()(text) == expected
 
 
-MISMATCHES = [("yyyy", ""), ("yyyy", "x"), ("yyyy-MM", "2024/01"), ("MMM", "Foo"), ("X", "?")]
+@pytest.mark.parametrize(
+    ("pattern", "millis", "expected"),
+    [
+        # printed by java.text.SimpleDateFormat, Java 25, in UTC
+        ("YYYY-'W'ww-u", 1704107471123, "2024-W01-1"),
+        ("YYYY-ww", 1735603200000, "2025-01"),
+        ("YYYY", -62135596800001, "0001"),
+        ("YYYY", -64473045107772, "-0074"),
+        ("YY w W", 1735603200000, "25 1 5"),
+        ("DDD", 1735603200000, "366"),
+    ],
+)
+def test_weeks_are_those_of_the_united_states(pattern: str, millis: int, expected: str) -> None:
+    assert DateFormat(pattern).format(millis) == expected
+
+
+MISMATCHES = [("yyyy", ""), ("yyyy", "x"), ("yyyy-MM", "2024/01"), ("MMM", "Foo"), ("X", "?"), ("z", "Z"), ("z", "+02")]
+MISMATCHES += [("z", "GMT-3"), ("Z", "+02:00"), ("X", "+2"), ("XX", "+02:00"), ("XXX", "+0200"), ("XXX", "+24:00")]
 
 
 @pytest.mark.parametrize(("pattern", "text"), MISMATCHES)

@@ -99,8 +99,8 @@ def test_aliases_that_are_not_listed_and_those_listed_twice() -> None:
         ({"type": "ExtractField$Key", "field": "`a", "field.syntax.version": "v2"}, (
             ": field: the backtick at position 0 of '`a' is not closed; a backslash escapes one"
         )),
-        ({"type": "TimestampRouter", "timestamp.format": "YYYY"}, (
-            ".timestamp.format: pattern letter Y depends on the locale's weeks and is not supported, not 'YYYY'"
+        ({"type": "TimestampRouter", "timestamp.format": "yyyyQ"}, (
+            ".timestamp.format: Q is not a pattern letter of SimpleDateFormat, not 'yyyyQ'"
         )),
         ({"type": "Cast$Value", "spec": "int8,a:int8"}, (
             ".spec: must be one type alone, or fields with their types, not 'int8,a:int8': both at once contradict each"

@@ -1,6 +1,7 @@
 """``java.text.SimpleDateFormat`` in UTC with English names: patterns compiled once, for writing and lenient reading.
 
-Times are milliseconds since the epoch. Letters that hang on the locale's weeks (``Y``, ``w``, ``W``) are refused.
+Times are milliseconds since the epoch. Weeks are those of the United States, which Java takes where no other region is
+set: they begin on Sunday, and the first one of a year or month holds its first day.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .date_zone import read_zone
 from .java_calendar import MILLIS_PER_DAY, civil_date, day_number
 
 __all__ = ["DateFormat", "Moment", "java_util_date_text"]
 
 _MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-_WEEK_LETTERS = "YwW"
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", re.DOTALL)
 
 
@@ -45,6 +46,16 @@ class Moment:
         """0 is Monday."""
         return (self.days + 3) % 7
 
+    @property
+    def saturday(self) -> Moment:
+        """The last day of its week."""
+        return Moment.of((self.days + (5 - self.weekday) % 7) * MILLIS_PER_DAY)
+
+    @property
+    def day_of_year(self) -> int:
+        """1 is the first of January."""
+        return self.days - day_number(self.year, 1, 1) + 1
+
 
 def _padded(value: Callable[[Moment], int]) -> Callable[[Moment, int], str]:
     return lambda moment, count: str(value(moment)).zfill(count)
@@ -53,6 +64,14 @@ def _padded(value: Callable[[Moment], int]) -> Callable[[Moment, int], str]:
 def _year(moment: Moment, count: int) -> str:
     year = moment.year if moment.year > 0 else 1 - moment.year
     return str(year % 100).zfill(2) if count == 2 else str(year).zfill(count)
+
+
+def _week_year(moment: Moment, count: int) -> str:
+    """The year to which its week belongs; before Christ it is negative."""
+    year = moment.saturday.year
+    if count == 2 or year > 0:
+        return _year(moment.saturday, count)
+    return f"-{-year:0{count}d}" if year else "0" * count
 
 
 def _month(moment: Moment, count: int) -> str:
@@ -66,7 +85,10 @@ _WRITERS: dict[str, Callable[[Moment, int], str]] = {
     "y": _year,
     "M": _month,
     "L": _month,
-    "D": _padded(lambda moment: moment.days - day_number(moment.year, 1, 1) + 1),
+    "Y": _week_year,
+    "w": _padded(lambda moment: (moment.saturday.day_of_year - 1) // 7 + 1),
+    "W": _padded(lambda moment: (moment.day + (moment.weekday + 2 - moment.day) % 7 + 6) // 7),
+    "D": _padded(lambda moment: moment.day_of_year),
     "d": _padded(lambda moment: moment.day),
     "F": _padded(lambda moment: (moment.days - day_number(moment.year, moment.month, 1)) // 7 + 1),  # also of 1582
     "E": lambda moment, count: _DAYS[moment.weekday][: 3 if count < 4 else None],
@@ -89,7 +111,7 @@ class DateFormat:
     """One pattern. Immutable and safe to share, unlike Java's."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises ValueError for a pattern that Java refuses, or whose letters depend on a locale's weeks."""
+        """Raises ValueError for a pattern that Java refuses."""
         self.pattern = pattern
         self.parts = _parts(pattern)
         """Literals as (text, 0), fields as (letter, count)."""
@@ -130,8 +152,6 @@ def _parts(pattern: str) -> tuple[tuple[str, int], ...]:
 
 
 def _checked(letter: str, count: int) -> int:
-    if letter in _WEEK_LETTERS:
-        raise ValueError(f"pattern letter {letter} depends on the locale's weeks and is not supported")
     if letter not in _WRITERS:
         raise ValueError(f"{letter} is not a pattern letter of SimpleDateFormat")
     if letter == "X" and count > 3:
@@ -139,16 +159,15 @@ def _checked(letter: str, count: int) -> int:
     return count
 
 
-_NUMBERS = {"y", "d", "H", "k", "K", "h", "m", "s", "S"}
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
-_SIGNS = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
+_NUMBERS = {"y", "D", "d", "H", "k", "K", "h", "m", "s", "S"}
+_INTEGER = re.compile(r"-?\d+")
 
 
 class _Reader:
     """Reads texts by a pattern, leniently: out-of-range numbers carry over."""
 
     def __init__(self, parts: tuple[tuple[str, int], ...]) -> None:
-        unreadable = [letter for letter, count in parts if count and letter in "DFu"]
+        unreadable = [letter for letter, count in parts if count and letter in "FuYwW"]
         if unreadable:
             raise ValueError(f"pattern letter {unreadable[0]} is supported for writing only")
         self._steps = [(text, count, self._adjacent(parts, index)) for index, (text, count) in enumerate(parts)]
@@ -183,9 +202,10 @@ def _read(letter: str, count: int, text: str, position: int, end: int) -> tuple[
         match = _INTEGER.match(text, position, end) if end <= len(text) else None
         if match is None:
             raise ValueError("the text does not match the pattern")
-        return _century(int(match[0])) if letter == "y" and _two_digits(count, match[0]) else int(match[0]), match.end()
+        number = _int(match[0])
+        return _century(number) if letter == "y" and _two_digits(count, match[0]) else number, match.end()
     if letter in "zZX":
-        return _read_zone(text, position)
+        return read_zone(letter, count, text, position)
     names = {"M": _MONTHS, "L": _MONTHS, "E": _DAYS, "a": ["AM", "PM"], "G": ["BC", "AD"]}[letter]
     rest = text[position:].lower()
     for index, name in enumerate(names):
@@ -207,25 +227,29 @@ def _century(year: int) -> int:
     return first + (year - first) % 100
 
 
-def _read_zone(text: str, position: int) -> tuple[int, int]:
-    for name in ("UTC", "GMT", "Z"):
-        if text.startswith(name, position):
-            return 0, position + len(name)
-    match = _SIGNS.match(text, position)
-    if match is None:
-        raise ValueError("the text does not match the pattern")
-    offset = int(match[2]) * 60 + int(match[3] or 0)
-    return (-offset if match[1] == "-" else offset), match.end()
+def _int(digits: str) -> int:
+    """``Number.intValue`` of what Java reads: the lower 32 bits of a long, an end of the range for more."""
+    number, half = int(digits), 1 << 31
+    if not -(1 << 63) <= number < 1 << 63:
+        return half - 1 if number > 0 else -half
+    return (number + half) % (2 * half) - half
 
 
 def _time(values: dict[str, int]) -> int:
     year = values.get("y", 1970)
     if values.get("G") == 0:
         year = 1 - year
-    days = day_number(year, values.get("M", values.get("L", 1)), 1) + values.get("d", 1) - 1
+    days = _day(values, year)
     minutes = (days * 24 + _hour(values)) * 60 + values.get("m", 0)
     minutes -= next((values[letter] for letter in "zZX" if letter in values), 0)
     return (minutes * 60 + values.get("s", 0)) * 1000 + values.get("S", 0)
+
+
+def _day(values: dict[str, int], year: int) -> int:
+    """The day of the year, or month and day: what stands later in the pattern decides."""
+    if next((letter for letter in reversed(values) if letter in "Dd"), "d") == "D":
+        return day_number(year, 1, 1) + values["D"] - 1
+    return day_number(year, values.get("M", values.get("L", 1)), 1) + values.get("d", 1) - 1
 
 
 def _hour(values: dict[str, int]) -> int:
