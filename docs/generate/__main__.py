@@ -17,7 +17,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "connector.md": connector.page_text,
     "http.md": http.page_text,
     "metrics.md": metrics.page_text,
-    "types.md": types.page_text,
     "transforms.md": transforms.page_text,
     "types.md": types.page_text,
 }
