@@ -87,6 +87,12 @@ _DIFFERENCES = (
         "from JDK 23 on Panama, Honolulu, Phoenix, with their history",
         "fixed offsets, as up to JDK 22",
     ],
+    [
+        "`db.timezone` of a zone that tzdata merged (Africa/Bamako), before 1970",
+        "the history of the zone that it was merged with, as of the JDK's tzdata",
+        "the history that the system's tzdata has",
+    ],
+    ["`db.timezone=Africa/Windhoek`, after 2037", "the standard offset of before 2017", "the offset of today"],
     ["`db.timezone=UTC+3`", "read as UTC, shown as +03:00", "refused; write `+03:00`"],
     [
         "text of a JSON Schema",

@@ -28,6 +28,9 @@ _OFFSET = re.compile(r"(?:GMT)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
 _PREFIXED = re.compile(r"(?:UTC|UT)[+-].*")
 _UTC_NAMES = {"UTC", "Z", "GMT", "UT"}
 
+_STANDARD = {"Africa/Casablanca": 0, "Africa/El_Aaiun": 0, "Africa/Windhoek": 3600}
+"""Standard offsets where Java's tzdata calls standard time what other tzdata calls winter time."""
+
 _SHORT_IDS = {
     "EST": "-05:00",
     "HST": "-10:00",
@@ -70,7 +73,7 @@ class JavaZone:
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
         offsets = [self._offset(datetime(2400, month, 1, tzinfo=UTC).astimezone(zone)) for month in (1, 7)]
-        self._standard = min(offsets)
+        self._standard = _STANDARD.get(str(zone), min(offsets))
         self._begins = _UTC_1900 + self.offset(_UTC_1900)
         """Wall time from which ``TimeZone`` has a history."""
 
