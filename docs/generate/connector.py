@@ -40,7 +40,11 @@ _ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md
 _WHOLE = "the whole of it at each poll"
 _BEHIND = "rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms`"
 _READING = [
-    ["`bulk`", f"{_WHOLE}, in one snapshot; hard deletes where it is [adopted](../adopt.md), or with `compactory.bulk.deletes`", _WHOLE],
+    [
+        "`bulk`",
+        f"{_WHOLE}; hard deletes where it is [adopted](../adopt.md), or with `compactory.bulk.deletes`",
+        f"{_WHOLE}; hard deletes with `compactory.bulk.deletes`",
+    ],
     ["`incrementing`", f"every new row once, {_LATE}; no changes, no deletions", "rows above the highest id"],
     ["`timestamp`", f"every committed change, {_ANY}, in the order of the columns", _BEHIND],
     ["`timestamp+incrementing`", "the same, in the order of timestamp and id", "the same"],

@@ -34,12 +34,17 @@ def test_validate_shows_topic_key_fields_and_sql(compactory: Shell, article: Art
     assert table["fields"] == ["id", "terminalId", "acquirerId", "isActive", "updatedDate"]
     assert (table["rows"], table["adopted"]) == (5, False)
     assert table["sql"].startswith("SELECT")
+    assert (connector["mode"], table["cursor"]) == ("timestamp+incrementing", ["updated_date", "id"])
+    assert (table["kind"], table["misses_late_commits"], table["left_out"]) == ("table", False, [])
+    assert table["schema"][0] == {"name": "id", "type": "bigint", "nullable": False, "used": True}
+    assert any("no index on updated_date" in warning for warning in table["warnings"])
 
     lines = compactory("source", "validate", *article.arguments).out.splitlines()
     assert lines[0].startswith(f"{article.path.stem}: reads 127.0.0.1:")
     assert f"  public.terminal_acquirer → topic {article.topic}" in lines
     facts = dict(line.split(maxsplit=1) for line in lines if line.startswith("    ") and len(line.split()) > 1)
     assert facts["key"] == "id"
+    assert facts["late"] == "commits are found (guarantee 8)"
     assert facts["fields"] == "id, terminalId, acquirerId, isActive, updatedDate"
     assert facts["adopted"].startswith("no; run compactory sql adopt public.terminal_acquirer --key")
 

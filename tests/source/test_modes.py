@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -507,3 +510,53 @@ def test_a_row_that_can_not_be_converted(sql: psycopg.Connection, opened: Open, 
     assert poller.skipped == 1
     if mode != "bulk":
         assert poller.poll() == []
+
+
+class Writers:
+    """Threads that insert in transactions of any length, update what is there and roll back."""
+
+    def __init__(self, url: str, seed: random.Random) -> None:
+        self._url, self._stop = url, threading.Event()
+        seeds = [random.Random(seed.getrandbits(64)) for _ in range(5)]
+        self._threads = [threading.Thread(target=self._write, args=(each,)) for each in seeds]
+
+    def _write(self, chance: random.Random) -> None:
+        with psycopg.connect(self._url) as connection:
+            while not self._stop.is_set():
+                for _ in range(chance.randint(1, 4)):
+                    connection.execute("INSERT INTO t (name) VALUES ('n')")
+                    self._stop.wait(chance.random() * 0.02)
+                connection.execute("UPDATE t SET name = 'u' WHERE id = %s", [chance.randint(1, 50)])
+                if chance.random() < 0.2:
+                    self._stop.wait(chance.random() * 0.3)
+                connection.rollback() if chance.random() < 0.2 else connection.commit()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+
+
+def test_every_new_row_is_sent_once_whatever_writers_do(
+    database: str, sql: psycopg.Connection, opened: Open, seeded: random.Random
+) -> None:
+    """Guarantees 8 and 9 of mode incrementing, with restarts between pages."""
+    poller = opened("incrementing")
+    found: list[int] = []
+    deadline = time.monotonic() + 4
+    with Writers(database, seeded).writing():
+        while time.monotonic() < deadline:
+            found += poller.ids(seeded.randint(1, 20), pages=seeded.randint(1, 3))
+            if seeded.random() < 0.2:
+                poller.restart()
+    found += poller.ids()
+    there = [row[0] for row in sql.execute("SELECT id FROM t ORDER BY id").fetchall()]
+    assert len(there) > 100
+    assert sorted(found) == there
+    assert found != there
