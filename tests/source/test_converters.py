@@ -249,6 +249,16 @@ def test_bad_options(class_name: str, options: dict[str, str], problem: str) -> 
     assert problems[0].startswith(problem)
 
 
+@pytest.mark.parametrize("class_name", sorted(REGISTRY))
+def test_every_converter_takes_schemas_enable(class_name: str) -> None:
+    given = {"schemas.enable": "false"}
+    if class_name.startswith("io.confluent"):
+        given["schema.registry.url"] = "http://registry"
+    spec, problems = read_converter(class_name, given)
+    assert not problems
+    assert spec is not None
+
+
 def test_protobuf_is_refused_with_a_remedy() -> None:
     _, problems = read_converter("io.confluent.connect.protobuf.ProtobufConverter", {})
     assert problems == [

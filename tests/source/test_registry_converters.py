@@ -188,6 +188,10 @@ def test_the_latest_version() -> None:
             {"schema.registry.url": "http://r", "schema.registry.ssl.keystore.type": "JKS"},
             ".schema.registry.ssl.keystore.type: must be 'PEM', not 'JKS': a Java key store can't be read; convert it",
         ),
+        (
+            {"schema.registry.url": "http://r", "schema.registry.ssl.truststore.location": "/trust.jks"},
+            ".schema.registry.ssl.truststore.location: must be a PEM file, not '/trust.jks': a Java key store can't be",
+        ),
         ({"schema.registry.uri": "http://r"}, ".schema.registry.uri: unknown option of"),
         ({"value.subject.name.strategy": "X"}, ".value.subject.name.strategy: must be one of"),
     ],

@@ -20,9 +20,22 @@ from .primitive_converters import (
     LongConverter,
     ShortConverter,
 )
+from .simple_header_converter import SimpleHeaderConverter
 from .string_converter import StringConverter
 
-__all__ = ["REGISTRY", "Converter", "ConverterSpec", "Half", "Render", "read_converter"]
+__all__ = [
+    "REGISTRY",
+    "Converter",
+    "ConverterSpec",
+    "Half",
+    "Render",
+    "SimpleHeaderConverter",
+    "read_converter",
+    "read_header_converter",
+    "simple_headers",
+]
+
+_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
 REGISTRY: Mapping[str, Any] = {
     "io.confluent.connect.avro.AvroConverter": AvroConverter,
@@ -45,7 +58,7 @@ REGISTRY: Mapping[str, Any] = {
 
 _REFUSED = {
     "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
-    "org.apache.kafka.connect.converters.SimpleHeaderConverter": "is for headers only",
+    _SIMPLE_HEADERS: "is for headers only",
 }
 
 
@@ -59,6 +72,20 @@ class ConverterSpec:
     def dry(self) -> ConverterSpec:
         """The same for a dry run, which changes nothing anywhere."""
         return ConverterSpec(self.class_name, self.converter.dry())
+
+
+def simple_headers() -> ConverterSpec:
+    """What writes headers unless ``header.converter`` says otherwise."""
+    return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter())
+
+
+def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+    """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
+    if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
+        return simple_headers(), []
+    if class_name.startswith("io.confluent."):
+        return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
+    return read_converter(class_name, settings)
 
 
 def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:

@@ -8,7 +8,10 @@ from typing import ClassVar, Literal, Protocol, Self, TypeAlias
 from ..record import Node
 from ..setting import Setting
 
-__all__ = ["Converter", "Half", "Render", "Topicless"]
+__all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render", "Topicless"]
+
+SCHEMAS_ENABLE = Setting(name="schemas.enable", meaning="no effect: JsonConverter's option", default="false")
+"""Connect's configurations give it to whatever converter there is, and Connect takes no notice."""
 
 Render: TypeAlias = Callable[[Sequence[bytes | None]], bytes | None]
 """Raw columns of a row, in Postgres text format → what goes to Kafka; None where the record has no key or value."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from ..record import Constant, Java, Node, StructNode, writer_of
 from ..schema import Type
 from ..setting import Setting
-from .converter import Render, Topicless
+from .converter import SCHEMAS_ENABLE, Render, Topicless
 
 __all__ = [
     "BooleanConverter",
@@ -32,7 +32,7 @@ __all__ = [
 class PrimitiveConverter(Topicless):
     """Writes values of ``java``; ``type`` is the type that the schema must have, None where Connect asks for none."""
 
-    options: ClassVar[tuple[Setting, ...]] = ()
+    options: ClassVar[tuple[Setting, ...]] = (SCHEMAS_ENABLE,)
     java: ClassVar[Java]
     type: ClassVar[Type | None] = None
     bytes_of: ClassVar[Callable[[Any], bytes]]
@@ -40,7 +40,7 @@ class PrimitiveConverter(Topicless):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
-        """The converter; there are no options."""
+        """The converter; no option has an effect."""
         del options
         return cls()
 

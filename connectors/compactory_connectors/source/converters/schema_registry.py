@@ -15,7 +15,7 @@ from typing import Any, Self
 from compactory.errors import ConfigError, Unreachable
 
 from ..setting import Setting, boolean, one_of, text
-from .converter import Half
+from .converter import SCHEMAS_ENABLE, Half
 
 __all__ = ["OPTIONS", "Registry", "Subject", "Subjects"]
 
@@ -39,12 +39,18 @@ def _strategy(value: str) -> Subjects:
     return names[value]
 
 
-def _moot(name: str, default: str, meaning: str = "no effect here") -> Setting:
-    return Setting(name=name, meaning=meaning, default=default, parse=text)
+def _moot(name: str, default: str, meaning: str = "no effect here", *, secret: bool = False) -> Setting:
+    return Setting(name=name, meaning=meaning, default=default, parse=text, secret=secret)
+
+
+def _pem_file(value: str) -> str:
+    if value.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore")):
+        raise ValueError("must be a PEM file: a Java key store can't be read; convert it (keytool -exportcert -rfc)")
+    return value
 
 
 def _file(name: str, meaning: str) -> Setting:
-    return Setting(name=name, meaning=meaning, default="")
+    return Setting(name=name, meaning=meaning, default="", parse=_pem_file)
 
 
 _PEM = one_of("PEM", otherwise="a Java key store can't be read; convert it to PEM")
@@ -84,6 +90,9 @@ OPTIONS: tuple[Setting, ...] = (
         default=f"{_STRATEGIES}TopicNameStrategy",
         parse=_strategy,
     ),
+    _moot("schema.registry.ssl.truststore.password", "", "a Java key store's; PEM has none", secret=True),
+    _moot("schema.registry.ssl.keystore.password", "", "a Java key store's; PEM has none", secret=True),
+    SCHEMAS_ENABLE,
     _moot("schemas.cache.config", "1000"),
     _moot("max.schemas.per.subject", "1000"),
     _moot("latest.compatibility.strict", "true"),

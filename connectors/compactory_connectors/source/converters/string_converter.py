@@ -12,7 +12,7 @@ from ..java_number import double_text, double_text_of, float_text, float_text_of
 from ..record import Cell, Constant, Java, Kind, Node, StructNode, java_of, null_test, short_cut, writer_of
 from ..schema import Schema
 from ..setting import Setting
-from .converter import Render, Topicless
+from .converter import SCHEMAS_ENABLE, Render, Topicless
 
 __all__ = ["StringConverter"]
 
@@ -43,7 +43,7 @@ class StringConverter(Topicless):
 
     options: ClassVar[tuple[Setting, ...]] = (
         Setting(name="encoding", meaning="character set", default="UTF-8", parse=_encoding),
-        Setting(name="schemas.enable", meaning="has no effect: text has no schema", default="false"),
+        SCHEMAS_ENABLE,
     )
 
     encoding: str = "utf-8"
