@@ -132,7 +132,7 @@ def test_everything_that_is_honoured() -> None:
             "tasks.max": "8",
             "numeric.mapping": "none",
             "dialect.name": "PostgreSqlDatabaseDialect",
-            "header.converter": "anything",
+            "header.converter": "SimpleHeaderConverter",
         }
     )
     assert [str(table) for table in config.selection.listed] == ["a", "ref.b", "ref.C.d"]

@@ -80,6 +80,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         config.value_converter.converter,
         {name: index for index, name in enumerate(columns)},
         routed=routed,
+        header=config.header_converter.converter,
     )
     functions = compiler.compile(case)
     if compiler.problems:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .column_options import ColumnOptions
-from .converters import ConverterSpec
+from .converters import ConverterSpec, simple_headers
 from .jdbc_url import Connection
 from .selection import ColumnMapping, TableSelection
 from .topic_rules import TopicRules
@@ -91,6 +91,7 @@ class ConnectorConfig:
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     key_converter: ConverterSpec
     value_converter: ConverterSpec
+    header_converter: ConverterSpec = field(default_factory=simple_headers)
     transforms: tuple[TransformSpec, ...]
     errors: ErrorPolicy = field(default_factory=ErrorPolicy)
     topics: TopicRules

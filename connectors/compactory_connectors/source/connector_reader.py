@@ -11,7 +11,7 @@ from compactory.errors import ConfigError
 from .column_options import ColumnOptions, NumericMapping
 from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
 from .connector_keys import SETTINGS, find_setting, unknown_key
-from .converters import ConverterSpec, read_converter
+from .converters import ConverterSpec, read_converter, read_header_converter
 from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
@@ -54,6 +54,7 @@ class ConnectorReader:
         mode = self._mode()
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
+        header = self._converter("header.converter")
         transforms, problems = read_transforms(
             self._values["transforms"],
             self._below("transforms."),
@@ -79,6 +80,7 @@ class ConnectorReader:
         assert connection is not None
         assert key is not None
         assert value is not None
+        assert header is not None
         assert mode is not None
         return ConnectorConfig(
             name=self._values["name"] if "name" in self._written else default_name,
@@ -99,6 +101,7 @@ class ConnectorReader:
             columns=self._columns(),
             key_converter=key,
             value_converter=value,
+            header_converter=header,
             transforms=transforms,
             errors=self._errors(),
             topics=topics,
@@ -291,7 +294,8 @@ class ConnectorReader:
         )
 
     def _converter(self, key: str) -> ConverterSpec | None:
-        spec, problems = read_converter(self._values[key], self._below(key + "."))
+        read = read_header_converter if key == "header.converter" else read_converter
+        spec, problems = read(self._values[key], self._below(key + "."))
         self._problems += [f"{key}{problem}" for problem in problems]
         return spec
 

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from .branches import Case, Dropped, Failed, Fork, Leaf
-from .converters import Converter, Render
-from .converters.converter import Half
-from .converters.string_converter import StringConverter
+from .converters import Converter, Half, Render, SimpleHeaderConverter
 from .function_call import compile_call
-from .record import Cell, Constant, Java, Node, Record, RowError, Step, StructNode, null_test
-from .schema import Type
-from .transforms.cast_value import caster
+from .record import Node, Record, RowError, null_test
 
 __all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]
 
@@ -42,9 +38,18 @@ class RowFunctions:
 class RowCompiler:
     """Makes functions of cases; ``problems`` are what the usual rows of a table would fail on."""
 
-    def __init__(self, key: Converter, value: Converter, positions: Mapping[str, int], *, routed: bool) -> None:
+    def __init__(
+        self,
+        key: Converter,
+        value: Converter,
+        positions: Mapping[str, int],
+        *,
+        routed: bool,
+        header: Converter | None = None,
+    ) -> None:
         self._key = key
         self._value = value
+        self._header = header or SimpleHeaderConverter()
         self._positions = positions
         self._routed = routed
         self.problems: list[str] = []
@@ -100,7 +105,7 @@ class RowCompiler:
         writers: list[tuple[str, Render]] = []
         for name, node in record.headers:
             try:
-                writers.append((name, StringConverter().compile(_as_text(node), self._positions)))
+                writers.append((name, self._header.compile(node, self._positions)))
             except ValueError as error:
                 problems.append(f"header {name}: {error}")
         return lambda raw: [(name, write(raw)) for name, write in writers]
@@ -161,22 +166,3 @@ def _topic(record: Record) -> Callable[[], str]:
     if (dated := record.dated) is not None:
         return lambda: dated(_now())
     return lambda: record.topic
-
-
-def _as_text(node: Node) -> Node:
-    """A header's value as ``SimpleHeaderConverter`` writes it."""
-    if isinstance(node, StructNode):
-        raise ValueError("a struct can't be written into a header")
-    if node.java is Java.STRING or (isinstance(node, Constant) and node.value is None):
-        return node
-    try:
-        text = caster(node.java, node.schema, Type.STRING)
-    except ValueError as error:
-        raise ValueError(f"the field {error}") from None
-    if isinstance(node, Constant):
-        return replace(node, java=Java.STRING, value=text(node.value))
-    return _text_cell(node, text)
-
-
-def _text_cell(cell: Cell, text: Callable[[object], str]) -> Cell:
-    return replace(cell, java=Java.STRING, steps=(*cell.steps, Step(text)))

@@ -28,8 +28,13 @@ KEYS: tuple[Setting, ...] = (
         "value.converter", "class that writes values", "org.apache.kafka.connect.json.JsonConverter", required_text
     ),
     honoured("value.converter.*", "options of the value's converter"),
-    moot("header.converter", "class that writes headers", "records have no headers"),
-    moot("header.converter.*", "options of the header's converter", "records have no headers"),
+    honoured(
+        "header.converter",
+        "class that writes headers",
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        required_text,
+    ),
+    honoured("header.converter.*", "options of the header's converter"),
     honoured("transforms", "aliases of the transforms, in order, separated by commas", "", names),
     honoured("transforms.*", "class and options of a transform"),
     honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
