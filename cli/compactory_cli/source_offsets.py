@@ -215,6 +215,8 @@ def import_(
     edit = signed(f"import of connector {name} from {place}")
     with _desk(config, kafka) as desk:
         decide = desk.imports(table or (), offsets, edit, by_cursor=by_cursor)
+        if left := desk.left(offsets):
+            _warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
         _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
 
 
@@ -349,12 +351,17 @@ def _ask(yes: bool) -> None:
 def _warn_of_workers(kafka: Kafka, group: str) -> None:
     from compactory_connectors.source.connect_offsets import live_workers
 
-    from .terminal import errors
-
     alive = live_workers(kafka, group)
     if alive:
-        errors().print(
-            f"[yellow]warning:[/] group {group!r} has {alive} live workers: make sure that the connector itself is"
-            " stopped (PUT /connectors/NAME/stop)",
-            highlight=False,
+        _warn(
+            f"group {group!r} has {alive} live workers: make sure that the connector itself is stopped"
+            " (PUT /connectors/NAME/stop)"
         )
+
+
+def _warn(text: str) -> None:
+    from rich.markup import escape
+
+    from .terminal import errors
+
+    errors().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)

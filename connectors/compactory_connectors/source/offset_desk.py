@@ -142,6 +142,11 @@ class OffsetDesk:
 
         return decide
 
+    def left(self, offsets: Sequence[ConnectOffset]) -> list[str]:
+        """Tables that Kafka Connect has offsets of and this connector does not read."""
+        used = {found.key for name in self.plans if (found := find_offset(offsets, self._place_of(name))) is not None}
+        return [item.table or "query" for item in offsets if item.key not in used and item.cursor is not None]
+
     def preview(self, decide: Callable[[Sequence[StoredOffset]], Sequence[Change]]) -> list[Preview]:
         """What the edit would do now, counted; nothing is written."""
         return [self._preview(change) for change in decide(list(self.stored().values()))]
@@ -170,6 +175,10 @@ class OffsetDesk:
 
     def _name(self, plan: TablePlan) -> str:
         return "query" if plan.query is not None else f"{self._server.database}.{plan.schema}.{plan.name}"
+
+    def _place_of(self, name: str) -> tuple[str, str, str] | None:
+        plan = self.plans[name]
+        return None if plan.query is not None else (self._server.database, plan.schema, plan.name)
 
     @cached_property
     def _topics(self) -> Mapping[str, tuple[str, str | None]]:
@@ -201,8 +210,7 @@ class OffsetDesk:
         by_cursor: bool,
     ) -> Change:
         plan = self.plans[name]
-        table = None if plan.query is not None else (self._server.database, plan.schema, plan.name)
-        found = find_offset(offsets, table)
+        found = find_offset(offsets, self._place_of(name))
         if found is not None and found.problem is not None:
             raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {found.problem}")
         cursor = found.cursor if found is not None else None
