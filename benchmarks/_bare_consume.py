@@ -11,7 +11,7 @@ import json
 import sys
 
 import orjson
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from benchmarks._reading import Clock, memory, reads
 from compactory.kafka import _PROFILES  # a private name, so that the two can't drift apart
@@ -29,13 +29,14 @@ def main() -> None:
     expected = sum(consumer.get_watermark_offsets(partition, timeout=5)[1] for partition in partitions)
     consumer.assign(partitions)
     entries: dict[bytes | None, bytes | None] = {}
+    messages: list[Message] = []
     read = 0
     while read < expected:
         messages = consumer.consume(20_000, 0.1)
         read += len(messages)
         for message in messages:
             entries[message.key()] = message.value()
-    del messages
+    messages.clear()
     figures = clock.figures() | memory() | {"entries": len(entries)}
     if options:
         figures["rate"] = reads(lambda key: orjson.loads(entries[key.encode()] or b""), len(entries))

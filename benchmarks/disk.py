@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.bootstrap import count, loading
 from benchmarks.peers import GLOBAL_TABLE, global_table
-from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
+from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 from benchmarks.topics import append
 
@@ -40,7 +40,9 @@ def _rows(taken: Figures, entries: int) -> Iterator[Row]:
     yield beside(taken, what, "ours", PEER, loading, wanted=Wanted(AT_LEAST, 1.2))
     what, wanted = f"view.get on RocksDB, {count(entries)} entries", Wanted(AT_LEAST, 1.3)
     yield beside(taken, f"{what}, decoded", "ours", PEER, reading, figure="rate", wanted=wanted)
-    yield from plain(taken, f"{what}: {GLOBAL_TABLE} without decoding", "raw", reading)
+    raw = ("raw", f"{PEER[1]}, bytes")
+    what = f"view.raw on RocksDB, {count(entries)} entries"
+    yield beside(undecoded(taken, "ours"), what, "ours", raw, reading, figure="rate")
 
 
 def _restart(stage: Stage) -> Measured:
@@ -90,6 +92,14 @@ def _restart_rows(taken: Figures, entries: int) -> Iterator[Row]:
             wanted=str(wanted) if name == "ours" else "",
             met=wanted.met(seconds) if name == "ours" else None,
         )
+
+
+def undecoded(taken: Figures, name: str) -> Figures:
+    """Return the figures with a program's reads being those of bytes."""
+    if name in taken.absent:
+        return taken
+    raw = [each | {"rate": each["raw_rate"]} for each in taken.rounds[name]]
+    return Figures({**taken.rounds, name: raw}, taken.absent)
 
 
 def reading(taken: Figures, name: str) -> str:

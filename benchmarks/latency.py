@@ -84,7 +84,7 @@ def _percentiles(taken: list[float]) -> tuple[float, float]:
 
 def _fill(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(read("templates/terminal_acquirer.sql"))  # type: ignore[call-overload]
+        connection.execute(read("templates/terminal_acquirer.sql"))
         connection.execute(
             "INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
             " SELECT 'T' || n, 'A' FROM generate_series(1, %s) n",

@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.bootstrap import count
-from benchmarks.disk import reading
+from benchmarks.bootstrap import count, resident
+from benchmarks.disk import reading, undecoded
 from benchmarks.peers import GLOBAL_TABLE, KTABLES, global_table, ktables
-from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside, plain
+from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 
 CHANGES = 5000  # a second
@@ -51,20 +51,12 @@ def _rows(taken: Figures, entries: int) -> Iterator[Row]:
     ):
         wanted = None if bound is None else Wanted(AT_LEAST, bound)
         yield beside(taken, called, name, peer, reading, figure="rate", wanted=wanted)
-    if "apply" in taken.rounds:
-        undecoded = ("raw", f"{PEER[1]}, bytes")
-        yield beside(_raw(taken), "view.raw", "apply", undecoded, reading, figure="rate")
-    yield from plain(taken, f"memory with {KTABLES} decoded", "ktables", _resident)
-
-
-def _raw(taken: Figures) -> Figures:
-    """Return the figures with ours read as bytes too."""
-    ours = [each | {"rate": each["raw_rate"]} for each in taken.rounds["apply"]]
-    return Figures({**taken.rounds, "apply": ours}, taken.absent)
-
-
-def _resident(taken: Figures, name: str) -> str:
-    return f"{taken.median(name, 'rss_mb'):.0f} MB"
+    raw = ("raw", f"{PEER[1]}, bytes")
+    what = f"view.raw, {count(entries)} entries"
+    yield beside(undecoded(taken, "apply"), what, "apply", raw, reading, figure="rate")
+    decoded = ("ktables", f"{KTABLES}, decoded")
+    what = f"resident memory after ready, {count(entries)} entries"
+    yield beside(taken, what, "apply", decoded, resident, figure="rss_mb")
 
 
 def _readers(stage: Stage) -> Measured:
