@@ -108,6 +108,42 @@ def test_a_listed_table_that_is_dropped_is_looked_for(shop: Shop) -> None:
     shop.wait_for("t", b"1", b"1", b"2")
 
 
+def test_one_missing_table_keeps_no_other_from_coming_back(shop: Shop) -> None:
+    shop.table("t", 1)
+    shop.table("other", 1)
+    shop.start(table__include__list=None, table__whitelist="t,other")
+    shop.wait_for("other", b"1")
+    shop.sql.execute("DROP TABLE t; DROP TABLE other")
+    wait_until(lambda: "looked for again" in str(shop.status("other")), what="the loss of both")
+    shop.table("other", 5)
+    wait_until(lambda: b"5" in shop.keys("other"), what="the one that came back")
+    assert shop.status("t").state is SourceState.FAILED  # type: ignore[union-attr]
+
+
+def test_a_second_schema_with_that_table_name_is_not_mixed_in(shop: Shop) -> None:
+    """Their topic would be the same; the source says so and goes on with what it has."""
+    shop.table("t", 1)
+    shop.start(table__include__list=r".*\.t", topic__creation__default__partitions="1")
+    shop.wait_for("t", b"1")
+    shop.sql.execute("CREATE SCHEMA ref")
+    shop.table("ref.t", 9)
+    warned = "public.t and ref.t would share a topic"
+    wait_until(lambda: any(warned in text for text in shop.running[-1].source.status().warnings), what="the warning")
+    shop.add("t", 2)
+    shop.wait_for("t", b"1", b"2")
+
+
+def test_a_query_whose_columns_change_is_planned_again(shop: Shop) -> None:
+    shop.table("t", 1)
+    shop.sql.execute("CREATE VIEW seen AS SELECT id, changed FROM t")
+    shop.start(table__include__list=None, query="SELECT * FROM seen", topic__prefix="x")
+    wait_until(lambda: len(shop.keys("")) == 1, what="the first row")
+    shop.sql.execute("CREATE OR REPLACE VIEW seen AS SELECT id, changed, amount FROM t; INSERT INTO t VALUES (2)")
+    wait_until(lambda: len(shop.keys("")) == 2, what="the row behind the change")
+    last = list(read(shop.kafka, shop.prefix))[-1].value() or b""
+    assert "amount" in json.loads(last)
+
+
 def test_nothing_to_poll_is_said_and_looked_for(shop: Shop) -> None:
     """The real connector is RUNNING without a task, and silent."""
     running = shop.start(table__include__list=r"public\.late")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from compactory.errors import ConfigError
@@ -28,6 +28,8 @@ class Plans:
     """What a look at the catalogue found."""
 
     plans: tuple[TablePlan, ...] = ()
+    chosen: tuple[str, ...] = ()
+    """Names of all tables that the connector polls, planned or not."""
     problems: tuple[str, ...] = ()
     """What is wrong as a whole: names that nothing has, names that several schemas have."""
     unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -44,8 +46,11 @@ def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     return list(found.plans)
 
 
-def find_plans(server: Server, connector: ConnectorConfig) -> Plans:
-    """Plans of all tables that are there and fit, and what is wrong with the others. Raises psycopg.Error."""
+def find_plans(server: Server, connector: ConnectorConfig, known: Container[tuple[int, str]] = ()) -> Plans:
+    """Plans of all tables that are there and fit, and what is wrong with the others.
+
+    Tables whose oid and name are ``known`` are not looked at again. Raises psycopg.Error.
+    """
     if connector.query is not None:
         return _of_query(server, connector)
     with server.connection.transaction():  # what is found and its digest are of one snapshot
@@ -58,7 +63,9 @@ def find_plans(server: Server, connector: ConnectorConfig) -> Plans:
         problems += connector.selection.clashes(chosen)
         plans: list[TablePlan] = []
         unfit: list[tuple[str, tuple[str, ...]]] = []
-        for relation in dict.fromkeys(chosen):
+        for relation in chosen:
+            if (relation.oid, str(relation)) in known:
+                continue
             try:
                 plan = _plan(server, connector, relation)
             except ConfigError as error:
@@ -67,7 +74,13 @@ def find_plans(server: Server, connector: ConnectorConfig) -> Plans:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans))
     sent = tuple(plan for plan in plans if plan.rows.publishes)
-    return Plans(plans=sent, problems=tuple(problems), unfit=tuple(unfit), warnings=warnings)
+    return Plans(
+        plans=sent,
+        chosen=tuple(map(str, chosen)),
+        problems=tuple(problems),
+        unfit=tuple(unfit),
+        warnings=warnings,
+    )
 
 
 def _dropped(plans: list[TablePlan]) -> Iterator[str]:
@@ -84,7 +97,7 @@ def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
     except ConfigError as error:
         return Plans(problems=(*_catalog(server, connector), *error.problems))
     plan = _made(server, connector, table, rows, cursor, shape=shape_of_query(table))
-    return Plans(plans=(plan,), problems=tuple(_catalog(server, connector)))
+    return Plans(plans=(plan,), chosen=(plan.qualified,), problems=tuple(_catalog(server, connector)))
 
 
 def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:

@@ -293,13 +293,16 @@ class Session:
         if time.monotonic() < self._look_at_tables:
             return
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        found = find_plans(self._server, self._connector)
-        names = {plan.qualified for plan in found.plans}
-        for name in [name for name in self._tables if name not in names]:
+        if self._connector.query is not None and self._tables:
+            return  # each poll looks at its columns
+        found = find_plans(self._server, self._connector, self._known())
+        for name in [name for name in self._tables if name not in found.chosen]:
             self._remove(name, "was dropped or renamed")
         self._note_unfit(found)
-        fresh = [plan for plan in found.plans if plan.qualified not in self._tables]
-        if fresh and not found.problems:
+        taken = {table.plan.name for table in self._tables.values()}
+        names = [plan.name for plan in found.plans]
+        fresh = [plan for plan in found.plans if plan.name not in taken and names.count(plan.name) == 1]
+        if fresh:
             log.info("tables found", tables=[plan.qualified for plan in fresh])
             self._make_topics(fresh)
             self._add(fresh)
@@ -309,7 +312,7 @@ class Session:
 
     def _plan_again(self, table: PolledTable) -> None:
         """The table is another one now: look at it again, and go on where its offset says."""
-        found = find_plans(self._server, self._connector)
+        found = find_plans(self._server, self._connector, self._known(but=table))
         plan = next((plan for plan in found.plans if plan.qualified == table.name), None)
         if plan is None:
             self._remove(table.name, "was dropped, renamed, or can't be polled any more")
@@ -319,6 +322,10 @@ class Session:
         self._make_topics([plan])
         self._add([plan])
         self._tables[plan.qualified].due = 0.0
+
+    def _known(self, *, but: PolledTable | None = None) -> set[tuple[int, str]]:
+        """Tables that need not be planned again."""
+        return {(table.plan.oid, table.name) for table in self._tables.values() if table is not but}
 
     def _remove(self, name: str, why: str) -> None:
         table = self._tables.pop(name)
@@ -331,10 +338,11 @@ class Session:
 
     def _note_unfit(self, found: Plans) -> None:
         """Show tables that can't be polled; those that were polled until now stop."""
-        self._unfit = dict(found.unfit)
+        before, self._unfit = self._unfit, dict(found.unfit)
         for name, problems in self._unfit.items():
             self._tables.pop(name, None)
-            log.error("table can't be polled", table=name, problems=problems)
+            if before.get(name) != problems:
+                log.error("table can't be polled", table=name, problems=problems)
             self._sink.board.unfit(name, "; ".join(problems))
 
     def _failed(self, name: str) -> bool:
