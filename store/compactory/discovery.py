@@ -140,6 +140,8 @@ class Discovery:
     def _look(self, timeout: float) -> dict[Partition, int]:
         with self._looking:
             generations = self._progress.generations()
+            if self.cluster_id is None:
+                self.cluster_id = self._kafka.cluster_id(timeout)
             found = self._kafka.topics(self._names, timeout)
             self._note_missing([name for name in self._names if name not in found])
             renamed = {name for name, topic in found.items() if self._identified(topic)}
@@ -191,7 +193,7 @@ class Discovery:
                 continue
             starts |= {Partition(name, number): offset for number, offset in checkpoint.positions.items()}
             self._progress.resume(name, checkpoint)
-        self._progress.add(starts, ends, generations)
+        self._progress.add(starts, ends, generations, {name: topic.topic_id for name, topic in found.items()})
 
     def _compare(self, reading: Mapping[Partition, int], ends: Mapping[Partition, int], now: float) -> None:
         """Demand a rebuild where a log ends before our position, or we were away from its end for too long."""

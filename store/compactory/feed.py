@@ -29,6 +29,7 @@ class Feed:
         )
         self.definition = definition(directories, validate=validate)
         self.topic_id: str | None = None  # of the topic that was read, once it is served
+        self.served = False  # whether views have been answered from it
 
     @property
     def resumable(self) -> bool:

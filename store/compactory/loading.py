@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Loading"]
+from compactory.records import Partition
+
+__all__ = ["Loading", "blocking", "measure"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,3 +41,29 @@ class Loading:
     def __str__(self) -> str:
         eta = "" if self.eta_seconds is None else f", {self.eta_seconds:.0f} s left"
         return f"{self.read:,} of {self.total:,} offsets ({self.share:.0%}), {self.rate:,.0f} a second{eta}"
+
+
+def measure(places: Iterable[tuple[int, int, int]], seconds: float) -> Loading:
+    """Return how far a load is; ``places`` are start, position and target of each partition.
+
+    What one partition was read beyond its target makes up for nothing in another.
+    """
+    read = total = 0
+    for start, position, target in places:
+        read += max(0, min(position, target) - start)
+        total += max(0, target - start)
+    return Loading(read=read, total=total, seconds=seconds)
+
+
+def blocking(
+    missing: Iterable[str], positions: Mapping[Partition, int], targets: Mapping[Partition, int]
+) -> list[dict[str, Any]]:
+    """Return what is short of its target; topics that do not exist come first, without partition."""
+    short: list[dict[str, Any]] = [
+        {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(missing)
+    ]
+    return short + [
+        {"topic": part.topic, "partition": part.partition, "position": positions[part], "target": target}
+        for part, target in targets.items()
+        if positions[part] < target
+    ]

@@ -13,9 +13,11 @@ from threading import Condition
 from typing import Any
 
 from compactory.checkpoint import Checkpoint
-from compactory.errors import CompactoryError, NotReady, StartTimeout, StoreClosed, StoreFailed, WaitTimeout
-from compactory.loading import Loading
+from compactory.errors import CompactoryError, StartTimeout, WaitTimeout
+from compactory.loading import Loading, blocking, measure
+from compactory.marks import Mark, Marks
 from compactory.records import Partition, Rebuild, StoreState
+from compactory.refusal import refusal
 
 __all__ = ["Progress", "clock"]
 
@@ -49,7 +51,9 @@ class Progress:
         self._starts: dict[Partition, int] = {}  # where this generation's reading began
         self._targets: dict[Partition, int] = {}  # high watermark captured when the partition was first seen
         self._new: list[Partition] = []  # seen, and not yet taken by the reader
-        self._caught_up: dict[Partition, tuple[float, int]] = {}  # when it was last applied to its end; that end
+        self._marks = Marks()
+        self._kept: set[str] = set()  # topics served from a checkpoint that was not compared with the cluster yet
+        self._identities: dict[str, str | None] = {}  # ids of the topics that are read, as the reading began
         self._asked_at = 0.0  # when ``ends`` were asked for
         self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
@@ -72,35 +76,34 @@ class Progress:
         with self._changed:
             return dict(self._stale)
 
-    def caught_up(self) -> dict[Partition, tuple[float, int]]:
+    def caught_up(self) -> dict[Partition, Mark]:
         """Return when (by `clock`) each partition was last known to be applied to its end, and that end."""
         with self._changed:
             self._note_caught_up()
-            return dict(self._caught_up)
+            return self._marks.served(self._hidden) if self.serves else self._marks.at_ends()
+
+    def read_marks(self, topic: str) -> dict[int, Mark]:
+        """Return the same of what is read of a topic, served or not, and of partitions that were not at the end yet."""
+        with self._changed:
+            self._note_caught_up()
+            return self._marks.read(topic, hidden=topic in self._hidden)
+
+    def identity(self, topic: str) -> str | None:
+        """Return the id of the topic that is read, as it was when its reading began."""
+        return self._identities.get(topic)
 
     def age(self, topic: str) -> float:
         """Return the seconds since all of a topic's partitions were last known to be applied; infinite before that."""
         with self._changed:
-            self._note_caught_up()
-            parts = [part for part in self._caught_up if part.topic == topic]
-            if not parts or (topic in self._awaited and topic not in self._hidden):
+            moments = [at for part, (at, _) in self.caught_up().items() if part.topic == topic]
+            if not moments or (topic in self._awaited and topic not in self._hidden | self._kept):
                 return float("inf")
-            return max(0.0, clock() - min(self._caught_up[part][0] for part in parts))
+            return max(0.0, clock() - min(moments))
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return the partitions short of their target, as StartTimeout and ``/readyz`` list them.
-
-        A topic that does not exist is there without partition.
-        """
+        """Return what is short of its target (missing topics first), as StartTimeout and ``/readyz`` list it."""
         with self._changed:
-            short: list[dict[str, Any]] = [
-                {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(self.missing)
-            ]
-            return short + [
-                {"topic": partition.topic, "partition": partition.partition, "position": position, "target": target}
-                for partition, target in self._targets.items()
-                if (position := self._positions[partition]) < target
-            ]
+            return blocking(self.missing, self._positions, self._targets)
 
     def loading(self) -> Loading:
         """Return how far the reading towards the targets is."""
@@ -150,11 +153,10 @@ class Progress:
         """What is read of a topic is what is served of it, and complete."""
         with self._changed:
             self._hidden.discard(topic)
+            self._kept.discard(topic)
             self._stale.pop(topic, None)
             now = clock()
-            self._caught_up = {part: mark for part, mark in self._caught_up.items() if part.topic != topic} | {
-                part: (now, self._targets[part]) for part in self._targets if part.topic == topic
-            }
+            self._marks.renew(topic, {part: (now, end) for part, end in self._targets.items() if part.topic == topic})
             if self.state is StoreState.STALE and not self._stale:
                 self._move(StoreState.READY, None)
             self._changed.notify_all()
@@ -200,6 +202,8 @@ class Progress:
             self.rebuilds[topic, rebuild.cause.value] += 1
             self._generations[topic] += 1
             self._awaited.add(topic)
+            self._identities.pop(topic, None)
+            self._marks.restart(topic, served=self.serves)
             for by_partition in (self._positions, self._starts, self._targets, self.ends):
                 for partition in [partition for partition in by_partition if partition.topic == topic]:
                     del by_partition[partition]
@@ -213,9 +217,10 @@ class Progress:
         self._tell()
 
     def add(
-        self, starts: Mapping[Partition, int], targets: Mapping[Partition, int], generations: Mapping[str, int]
-    ) -> None:
-        """Take up partitions not known before, to be read from ``starts`` to ``targets``.
+        self, starts: Mapping[Partition, int], targets: Mapping[Partition, int],
+        generations: Mapping[str, int], identities: Mapping[str, str | None],
+    ) -> None:  # fmt: skip
+        """Take up partitions not known before, to be read from ``starts`` to ``targets``, of topics of these ids.
 
         Nothing of a topic that is in another generation than it was when these were asked for.
         """
@@ -228,7 +233,10 @@ class Progress:
                 self._positions[partition] = self._starts[partition] = start
                 self._targets[partition] = targets[partition]
                 self._new.append(partition)
-                self._awaited.discard(topic)
+                self._marks.begin(partition, clock(), start)
+                if topic in self._awaited:
+                    self._awaited.discard(topic)
+                    self._identities[topic] = identities.get(topic)
                 if not self._generations[topic]:  # only the first time: reading anew over and over is no progress
                     self._moved_at = clock()
             self._changed.notify_all()
@@ -237,6 +245,7 @@ class Progress:
         """What a checkpoint tells of is served before Kafka is asked."""
         self.resume(topic, checkpoint)
         with self._changed:
+            self._kept.add(topic)
             self._stale[topic] = "it is served as it was kept, and not caught up yet"
 
     def resume(self, topic: str, checkpoint: Checkpoint) -> None:
@@ -244,7 +253,7 @@ class Progress:
         since_epoch = time.time() - clock()
         with self._changed:
             for number, mark in checkpoint.caught_up.items():
-                self._caught_up[Partition(topic, number)] = (mark.at - since_epoch, mark.end)
+                self._marks.note(Partition(topic, number), (mark.at - since_epoch, mark.end))
 
     # -- for the reader and discovery
 
@@ -347,13 +356,7 @@ class Progress:
 
     def refusal(self) -> CompactoryError:
         """Return the error that says why the store does not answer now."""
-        if self.state is StoreState.CLOSED:
-            return StoreClosed("the store is closed; make a new one")
-        if self.state is StoreState.FAILED:
-            return StoreFailed(f"the store failed: {self.cause}", self.cause)
-        if self.state is StoreState.NEW:
-            return NotReady("the store was not started: call start(), or use it in a with block")
-        return NotReady("the store is loading: it answers once it has read to the high watermark")
+        return refusal(self.state, self.cause)
 
     def _is_hidden(self, topic: str) -> bool:
         """Say whether positions of a topic tell nothing of what is served: the rebuild may not have begun yet."""
@@ -361,13 +364,11 @@ class Progress:
 
     def _left_to_load(self, stall_timeout: float, start_timeout: float | None, deadline: float | None) -> float:
         """Return the seconds that may still pass without progress; raise StartTimeout where there are none."""
-        now = clock()
-        stalled = stall_timeout if self.missing else self._moved_at + stall_timeout - now
-        left = stalled if deadline is None else min(stalled, deadline - now)
+        stalled = stall_timeout if self.missing else self._moved_at + stall_timeout - clock()
+        left = stalled if deadline is None else min(stalled, deadline - clock())
         if left <= 0:
-            raise StartTimeout(
-                f"no progress for {stall_timeout:g} s" if stalled <= 0 else f"not ready in {start_timeout:g} s"
-            )
+            late = f"no progress for {stall_timeout:g} s" if stalled <= 0 else f"not ready in {start_timeout:g} s"
+            raise StartTimeout(late)
         return left
 
     def _move(self, state: StoreState, cause: BaseException | None) -> bool:
@@ -380,9 +381,10 @@ class Progress:
         return True
 
     def _loading(self) -> Loading:
-        read = sum(self._positions[part] - start for part, start in self._starts.items())
-        total = sum(max(target - self._starts[part], 0) for part, target in self._targets.items())
-        return Loading(read=min(read, total), total=total, seconds=max(clock() - self._began, 0.0))
+        topics = self._hidden | self._kept or self._generations.keys()
+        asked = [(part, target) for part, target in self._targets.items() if part.topic in topics]
+        places = [(self._starts[part], self._positions[part], target) for part, target in asked]
+        return measure(places, max(clock() - self._began, 0.0))
 
     def _tell(self) -> None:
         for listener in self._listeners:
@@ -390,8 +392,8 @@ class Progress:
 
     def _note_caught_up(self) -> None:
         for partition, end in self.ends.items():
-            if partition.topic not in self._hidden and self._positions.get(partition, -1) >= end:
-                self._caught_up[partition] = (self._asked_at, end)
+            if not self._is_hidden(partition.topic) and self._positions.get(partition, -1) >= end:
+                self._marks.note(partition, (self._asked_at, end))
 
     def _gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         visible = {part: -1 if self._is_hidden(part.topic) else self._positions.get(part, -1) for part in targets}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import traceback
 from collections import deque
@@ -167,8 +168,8 @@ class Reader:
                 self._stopping.wait(max(0.0, self._began[topic] + _REST - clock()))
             fresh = self._make_feed(topic, self._backend.fresh(topic))
             former, self.feeds[topic] = self.feeds[topic], fresh
-            if topic in self._loading:
-                former.volume.close()  # nobody was served from it
+            if not former.served:
+                former.volume.close()
             self._loading.add(topic)
             self._began[topic] = clock()
             self._progress.restart(topic)
@@ -201,7 +202,7 @@ class Reader:
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
-        feed.topic_id = self._discovery.topics[topic].topic_id
+        feed.topic_id, feed.served = self._progress.identity(topic), True
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)
         self._progress.renew(topic)
@@ -242,20 +243,21 @@ class Reader:
 
     def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
         """Make what was applied visible, together with how far it goes."""
-        feed, known = self.feeds[topic], self._discovery.topics.get(topic)
+        feed = self.feeds[topic]
         if not feed.volume.persistent:
             return
+        if self._progress.awaits(topic):  # nothing was read, it may not even be this topic's: what was kept stays true
+            if feed.volume.checkpoint is not None:
+                with self._watched(topic):
+                    feed.volume.commit(feed.volume.checkpoint)
+            return
         since_epoch = time.time() - clock()
-        reached, marks = self._progress.reached(), self._progress.caught_up()
+        reached, marks = self._progress.reached(), self._progress.read_marks(topic)
         with self._watched(topic):
             feed.commit(
                 {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
-                {
-                    part.partition: CaughtUp(at=at + since_epoch, end=end)
-                    for part, (at, end) in marks.items()
-                    if part.topic == topic and not self._progress.hides(topic)
-                },
-                topic_id=known.topic_id if known is not None else None,
+                {number: CaughtUp(at=at + since_epoch, end=end) for number, (at, end) in marks.items()},
+                topic_id=self._progress.identity(topic),
                 cluster_id=self._discovery.cluster_id,
                 complete=topic not in self._loading or feed.resumable,
             )
@@ -284,12 +286,15 @@ class Reader:
         now = time.monotonic()
         if now - self._flushed >= _FLUSH_EVERY:
             self._flush()
-        if now - self._tidied < _TIDY_EVERY or self._progress.state is StoreState.LOADING:
+        if now - self._tidied < _TIDY_EVERY:
             return
         self._tidied = now
-        for feed in self.feeds.values():
+        for topic, feed in self.feeds.items():
+            behind = self._progress.age(topic)
+            if topic in self._loading or math.isinf(behind):
+                continue  # an older record of the same key may still come out of another partition
             for table in feed.tables:
-                table.forget_graves(int((time.time() - _KEEP_GRAVES) * 1000))
+                table.forget_graves(int((time.time() - behind - _KEEP_GRAVES) * 1000))
 
     def _flush(self) -> None:
         """Bring to disk what was applied, with positions that control records have moved since."""

@@ -46,9 +46,10 @@ def obstacle(
         if position > ends[place]:
             return truncation_of(place, position, ends[place])
         mark = checkpoint.caught_up.get(number)
-        since = None if mark is None else now - mark.at
-        if mark is not None and since is not None and ends[place] > mark.end and since > retention:
-            return gap_of(place, since, retention)
+        if mark is None:
+            return Rebuild(RebuildCause.INCOMPLETE, f"it is not known when partition {number} was read to its end")
+        if ends[place] > mark.end and now - mark.at > retention:
+            return gap_of(place, now - mark.at, retention)
     return None
 
 
