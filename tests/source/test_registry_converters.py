@@ -21,6 +21,7 @@ from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.source.catalog import Column
 from compactory_connectors.source.column_type import column_cell
 from compactory_connectors.source.converters import read_converter
+from compactory_connectors.source.converters.avro_schema import AvroNames, avro_schema
 from compactory_connectors.source.converters.avro_value import avro_long
 from compactory_connectors.source.converters.schema_registry import _client
 from compactory_connectors.source.record import Constant, Java, RowError, StructNode
@@ -210,6 +211,25 @@ def test_names_that_avro_forbids() -> None:
     )
     scrubbed(ROW)
     assert json.loads(registry().get_latest_version("scrubbed-value").schema.schema_str)["name"] == "my_table"
+
+
+@pytest.mark.parametrize(
+    ("name", "scrubbed"),
+    [
+        ("my-table", "my_table"),
+        ("1a b", "x1a_b"),
+        ("é", "_C3_A9"),
+        ("a~b*%", "a_7Eb__25"),
+        ("x.1y", "x1y"),
+        ("日本", "_E6_97_A5_E6_9C_AC"),
+    ],
+)
+def test_scrubbed_names(name: str, scrubbed: str) -> None:
+    """As AvroData 8.1 scrubs them."""
+    made = json.loads(avro_schema(record(name).schema, AvroNames(scrub=True)))
+    assert made["name"] == scrubbed
+    if name in {"é", "日本"}:
+        assert json.loads(avro_schema(record(name).schema, AvroNames()))["name"] == name
 
 
 def test_nothing_secret_is_shown() -> None:

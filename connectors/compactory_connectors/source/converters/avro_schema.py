@@ -18,7 +18,6 @@ __all__ = ["AvroNames", "avro_schema", "record_name"]
 _NAMESPACE = "io.confluent.connect.avro"
 _PRECISION = 64
 """``CONNECT_AVRO_DECIMAL_PRECISION_DEFAULT``."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _PRIMITIVES = {
     Type.INT8: "int",
@@ -43,18 +42,29 @@ class AvroNames:
 
     def name(self, name: str) -> str:
         """A name that Avro takes. Raises ValueError for one that it does not."""
-        if self.scrub and name:
-            name = quote_plus(name, safe="*")
-            name = name if re.match("[A-Za-z_]", name) else f"x{name}"
-            name = re.sub("[^A-Za-z0-9_]", "_", name)
-        if not _NAME.fullmatch(name):
+        if self.scrub:
+            name = _scrubbed(name)
+        if not _is_name(name):
             raise ValueError(f"{name!r} is no name in Avro; set scrub.invalid.names=true, or rename it by a transform")
         return name
 
     def full(self, name: str) -> tuple[str | None, str]:
-        """Namespace and name of a record."""
-        *space, last = [self.name(part) for part in name.rstrip(".").split(".")]
-        return ".".join(space) or None, last
+        """Namespace and name of a record; Avro takes any namespace."""
+        *space, last = name.rstrip(".").split(".")
+        return ".".join(map(_scrubbed, space) if self.scrub else space) or None, self.name(last)
+
+
+def _scrubbed(name: str) -> str:
+    """``doScrubName``: as in an address, then underscores; an x before a digit."""
+    name = re.sub("[^A-Za-z0-9_]", "_", quote_plus(name, safe="*").replace("~", "%7E"))
+    return f"x{name}" if name[:1].isdecimal() else name
+
+
+def _is_name(name: str) -> bool:
+    """Letters and digits of any script that Java's 16-bit characters have, and underscores; no digit first."""
+    if not name or name[0].isdecimal():
+        return False
+    return all(c == "_" or (c <= "\uffff" and (c.isalpha() or c.isdecimal())) for c in name)
 
 
 def avro_schema(schema: Schema, names: AvroNames) -> str:
