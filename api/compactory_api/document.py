@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "BatchAnswer",
@@ -71,6 +71,7 @@ class DirectoryState(BaseModel):
     name: str
     topic: str
     state: str = Field(description="new, loading, ready, stale, failed or closed")
+    stale: str | None = Field(None, description="Why what is served is old, while its topic is read anew")
     entries: int | None = Field(description="null before the store is ready")
     lag: int = Field(description="Offsets behind the last known end, over all partitions")
     age_seconds: float | None = Field(description="Since it was last known to hold all that was in the topic")
@@ -101,10 +102,13 @@ class Errors(BaseModel):
     """The outstanding bad records: those that no newer record of their key has superseded."""
 
     errors: list[RecordProblem]
+    outstanding: int = Field(description="How many there are, those not shown included")
 
 
 class RecordPlace(BaseModel):
     """Where a bad record lies."""
+
+    model_config = ConfigDict(strict=True)  # false is no offset
 
     directory: str
     partition: int
@@ -140,11 +144,49 @@ class Readiness(BaseModel):
     blocking: list[BlockingPartition]
 
 
+class LoadingState(BaseModel):
+    """How far the reading towards the high watermarks is."""
+
+    read: int = Field(description="Offsets; control records and compacted holes included")
+    total: int
+    eta_seconds: float | None
+
+
+class PartitionState(BaseModel):
+    """How far a partition is applied."""
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    position: int = Field(description="Next offset to read")
+    high_watermark: int | None
+    lag: int | None
+
+
+class WorkerState(BaseModel):
+    """What a part of the process says of itself. The fields from ``stale`` on are a store's; others add their own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    live: bool
+    ready: bool
+    state: str | None = None
+    stale: dict[str, str] | None = Field(None, description="Why what is served is old, by topic; empty but while STALE")
+    loading: LoadingState | None = Field(None, description="null where nothing is being loaded")
+    failure: str | None = Field(None, description="The kind of error that ended it")
+    load_seconds: float | None = Field(None, description="How long its start took")
+    bad_records: int | None = Field(None, description="Met since the start")
+    contested_keys: int | None = Field(None, description="Keys met in two partitions of their topic")
+    directories: list[DirectoryState] | None = None
+    partitions: list[PartitionState] | None = None
+
+
 class Status(BaseModel):
-    """A picture of the moment; each worker adds what it has to say."""
+    """A picture of the moment."""
 
     version: str
     live: bool
     ready: bool
     uptime_seconds: float
-    workers: list[dict[str, Any]]
+    workers: list[WorkerState]

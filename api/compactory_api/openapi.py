@@ -7,12 +7,13 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
-from .document import Problem
+from .document import Problem, RecordPlace
 from .freshness import LONGEST_WAIT
 from .problem import MEDIA_TYPE, PROBLEMS
 
-__all__ = ["FRESHNESS_HEADERS", "OPEN", "document", "problems"]
+__all__ = ["FRESHNESS_HEADERS", "OPEN", "document", "problems", "schema_of"]
 
 OPEN: dict[str, Any] = {"security": []}  # for routes that take no token
 
@@ -35,6 +36,15 @@ FRESHNESS_HEADERS: list[dict[str, Any]] = [
         "example": "wait=5",
     },
 ]
+
+_MAX_AGE = {
+    "name": "Cache-Control",
+    "in": "header",
+    "description": "max-age=SECONDS: the data must have been known to be complete so long ago at most, else 503 of kind"
+    " stale where the directory says on_stale=raise; 0 counts as 1 (RFC 9111)",
+    "schema": {"type": "string"},
+    "example": "max-age=60",
+}
 
 _PATH_PARAMETERS: list[dict[str, Any]] = [
     {"name": "directory", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
@@ -59,6 +69,12 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: _problem(status) for status in statuses}
 
 
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a body; what it refers to is in the document's components."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {name: part for name, part in schema.items() if name != "$defs"}
+
+
 def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
     """Return the function that makes the application's document, once."""
 
@@ -79,7 +95,7 @@ def _made(app: FastAPI) -> dict[str, Any]:
     schemas = made.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas["Problem"] = Problem.model_json_schema()
+    schemas |= {"Problem": schema_of(Problem), "RecordPlace": schema_of(RecordPlace)}
     made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     made["security"] = [{"token": []}, {}]
     return made
@@ -106,7 +122,7 @@ def _lookup(*, head: bool = False) -> dict[str, Any]:
         "tags": ["entries"],
         "operationId": "head_entry" if head else "get_entry",
         "summary": "Look one key up",
-        "parameters": [*_PATH_PARAMETERS, condition, *FRESHNESS_HEADERS],
+        "parameters": [*_PATH_PARAMETERS, condition, _MAX_AGE, *FRESHNESS_HEADERS],
         "responses": {
             "200": found,
             "304": {"description": "The client has this very record", "headers": _LOOKUP_HEADERS},

@@ -53,6 +53,7 @@ class StoreWorker:
                     "name": directory.name,
                     "topic": directory.topic,
                     "state": self._state_of(directory.topic, stale).value,
+                    "stale": stale.get(directory.topic),
                     "entries": self._entries(directory.name),
                     "lag": sum(lag.get(part, 0) for part in partitions),
                     "age_seconds": round(max(known), 3) if partitions and len(known) == len(partitions) else None,

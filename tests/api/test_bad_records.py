@@ -95,6 +95,7 @@ def test_places_that_are_not_bad_any_more_are_left_out(serve: Serve, topics: Top
         b'{"errors": 1}',
         b'{"errors": [{"directory": "d", "partition": 0}]}',
         b'{"errors": [{"directory": "d", "partition": "x", "offset": 0}]}',
+        b'{"errors": [{"directory": "d", "partition": false, "offset": 0}]}',
         b'{"errors": [null]}',
         b"\xff",
     ],

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compactory import Directory, Index
+from compactory_api.access import Access, Tokens
 from tests.api.serving import Serving
 from tests.store.topics import Topics
+
+ADMIN = "admin-me.0123456789"
 
 
 def test_generated_requests_get_documented_answers_and_no_server_error(
@@ -18,12 +21,15 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
 ) -> None:
     topic = topics.create()
     topics.produce(topic, *((str(n), json.dumps({"a": n % 7, "b": f"B{n % 3}"})) for n in range(50)), ("", "{}"))
-    serving = serve(Directory("terminals", topic=topic, indexes=[Index("a"), Index("a", "b")]))
+    topics.produce(topic, ("bad", "{"))
+    access = Access(Tokens(admin=ADMIN))
+    serving = serve(Directory("terminals", topic=topic, indexes=[Index("a"), Index("a", "b")]), access=access)
     done = subprocess.run(
         [
             Path(sys.executable).with_name("st"),
             "run",
             f"http://127.0.0.1:{serving.port}/openapi.json",
+            *("-H", f"Authorization: Bearer {ADMIN}"),
             *("--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "40"),
             # That text fits its schema does not make it a token, a cursor or an index: 400 is right for those.
             *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
@@ -36,5 +42,5 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 10" in done.stdout, done.stdout
+    assert "Tested: 12" in done.stdout, done.stdout
     assert serving.ask("/livez").status == 200

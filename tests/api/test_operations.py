@@ -56,6 +56,7 @@ def test_directories_and_status_say_how_things_are(serve: Serve, topics: Topics)
     serving = serve(Directory("d", topic=one, indexes=[Index("x")]), two)
     first, second = serving.ask("/v1/directories").json["directories"]
     assert 0 <= first.pop("age_seconds") < 10
+    assert first.pop("stale") is None
     assert first == {"name": "d", "topic": one, "state": "ready", "entries": 4, "lag": 0, "partitions": 1}
     assert (second["name"], second["entries"], second["partitions"]) == (two, 1, 3)
     status = serving.ask("/v1/status").json
@@ -162,7 +163,7 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
     assert set(lookup) == {"get", "head"}
     assert {"200", "304", "400", "401", "404", "412", "421", "502", "503"} == set(lookup["get"]["responses"])
     assert {parameter["name"] for parameter in lookup["get"]["parameters"]} == {
-        "directory", "key", "If-None-Match", "Compactory-Min-Offset", "Prefer",
+        "directory", "key", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
     }  # fmt: skip
     for path in ("/livez", "/readyz", "/metrics", "/v1/status", "/v1/errors", "/v1/directories"):
         assert path in document["paths"]

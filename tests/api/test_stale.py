@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compactory import Directory, StoreState
+from compactory_api.document import Status
 from tests.api.serving import Serving
 from tests.store.test_rebuild import recreate
 from tests.store.topics import Topics, eventually, send
@@ -73,6 +74,9 @@ def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, 
             send(producer, topic, [("new", "{}")])
         eventually(lambda: serving.store.state is StoreState.STALE and serving.store.rebuilds(), 30)
         assert states() == ["stale", "stale", "ready"]
+        [again, _, fine] = serving.ask("/v1/directories").json["directories"]
+        assert "created again" in again["stale"]
+        assert fine["stale"] is None
         assert (serving.ask("/readyz").status, serving.ask("/livez").status) == (200, 200)
         assert serving.entry(topic, "old").status == 200
         status = serving.ask("/v1/status").json
@@ -99,3 +103,13 @@ def test_guarantee_1_a_topic_that_is_waited_for_blocks_readiness_by_name(serve: 
     topics.create(name=name)
     serving.wait_ready()
     assert serving.ask("/readyz").json == {"ready": True, "blocking": []}
+
+
+def test_status_answers_what_its_schema_says(serve: Serve, topics: Topics) -> None:
+    """In every state; unknown fields of a store's would be undocumented ones."""
+    topic = topics.create()
+    serving = serve(topic, ready=False)
+    for _ in range(2):
+        [worker] = Status.model_validate(serving.ask("/v1/status").json).workers
+        assert not worker.model_extra
+        serving.wait_ready()
