@@ -133,6 +133,17 @@ def test_a_second_schema_with_that_table_name_is_not_mixed_in(shop: Shop) -> Non
     shop.wait_for("t", b"1", b"2")
 
 
+def test_a_table_whose_topic_does_not_fit_leaves_the_others_alone(shop: Shop) -> None:
+    shop.table("t", 1)
+    shop.start()
+    shop.wait_for("t", b"1")
+    shop.kafka.create_topic(f"{shop.prefix}late", partitions=1, replication=1, config={"cleanup.policy": "delete"})
+    shop.table("late", 1)
+    wait_until(lambda: "cleanup.policy=delete" in str(shop.status("late")), what="the refusal")
+    shop.add("t", 2)
+    shop.wait_for("t", b"1", b"2")
+
+
 def test_a_query_whose_columns_change_is_planned_again(shop: Shop) -> None:
     shop.table("t", 1)
     shop.sql.execute("CREATE VIEW seen AS SELECT id, changed FROM t")

@@ -93,7 +93,7 @@ class Session:
             sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board, create_topics=allowed)
             session = cls(sink, server, create_topics=create_topics)
             try:
-                session._begin(found)
+                session._begin(found, strict=strict)
             except BaseException:
                 publisher.close()
                 raise
@@ -185,14 +185,16 @@ class Session:
             return published
         return False
 
-    def _begin(self, found: Plans) -> None:
+    def _begin(self, found: Plans, *, strict: bool) -> None:
         """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
-        self._make_topics(found.plans)
+        if strict:
+            self._make_topics(found.plans)
+        plans, found = (found.plans, found) if strict else self._publishable(found)
         self._sink.board.warn(*found.warnings)
         self._sink.publisher.open()
-        self._sink.board.only([*(plan.qualified for plan in found.plans), *(name for name, _ in found.unfit)])
+        self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        self._add(found.plans)
+        self._add(plans)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._sink.board.warn(self._nothing())
@@ -204,6 +206,26 @@ class Session:
             f"{self._connector.selection.key}: no table of {self._connector.connection.server} fits; looked for again"
             f" every {interval:g} s (table.poll.interval.ms)"
         )
+
+    def _publishable(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
+        """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
+        try:
+            self._make_topics(found.plans)
+        except ConfigError:
+            return self._one_by_one(found)
+        return found.plans, found
+
+    def _one_by_one(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
+        unfit = list(found.unfit)
+        fit: list[TablePlan] = []
+        for plan in found.plans:
+            try:
+                self._make_topics([plan])
+            except ConfigError as error:
+                unfit.append((plan.qualified, tuple(error.problems)))
+            else:
+                fit.append(plan)
+        return tuple(fit), replace(found, unfit=tuple(unfit))
 
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
@@ -298,13 +320,12 @@ class Session:
         found = find_plans(self._server, self._connector, self._known())
         for name in [name for name in self._tables if name not in found.chosen]:
             self._remove(name, "was dropped or renamed")
+        taken = [table.plan.name for table in self._tables.values()] + [plan.name for plan in found.plans]
+        fresh = tuple(plan for plan in found.plans if taken.count(plan.name) == 1)
+        fresh, found = self._publishable(replace(found, plans=fresh))
         self._note_unfit(found)
-        taken = {table.plan.name for table in self._tables.values()}
-        names = [plan.name for plan in found.plans]
-        fresh = [plan for plan in found.plans if plan.name not in taken and names.count(plan.name) == 1]
         if fresh:
             log.info("tables found", tables=[plan.qualified for plan in fresh])
-            self._make_topics(fresh)
             self._add(fresh)
         self._sink.board.warn(*found.problems)
         if not self._tables:
@@ -313,15 +334,14 @@ class Session:
     def _plan_again(self, table: PolledTable) -> None:
         """The table is another one now: look at it again, and go on where its offset says."""
         found = find_plans(self._server, self._connector, self._known(but=table))
-        plan = next((plan for plan in found.plans if plan.qualified == table.name), None)
-        if plan is None:
+        mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
+        plans, found = self._publishable(replace(found, plans=mine))
+        if not plans:
             self._remove(table.name, "was dropped, renamed, or can't be polled any more")
             self._note_unfit(found)
             return
         log.info("table changed", table=table.name)
-        self._make_topics([plan])
-        self._add([plan])
-        self._tables[plan.qualified].due = 0.0
+        self._add(plans)
 
     def _known(self, *, but: PolledTable | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
