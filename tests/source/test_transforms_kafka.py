@@ -84,6 +84,17 @@ def test_a_table_of_which_every_row_is_dropped_is_not_polled(bench: Bench) -> No
     assert found(bench, bench.topic) == []
 
 
+def test_a_row_whose_key_is_not_known_holds_the_sweep(bench: Bench) -> None:
+    """Its key may be one of those that the table seems to lack."""
+    number = ({"type": f"{KAFKA}Cast$Key", "spec": "int32"},)
+    bench.add("1", "2")
+    run(bench, *number)
+    bench.sql.execute("UPDATE terminal_acquirer SET terminal_id = 'two' WHERE terminal_id = '2'")
+    run(bench, *number, name=f"{bench.prefix}2", errors=ErrorPolicy(skip=True))
+    assert {key for key, value in found(bench, bench.topic) if value is not None} == {b"1", b"2"}
+    assert all(value is not None for _, value in found(bench, bench.topic))
+
+
 def shout(record: SourceRecord) -> SourceRecord | None:
     """Drops T3, fails on T4, and adds a field."""
     if record.key == "T3":

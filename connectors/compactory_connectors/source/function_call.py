@@ -36,23 +36,32 @@ def compile_call(
     write = _FreeWriter(value, converter) if free else _SchemaWriter(value, converter)
 
     def call(raw: _Row) -> tuple[bytes | None] | None:
-        key_before = key.read(raw) if key else None
-        given_key = key.shown(key_before) if key else None
-        before = value.read(raw)
-        given = SourceRecord(topic=record.topic, key=given_key, value=value.shown(before))
-        try:
-            after = transform.function(given)
-        except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
-            raise RowError(f"compactory.transform: {transform.name} raised {_described(error)}") from None
+        key_before, before = key.read(raw) if key else None, value.read(raw)
+        key_shown = key.shown if key else _no_key
+        after = _called(
+            transform, SourceRecord(topic=record.topic, key=key_shown(key_before), value=value.shown(before))
+        )
         if after is None:
             return None
-        if not isinstance(after, SourceRecord):
-            raise RowError(f"compactory.transform: {transform.name} must return the record, or None to drop it")
-        if after.topic != record.topic or (key and after.key != key.shown(key_before)):
+        if (after.topic, after.key) != (record.topic, key_shown(key_before)):
             raise RowError(f"compactory.transform: {transform.name} must leave topic and key to the transforms")
         return (write.written(after.value, before),)
 
     return call
+
+
+def _no_key(value: None) -> None:
+    return value
+
+
+def _called(transform: FunctionTransform, record: SourceRecord) -> SourceRecord | None:
+    try:
+        after: object = transform.function(record)
+    except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
+        raise RowError(f"compactory.transform: {transform.name} raised {_described(error)}") from None
+    if not isinstance(after, SourceRecord | None):
+        raise RowError(f"compactory.transform: {transform.name} must return the record, or None to drop it")
+    return after
 
 
 def _described(error: Exception) -> str:

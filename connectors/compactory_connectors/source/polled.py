@@ -17,6 +17,7 @@ from .comparison import Comparison
 from .offset import SourceOffset, offset_key, query_key
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
+from .record import RowError
 from .readers import COMPARING
 from .status import StatusBoard
 from .sweep import too_many, vanished
@@ -144,8 +145,7 @@ class PolledTable:
     def _sweep(self) -> int:
         """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
         known = self._topic_keys or set()
-        gone = vanished(known, self.reader)
-        detail = self._doubt(gone, known)
+        gone, detail = self._vanished(known)
         if detail is not None:
             log.error("removal held", table=self.name, removed=len(gone), keys=len(known), detail=detail)
             self.sink.board.held(self.name, detail)
@@ -163,6 +163,14 @@ class PolledTable:
         if gone:
             log.info("keys removed that the table lacks", table=self.name, removed=len(gone))
         return len(gone)
+
+    def _vanished(self, known: set[bytes]) -> tuple[set[bytes], str | None]:
+        """The keys that the table lacks, and why they may have to stay."""
+        try:
+            gone = vanished(known, self.reader)
+        except RowError as error:
+            return set(), f"the key of a row is not known, and may be one that the table seems to lack: {error}"
+        return gone, self._doubt(gone, known)
 
     def _doubt(self, gone: set[bytes], known: set[bytes]) -> str | None:
         """Why keys that the table lacks may have to stay (guarantee 13), or None."""
