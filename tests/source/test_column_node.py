@@ -180,6 +180,18 @@ def test_the_result_of_a_query(table: tuple[dict[str, Column], list[Any]], datab
             assert JsonConverter(schemas_enable=False).compile(node, positions)(values) == in_json.encode()
 
 
+def test_a_query_knows_what_can_not_be_null(database: str) -> None:
+    with connect(conninfo_to_dict(database)) as connection:
+        connection.execute(
+            "CREATE DOMAIN given AS numeric(5,2) NOT NULL; CREATE TABLE t (a int, b int NOT NULL, c given)"
+        )
+        columns = describe_query(connection, "SELECT a, b, c, b + 1 AS d FROM t").columns
+    assert [column.not_null for column in columns] == [False, True, True, False]
+    node = column_node(columns[2], ALL)
+    assert node is not None
+    assert node.schema == Schema.decimal(2, 5)
+
+
 def test_an_array_of_other_dimensions_than_declared(table: tuple[dict[str, Column], list[Any]]) -> None:
     columns, _ = table
     node = column_node(columns["a_int"], ALL)

@@ -48,9 +48,12 @@ SELECT b.attname::text, t.typname::text, n.nspname::text, t.typtype::text, b.typ
  ORDER BY b.attnum;
 
 -- name: catalog/result_column
--- The type of a column of a query's result, a domain as its base type; a column of a table may be declared NOT NULL.
+-- The type of a column of a query's result, a domain as its base type; a column of a table, or its domain, may be
+-- declared NOT NULL.
 SELECT t.typname::text, n.nspname::text, t.typtype::text, format_type(t.oid, %(typmod)s),
-       coalesce((SELECT a.attnotnull FROM pg_attribute a
+       coalesce((SELECT a.attnotnull OR (d.typtype = 'd' AND d.typnotnull)
+                   FROM pg_attribute a
+                   JOIN pg_type d ON d.oid = a.atttypid
                   WHERE a.attrelid = %(table)s::int8::oid AND a.attnum = %(number)s), false)
   FROM pg_type t
   JOIN pg_namespace n ON n.oid = t.typnamespace
