@@ -281,6 +281,7 @@ def test_figures_are_numbers(volume: Volume, backend: Backend) -> None:
     volume.flush()
     assert all(value >= 0 for value in figures().values())
     assert figures().get("disk_bytes", 2000) > 1000
+    assert figures().get("keys", 1000) == 1000
 
 
 def test_the_checkpoint_of_an_empty_volume_is_none(backend: Backend) -> None:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
+from compactory.backend import Shelf
 from compactory.checkpoint import CaughtUp, Checkpoint
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.rocks.database import DAMAGED, Database, failure_of
@@ -107,8 +109,8 @@ def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
     """Over several of the chunks that it writes, with keys that come again and go."""
     volume = reopen()
     entries = volume.shelf("d").mapping("entries")
-    for start in range(0, 240_000, 2000):
-        names = [b"%08d" % (n * 7919 % 240_000) for n in range(start, start + 2000)]
+    for start in range(0, 140_000, 2000):
+        names = [b"%08d" % (n * 7919 % 140_000) for n in range(start, start + 2000)]
         assert entries.keys().isdisjoint(names)
         entries.update((name, cell("v", 1)) for name in names)
         if start % 20_000 == 0:
@@ -118,12 +120,12 @@ def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
             assert not entries.keys().isdisjoint([b"%08d" % 7919])
         volume.commit(read_to(start, complete=False))
     bulk = volume.database.bulk
-    assert len(entries) == 239_999
+    assert len(entries) == 139_999
     volume.commit(read_to(1))
     assert (bulk, volume.database.bulk) == (True, False)
     shelf = volume.shelf("d")
-    assert shelf.sizes() == {1: 239_998, 2: 1}
-    assert sum(1 for _ in shelf.all_keys()) == 239_999
+    assert shelf.sizes() == {1: 139_998, 2: 1}
+    assert sum(1 for _ in shelf.all_keys()) == 139_999
     assert shelf.entries[b"%08d" % 7919] == cell("again", 2)
 
 
@@ -222,6 +224,34 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
     backend = RocksDB(tmp_path)
     backend.open("topic").close()
     backend.close()
+
+
+def read_on(shelf: Shelf, said: list[BaseException]) -> None:
+    try:
+        while True:
+            assert len(shelf.entries[b"000007"]) > 16
+            assert len(shelf.names("i", 3)) == 71
+            assert len(list(shelf.all_keys())) == 500
+    except Exception as error:  # noqa: BLE001 (which one is what is tested)
+        said.append(error)
+
+
+def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
+    """They are answered, or told that the store was closed."""
+    for _ in range(5):
+        backend = RocksDB(tmp_path)
+        volume = backend.open("topic")
+        fill(volume, 500)
+        shelf, said = volume.shelf("d"), list[BaseException]()
+        threads = [threading.Thread(target=read_on, args=(shelf, said)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        volume.close()
+        assert volume.figures() == {}
+        backend.close()
+        for thread in threads:
+            thread.join(30)
+        assert [type(error) for error in said] == [StoreClosed] * 3, said
 
 
 def damage_file(pattern: str, how: Callable[[Path], object]) -> Callable[[Path], None]:

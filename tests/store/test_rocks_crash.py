@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "everything": {"key": "name", "active": "isActive", "indexes": [Index("u", unique=True), Index("s", "t")]},
 }
 Rows = Sequence[tuple[bytes, bytes | None, int]]
-_ROWS = 10_000
+_ROWS = 6_000
 
 
 def history(seed: int) -> Rows:

@@ -217,7 +217,6 @@ _FIGURES = {
     "pending_compaction_bytes": "rocksdb.estimate-pending-compaction-bytes",
     "running_compactions": "rocksdb.num-running-compactions",
     "running_flushes": "rocksdb.num-running-flushes",
-    "keys": "rocksdb.estimate-num-keys",
     "background_errors": "rocksdb.background-errors",
 }
 
@@ -226,9 +225,9 @@ def failure_of(error: Exception, path: Path) -> CompactoryError:
     """Return our error for one of the library, which has only texts."""
     if isinstance(error, CompactoryError):
         return error
-    if type(error).__name__ == "DbClosedError":
-        return StoreClosed("the store was closed")
     said = str(error)
+    if type(error).__name__ == "DbClosedError" or (isinstance(error, RuntimeError) and "borrowed" in said):
+        return StoreClosed("the store was closed")  # or is being closed by another thread right now
     if any(text in said for text in _FULL):
         return BackendFailed(
             f"{path}: the disk is full ({said}); free space or enlarge the volume, then restart", str(path)

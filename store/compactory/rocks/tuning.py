@@ -144,7 +144,7 @@ class Resources:
     def _shape(self, options: Any, *, bulk: bool) -> None:
         """Small flushes every few seconds: universal compaction merges them without rewriting the bulk each time."""
         options.set_compaction_style(library().DBCompactionStyle.universal())
-        options.set_level_zero_file_num_compaction_trigger(12 if bulk else 4)
+        options.set_level_zero_file_num_compaction_trigger(20 if bulk else 4)
         options.set_level_zero_slowdown_writes_trigger(1000)  # slowed-down writes would hold the interpreter's lock
         options.set_level_zero_stop_writes_trigger(1000)
         options.set_soft_pending_compaction_bytes_limit(0)

@@ -24,7 +24,7 @@ __all__ = ["FORMAT", "RocksVolume", "State"]
 log = logging.getLogger("compactory.store")
 
 FORMAT = 1  # of keys and state; another one is read anew
-_GATHERED = 100_000  # changes that a bulk load writes at once
+_GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
 _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
 
@@ -108,6 +108,10 @@ class Contents:
             part.settle()
             self.state.sizes[key] = part.sizes
 
+    def size(self) -> int:
+        """Return how many names all mappings hold, as of the last write."""
+        return sum(sum(sizes.values()) for sizes in list(self.state.sizes.values()))
+
     def _number(self, key: str) -> int:
         number = self.state.parts.setdefault(key, len(self.state.parts) + 1)
         if number > MAX_PARTS:
@@ -119,7 +123,7 @@ class RocksVolume:
     """A topic's generation in one database. Belongs to one writing thread.
 
     Until it is complete for the first time nobody reads it, and it is loaded in bulk: commits are gathered and written
-    some 100,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
+    some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
     written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
     `close`; after the first nothing more is written.
     """
@@ -175,8 +179,14 @@ class RocksVolume:
             self._flushed_at = time.monotonic()
 
     def figures(self) -> Mapping[str, float]:
-        """Return what RocksDB says of its size, caches and work."""
-        return {} if self._closed else self.database.figures()
+        """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.
+
+        Empty where the database is closed, or being opened for readers.
+        """
+        try:
+            return self.database.figures() | {"keys": self._contents.size()}
+        except CompactoryError:
+            return {}
 
     def close(self) -> None:
         """Bring everything to disk and close. Never raises: what could not be written is in the topic."""
