@@ -47,10 +47,15 @@ class Connect:
         assert self._producer.flush(30) == 0
 
     def poll(self) -> list[Record]:
-        """Send what is visible now and store the greatest timestamp and id, as the connector does."""
+        """Send what is visible now, and remember how far that was."""
         (shown,) = preview(self.bench.connector(), limit=100_000)
         records = [(record[0], record[1]) for record in shown.records]
         self.write(self.bench.topic, records)
+        self.remember()
+        return records
+
+    def remember(self) -> None:
+        """Store the greatest timestamp and id, as the connector does."""
         query = (
             "SELECT floor(extract(epoch FROM updated_date) * 1000)::int8, to_char(updated_date, 'US')::int8 * 1000, id"
             " FROM terminal_acquirer ORDER BY updated_date DESC, id DESC LIMIT 1"
@@ -58,7 +63,6 @@ class Connect:
         row = self.bench.sql.execute(query).fetchone()
         assert row is not None
         self.store(timestamp_nanos=row[1], incrementing=row[2], timestamp=row[0])
-        return records
 
     def store(self, **value: int) -> None:
         database = self.bench.url.rsplit("/", 1)[1]
@@ -133,6 +137,19 @@ def test_without_the_comparison_a_late_commit_is_lost(bench: Bench, connect: Con
     sent = bench.records()
     bench.once()
     assert {record[0] for record in bench.records() if record not in sent} == {b"4", b"5", b"8"}
+
+
+def test_an_empty_topic_is_no_reason_to_send_everything(bench: Bench, connect: Connect) -> None:
+    """Nothing can be compared: Connect's place decides, and from then on the snapshot."""
+    bench.add("T1", "T2")
+    connect.remember()
+    bench.add("T3")
+    move(bench, connect)
+    bench.once()
+    assert [key for key, _ in bench.records()] == [b"3"]
+    bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    bench.once()
+    assert sorted(key or b"" for key, _ in bench.records()) == [b"1", b"3"]
 
 
 def test_a_comparison_that_is_cut_off_goes_on(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,13 @@ class OffsetDesk:
     def _name(self, plan: TablePlan) -> str:
         return "query" if plan.query is not None else f"{self._server.database}.{plan.schema}.{plan.name}"
 
+    def _holds_records(self, topic: str) -> bool:
+        if topic not in (found := self._kafka.topics([topic])):
+            return False
+        starts = self._kafka.log_starts(found[topic].all())
+        ends = self._kafka.high_watermarks(found[topic].all())
+        return any(end > starts.get(partition, 0) for partition, end in ends.items())
+
     def _place_of(self, name: str) -> tuple[str, str, str] | None:
         plan = self.plans[name]
         return None if plan.query is not None else (self._server.database, plan.schema, plan.name)
@@ -214,7 +221,8 @@ class OffsetDesk:
         if found is not None and found.problem is not None:
             raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {found.problem}")
         cursor = found.cursor if found is not None else None
-        compare = _comparable(plan) and not by_cursor
+        empty = not self._holds_records(plan.topic)
+        compare = _comparable(plan) and not by_cursor and (cursor is None or not empty)
         after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare)
         return Change(
             key=self.key(name),
@@ -222,7 +230,7 @@ class OffsetDesk:
             topic=plan.topic,
             before=known.get(self.key(name)),
             after=after,
-            note=_note(cursor, compare=compare),
+            note=_note(cursor, compare=compare, empty=plan.topic if empty else None),
         )
 
     def _preview(self, change: Change) -> Preview:
@@ -295,10 +303,15 @@ def _comparable(plan: TablePlan) -> bool:
     return plan.reading is Reading.VERSIONS
 
 
-def _note(cursor: Cursor | None, *, compare: bool) -> str:
+def _note(cursor: Cursor | None, *, compare: bool, empty: str | None) -> str:
     if compare:
         known = "" if cursor is not None else "no offset of Kafka Connect's; "
         return f"{known}every row is compared with the topic, and what the topic lacks is sent"
     if cursor is None:
         return "no offset of Kafka Connect's: every row is sent"
-    return "rows behind Kafka Connect's place are sent; what it lost by committing late stays lost"
+    if empty is not None:
+        return (
+            f"topic {empty!r} has no records to compare with, so that rows behind Kafka Connect's place are sent and no"
+            " earlier ones; where the topic should hold them, check topic.prefix, or run without an import"
+        )
+    return "rows behind Kafka Connect's place are sent; what it lost by reading too early stays lost"
