@@ -17,8 +17,8 @@ from .comparison import Comparison
 from .offset import SourceOffset, offset_key, query_key
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
-from .record import RowError
 from .readers import COMPARING
+from .record import RowError
 from .status import StatusBoard
 from .sweep import too_many, vanished
 from .table_plan import TablePlan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import LiteralString, cast
 
 from psycopg import sql
@@ -90,7 +91,11 @@ class Renderer:
         }
         if not keys or not self._key_positions:
             return set()
-        return {self._plan.rows.render_key(row) for row in self._server.rows(self._rows_under(keys))}
+        living: set[bytes | None] = set()
+        for row in self._server.rows(self._rows_under(keys)):
+            with suppress(RowError):  # the deleted row that has these columns has no key either
+                living.add(self._plan.rows.render_key(row))
+        return living
 
     def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
         """The query for living rows that have one of these keys."""
