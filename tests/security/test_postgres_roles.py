@@ -156,7 +156,7 @@ def test_an_adopter_who_does_not_own_the_table_is_told(tenancy: Tenancy) -> None
             "may not read the log of its deleted rows: GRANT USAGE ON SCHEMA compactory",
         ),
         ("SELECT ON compactory.deleted_rows", 'GRANT SELECT ON compactory.deleted_rows TO "{role}";'),
-        ("USAGE ON SCHEMA public", "has no such table, or user {role} can't see it"),
+        ("USAGE ON SCHEMA public", 'may not use its schema: GRANT USAGE ON SCHEMA public TO "{role}";'),
         ("CONNECT ON DATABASE", 'permission denied for database "{database}"'),
     ],
 )
