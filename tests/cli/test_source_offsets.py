@@ -38,7 +38,7 @@ class Offsets:
 
     def __init__(self, shell: Shell, article: Article, kafka: str, url: str) -> None:
         self.shell, self.article, self.kafka = shell, article, kafka
-        self.database = url.rsplit("/", 1)[1]
+        self.url, self.database = url, url.rsplit("/", 1)[1]
         self.table = f"{self.database}.public.terminal_acquirer"
         self.key = offset_key(article.path.stem, self.database, "public", "terminal_acquirer")
         self.sql = psycopg.connect(url, autocommit=True)
@@ -168,12 +168,16 @@ def test_set_sends_again_what_is_beyond_the_place(offsets: Offsets) -> None:
 
 
 def test_set_before_the_first_run_begins_there(offsets: Offsets) -> None:
-    outcome = offsets("set", "--to-id", "4")
+    """A transaction that is open meanwhile is not given up, however old its rows' times are."""
+    with psycopg.connect(offsets.url) as late:
+        late.execute("INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id, updated_date)"
+                     " VALUES (0, 'late', 'A', '2000-01-01')")  # fmt: skip
+        outcome = offsets("set", "--to-id", "4")
     assert "rows up to there are never sent, unless they change" in outcome.out
-    assert offsets.run() == 2
+    assert offsets.run() == 3
     offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
     assert offsets.run() == 1
-    assert offsets.keys() == ["4", "5", "1"]
+    assert offsets.keys() == ["0", "4", "5", "1"]
 
 
 def test_skip_gives_up_what_was_never_sent(offsets: Offsets) -> None:

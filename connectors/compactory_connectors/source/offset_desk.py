@@ -25,7 +25,9 @@ from .pending import Difference, difference, pending_rows
 from .place import coalesced, instant_of
 from .planning import plan_tables
 from .polled import key_of
+from .readers import open_reader
 from .server import Server, postgres_errors, statement
+from .table import TableReader
 from .table_plan import Reading, TablePlan
 
 __all__ = ["OffsetDesk", "Place", "Preview"]
@@ -176,6 +178,11 @@ class OffsetDesk:
     def _name(self, plan: TablePlan) -> str:
         return "query" if plan.query is not None else f"{self._server.database}.{plan.schema}.{plan.name}"
 
+    def _now(self, plan: TablePlan) -> SourceOffset | None:
+        with postgres_errors(self._connector.connection):
+            reader = open_reader(self._server, plan, None)
+            return reader.as_of_now() if isinstance(reader, TableReader) and plan.reading is Reading.VERSIONS else None
+
     def _holds_records(self, topic: str) -> bool:
         if topic not in (found := self._kafka.topics([topic])):
             return False
@@ -199,7 +206,8 @@ class OffsetDesk:
         if before is not None and before.problem is not None and not skip:
             raise ConfigError(f"table {name}: its offset can't be read ({before.problem}); reset it first")
         offset = before.offset if before is not None else None
-        after = moved(plan, offset, cursor, topic=self._topics.get(plan.topic), edit=edit, skip=skip)
+        now = self._now(plan) if offset is None or skip else None
+        after = moved(plan, offset, cursor, topic=self._topics.get(plan.topic), edit=edit, now=now, skip=skip)
         note = ""
         if plan.reading is not Reading.PLACE and (offset is None or skip):
             note = "rows up to there are never sent, unless they change"
@@ -223,7 +231,8 @@ class OffsetDesk:
         cursor = found.cursor if found is not None else None
         empty = not self._holds_records(plan.topic)
         compare = _comparable(plan) and not by_cursor and (cursor is None or not empty)
-        after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare)
+        now = None if compare else self._now(plan)
+        after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare, now=now)
         return Change(
             key=self.key(name),
             table=name,

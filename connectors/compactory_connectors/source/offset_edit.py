@@ -55,11 +55,13 @@ def moved(
     *,
     topic: tuple[str, str | None] | None,
     edit: Edit,
+    now: SourceOffset | None = None,
     skip: bool = False,
 ) -> SourceOffset:
     """The offset from which the next poll sends the rows beyond ``cursor``. Raises ConfigError; see :func:`refusal`.
 
-    Without an offset before, or with ``skip``, rows up to the cursor are never sent.
+    Without an offset before, or with ``skip``, rows up to the cursor are never sent, unless they commit after ``now``:
+    an offset as of this moment, which tables with row versions have.
     """
     if (problem := refusal(plan, cursor)) is not None:
         raise ConfigError(problem)
@@ -77,7 +79,16 @@ def moved(
     if plan.reading is Reading.NEW_ROWS:
         return replace(base, rewind=None, ids=_ids(before, cursor.incrementing or 0, skip=skip))
     if before is None or skip:
-        return replace(base, horizon=None, durable=None, fresh=(), sweep=False, compare=False, rewind=cursor)
+        start = now or replace(base, horizon=None, durable=None, fresh=(), sweep=False, compare=False)
+        return replace(
+            start,
+            topic=base.topic,
+            timestamp=base.timestamp,
+            timestamp_nanos=base.timestamp_nanos,
+            incrementing=base.incrementing,
+            edited=edit,
+            rewind=cursor,
+        )
     if before.horizon is None and before.rewind is None:
         return base  # a first load that is not finished: every row is due anyway
     return replace(base, rewind=cursor)
@@ -90,6 +101,7 @@ def imported(
     topic: tuple[str, str | None] | None,
     edit: Edit,
     compare: bool,
+    now: SourceOffset | None = None,
 ) -> SourceOffset | None:
     """The offset that goes on where Kafka Connect stopped; None: it never began, and every row is sent.
 
@@ -108,7 +120,7 @@ def imported(
             edited=edit,
         )
     used = _used(plan, cursor)
-    return moved(plan, None, used, topic=topic, edit=edit) if used is not None else None
+    return moved(plan, None, used, topic=topic, edit=edit, now=now) if used is not None else None
 
 
 def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:

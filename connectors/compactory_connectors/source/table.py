@@ -122,6 +122,17 @@ class TableReader:
             counts = [statement("source/pending", rows=query) for _, query in self._queries(base)]
             return sum(int(self._server.scalar(count)) for count in counts)
 
+    def as_of_now(self) -> SourceOffset:
+        """The offset as if all that is visible now had been sent: what commits later is due, whatever its timestamp.
+
+        Raises psycopg.Error and TableReplaced.
+        """
+        with self._server.poll(self._table, self.plan.oid) as at:
+            horizon = self._visible(at.snapshot)
+            durable = horizon if at.flushed >= at.written else None
+            base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False)
+            return replace(base, horizon=horizon, durable=durable)
+
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
