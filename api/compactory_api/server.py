@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 import uvicorn
@@ -32,6 +32,7 @@ class Server:
 
     ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
     ``graceful`` seconds that requests under way may take after that
+    ``loading``  entered while the store starts, by the thread that starts it
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Server:
         workers: Sequence[Worker] = (),
         drain: float = 0.0,
         graceful: float = 10.0,
+        loading: AbstractContextManager[object] | None = None,
     ) -> None:
         self._store = store
+        self._loading = nullcontext() if loading is None else loading
         self._graceful = graceful
         self.app: Application = create_app(store, access=access, workers=workers)
         config = uvicorn.Config(
@@ -83,7 +86,8 @@ class Server:
 
     def _load(self) -> None:
         try:
-            self._store.start()
+            with self._loading:
+                self._store.start()
         except StoreClosed:
             return  # told to stop while it loaded
         except BaseException as error:  # noqa: BLE001 (raised again by run)

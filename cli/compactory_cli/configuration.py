@@ -56,6 +56,8 @@ class Configuration:
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
     """Bearer tokens: those a server accepts, and with which a client command asks one."""
+    store_options: Mapping[str, Any]
+    """What else [store] tells a store that goes on running."""
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
@@ -123,6 +125,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         listen=listen.value if listen else _DEFAULT_LISTEN,
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
+        store_options=settings.store_options,
         log_level=level,
         log_format=form,
         _kafka=kafka,

@@ -28,7 +28,8 @@ def directories(
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 
-    Loads those named, or all of compactory.toml; asks the server at COMPACTORY_URL if that is set.
+    Loads those named, or all of compactory.toml; asks the server at COMPACTORY_URL if that is set, which also tells
+    state and age, and why what it serves is old.
     """
     from .session import begin
 
@@ -99,16 +100,21 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_remote(rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+
     right = ("entries", "partitions", "lag", "age")
     shown = table("name", "topic", "state", *right, right=right)
     for row in rows:
         shown.add_row(
             f"[bold]{row['name']}[/]",
             row["topic"],
-            str(row["state"]),
-            number(row["entries"]),
+            f"[yellow]{row['state']}[/]" if row.get("stale") else str(row["state"]),
+            number(row["entries"]) if row["entries"] is not None else "–",
             str(row["partitions"]),
             number(row["lag"]),
             seconds(row["age_seconds"]) if row.get("age_seconds") is not None else "–",
         )
     output().print(shown)
+    for row in rows:
+        if row.get("stale"):
+            output().print(f"[bold]{escape(row['name'])}[/] is old: {escape(row['stale'])}", highlight=False)

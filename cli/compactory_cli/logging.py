@@ -40,7 +40,7 @@ def configure_logging(configuration: Configuration, default: LogLevel) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -50,6 +50,15 @@ def configure_logging(configuration: Configuration, default: LogLevel) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.value.upper())
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what is stderr at the moment: a progress bar puts itself in front of it and keeps lines apart."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import directories, get, serve, source, sql
+from . import directories, errors, get, serve, source, sql
 from .demo import command as demo
 from .flags import Flags, command
 
@@ -44,6 +44,7 @@ def root(
 
 app.command("get")(get.get)
 app.command("directories")(directories.directories)
+app.command("errors")(errors.errors)
 app.command("serve")(serve.serve)
 app.add_typer(source.app)
 app.add_typer(sql.app)

@@ -11,7 +11,7 @@ from compactory import Directory, GlobalStore
 from compactory.errors import ConfigError
 
 from .configuration import Configuration
-from .terminal import errors
+from .loading_bar import LoadingBar
 
 __all__ = ["read", "resolve"]
 
@@ -37,8 +37,9 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
     """A store of these directories, read to the end of their topics. Raises Unreachable and StartTimeout."""
     found = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in found}))
-    store = GlobalStore(configuration.kafka().properties(), found)
-    with errors().status(f"reading {topics} …"):
+    bar = LoadingBar(f"reading {topics}")
+    store = GlobalStore(configuration.kafka().properties(), found, on_progress=bar.update)
+    with bar:
         store.start()
     try:
         yield store

@@ -15,6 +15,8 @@ from .failure import StepFailed
 
 __all__ = ["RemoteEntry", "Server"]
 
+_MOST_ERRORS = 1000  # what a server lists at most
+
 
 class RemoteEntry:
     """An entry as a server answers it: the bytes of the topic and the record they came from."""
@@ -43,17 +45,32 @@ class Server:
 
     def entry(self, directory: str, key: str) -> RemoteEntry:
         """The entry of a key."""
-        body, headers = self._get(f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}")
+        body, headers = self._ask(f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}")
         return RemoteEntry(body, headers.get("Compactory-Offset"))
 
     def directories(self) -> list[dict[str, Any]]:
         """Every directory with its state."""
-        body, _ = self._get("/v1/directories")
+        body, _ = self._ask("/v1/directories")
         found: list[dict[str, Any]] = json.loads(body)["directories"]
         return found
 
-    def _get(self, path: str) -> tuple[bytes, Any]:
-        request = Request(self._url + path, headers={"Accept": "application/json"})  # noqa: S310 - http(s), checked
+    def errors(self) -> list[dict[str, Any]]:
+        """The newest bad records; with their bytes where the token is the admin's."""
+        body, _ = self._ask(f"/v1/errors?limit={_MOST_ERRORS}")
+        found: list[dict[str, Any]] = json.loads(body)["errors"]
+        return found
+
+    def deal(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
+        """Retry or skip bad records, with None all of them; say how many were, and how many are left."""
+        body = b"" if places is None else json.dumps({"errors": places}).encode()
+        answer, _ = self._ask(f"/v1/errors:{verb}", body)
+        found: dict[str, int] = json.loads(answer)
+        return found
+
+    def _ask(self, path: str, body: bytes | None = None) -> tuple[bytes, Any]:
+        """Ask with GET, with a body by POST."""
+        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+        request = Request(self._url + path, body, headers)  # noqa: S310 - http(s), checked
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:

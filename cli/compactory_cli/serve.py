@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
 
     from .configuration import Configuration
 
-__all__ = ["serve"]
+__all__ = ["Missing", "serve"]
+
+
+class Missing(StrEnum):
+    """What becomes of topics that do not exist."""
+
+    FAIL = "fail"
+    WAIT = "wait"
 
 
 @command
@@ -38,10 +46,23 @@ def serve(
             "--drain", metavar="SECONDS", min=0, max=300, help="Go on accepting so long after SIGTERM, not ready."
         ),
     ] = 0.0,
+    missing_topic: Annotated[
+        Missing | None,
+        typer.Option(
+            "--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.", show_default=False
+        ),
+    ] = None,
+    start_stale: Annotated[
+        bool,
+        typer.Option(
+            "--start-stale", help="Serve what the backend on disk holds whole at once, and catch up behind it."
+        ),
+    ] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: those directories, or all of compactory.toml.
 
-    Listens at once and answers 503 until every topic is read. COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
+    Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
+    COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
     """
     from .problems import Problems
     from .session import begin
@@ -67,10 +88,16 @@ def serve(
     from compactory import GlobalStore
     from compactory_api.server import Server
 
+    from .loading_bar import LoadingBar
+
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])
-        store = GlobalStore(kafka.properties(), directories, backend=backend)
-        server = Server(store, access=access, drain=drain)
+        bar = LoadingBar("loading")
+        options = dict(configuration.store_options)
+        options |= {"missing_topic": missing_topic.value} if missing_topic is not None else {}
+        options |= {"start_stale": True} if start_stale else {}
+        store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
+        server = Server(store, access=access, drain=drain, loading=bar)
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)
 

@@ -7,16 +7,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
+from compactory.options import MissingTopic
 from compactory.properties import flatten
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
 
 _SECTIONS = ("kafka", "postgres", "store", "http", "directories")
-_DIRECTORY = {"topic": str, "key": str, "active": str, "indexes": list, "connector": str}
+_NUMBER = (int, float)
+_DIRECTORY: dict[str, Any] = {
+    "topic": str,
+    "key": str,
+    "active": str,
+    "indexes": list,
+    "max_age": _NUMBER,
+    "on_stale": str,
+    "connector": str,
+}
 _HTTP = ("listen", "read_token", "admin_token")
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _BACKENDS = ("memory", "rocksdb")
@@ -29,7 +39,22 @@ _STORE = {
     "compression": str,
     "options": dict,
 }
-_KINDS = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a section"}
+_STORE_OPTIONS: dict[str, Any] = {
+    "missing_topic": str,
+    "start_stale": bool,
+    "stall_timeout": _NUMBER,
+    "start_timeout": _NUMBER,
+    "polling_timeout": _NUMBER,
+    "applying_timeout": _NUMBER,
+}
+_KINDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    _NUMBER: "a number",
+    list: "a list",
+    dict: "a section",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +81,7 @@ class SettingsFile:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     postgres: str | None = field(default=None, repr=False)
     store: StoreSettings | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict)
     listen: str | None = None
     read_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
@@ -88,11 +114,14 @@ class _Reader:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
         http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
+        store = self._checked("store", known.get("store", {}), _STORE | _STORE_OPTIONS)
+        options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
         return SettingsFile(
             path=self._path,
             kafka=self._kafka(known.get("kafka", {})),
             postgres=postgres.get("url"),
-            store=self._store(known.get("store", {})),
+            store=self._store(known.get("store", {}), store, options),
+            store_options=options,
             listen=http.get("listen"),
             read_token=http.get("read_token"),
             admin_token=http.get("admin_token"),
@@ -114,13 +143,16 @@ class _Reader:
                 self._problem("kafka", name, "must be text, a number, true or false")
         return properties
 
-    def _store(self, written: Mapping[str, Any]) -> StoreSettings | None:
-        given = self._checked("store", written, _STORE)
+    def _store(
+        self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
+    ) -> StoreSettings | None:
+        """Where entries are kept; ``given`` and ``options`` are the parts of ``written`` that have the right kind."""
+        self._options(options)
         backend = given.pop("backend", "memory")
         if backend not in _BACKENDS:
             self._problem("store", "backend", f"{backend!r} is not a backend{_nearest(backend, _BACKENDS)}")
         elif backend == "memory":
-            for key in given:
+            for key in [*given, *(["start_stale"] if options.get("start_stale") else [])]:
                 text = 'the backend "memory" keeps nothing on disk; remove it, or set backend to "rocksdb"'
                 self._problem("store", key, text)
         elif given.get("path"):
@@ -128,6 +160,16 @@ class _Reader:
         elif "path" not in written or "path" in given:
             self._problem("store", "path", 'the backend "rocksdb" needs a folder: path = "/var/lib/compactory"')
         return None
+
+    def _options(self, options: Mapping[str, Any]) -> None:
+        missing = options.get("missing_topic", "fail")
+        if missing not in get_args(MissingTopic):
+            self._problem(
+                "store", "missing_topic", f"{missing!r} is not a choice{_nearest(missing, get_args(MissingTopic))}"
+            )
+        for key in _STORE_OPTIONS:
+            if key.endswith("_timeout") and not options.get(key, 1) > 0:
+                self._problem("store", key, "must be a number of seconds above 0")
 
     def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
         found: dict[str, DirectorySettings] = {}
@@ -174,7 +216,7 @@ class _Reader:
         return path
 
     def _checked(
-        self, place: str, section: Mapping[str, Any], kinds: Mapping[str, type], prefix: str = ""
+        self, place: str, section: Mapping[str, Any], kinds: Mapping[str, Any], prefix: str = ""
     ) -> dict[str, Any]:
         """The values of known keys that have the right kind; a problem for each of the others."""
         good: dict[str, Any] = {}

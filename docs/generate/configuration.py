@@ -47,7 +47,7 @@ _SECTION_MEANINGS = {
     "http": {
         "listen": "HOST:PORT that `compactory serve` listens on",
         "read_token": "bearer token that lets one read",
-        "admin_token": "bearer token that also shows the bytes of bad records",
+        "admin_token": "bearer token that also shows the bytes of bad records, retries and skips them",
     },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
@@ -60,11 +60,11 @@ _VARIABLES = {
     "KAFKA": "bootstrap servers",
     "POSTGRES": "URL or DSN of the database",
     "LISTEN": "HOST:PORT of the server, or of a worker's probes",
-    "URL": "base URL of a running server; `get` and `directories` ask it instead of Kafka",
+    "URL": "base URL of a running server; `get`, `directories` and `errors` ask it instead of Kafka",
     "LOG_LEVEL": "debug, info, warning or error",
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
-    "HTTP_ADMIN_TOKEN": "bearer token that also shows the bytes of bad records",
+    "HTTP_ADMIN_TOKEN": "bearer token that also shows the bytes of bad records, retries and skips them",
 }
 
 
@@ -108,7 +108,7 @@ def _file_rows() -> list[list[str]]:
     directory = dict(described(Directory.__doc__))
     sections: dict[str, tuple[Any, dict[str, str]]] = {
         "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
-        "store": (settings_file._STORE, dict(described(RocksDB.__doc__)) | _SECTION_MEANINGS["store"]),
+        "store": ([*settings_file._STORE, *settings_file._STORE_OPTIONS], _store_meanings()),
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
     }
@@ -120,6 +120,10 @@ def _file_rows() -> list[list[str]]:
         name = "`[directories.NAME]`" if section == "directories" else f"`[{section}]`"
         rows += [[name, code(key), cell(meanings[key])] for key in keys]
     return rows
+
+
+def _store_meanings() -> dict[str, str]:
+    return dict(described(GlobalStore.__doc__)) | dict(described(RocksDB.__doc__)) | _SECTION_MEANINGS["store"]
 
 
 def _variable_rows() -> list[list[str]]:

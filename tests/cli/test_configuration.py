@@ -210,6 +210,17 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
             '[store]\nbackend="rocksdb"\npath="x"\nblock_cash_bytes=1',
             "compactory.toml: [store] block_cash_bytes: unknown key; did you mean block",
         ),
+        (
+            '[store]\nmissing_topic="wiat"',
+            "compactory.toml: [store] missing_topic: 'wiat' is not a choice; did you mean w",
+        ),
+        ("[store]\nstart_timeout=0", "compactory.toml: [store] start_timeout: must be a number of seconds above 0"),
+        ("[store]\nstall_timeout='1'", "compactory.toml: [store] stall_timeout: must be a number"),
+        (
+            "[store]\nstart_stale=true",
+            'compactory.toml: [store] start_stale: the backend "memory" keeps nothing on disk',
+        ),
+        ("[directories.d]\non_stale='rise'", "compactory.toml: [directories.d] directory 'd': on_stale must be one of"),
         ("[kafka]\na = [1]", "compactory.toml: [kafka] a: must be text, a number, true or false"),
         ('[directories]\nx = "t"', "compactory.toml: [directories] x: must be a section: [directories.x]"),
         ('[directories."a/b"]', "compactory.toml: [directories.a/b] directory 'a/b': the name must be text without"),
@@ -219,6 +230,19 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
 def test_a_bad_file_is_refused(folder: Path, toml: str, problem: str) -> None:
     [found] = problems(toml)
     assert found.startswith(problem)
+
+
+def test_what_a_store_is_told(folder: Path) -> None:
+    """Beside where it keeps entries; numbers may be whole or not."""
+    toml = '[store]\nmissing_topic = "wait"\nstart_timeout = 90\npolling_timeout = 1.5\n'
+    assert loaded("").store_options == {}
+    assert loaded(toml).store_options == {"missing_topic": "wait", "start_timeout": 90, "polling_timeout": 1.5}
+    disk = 'backend = "rocksdb"\npath = "data"\nstart_stale = true\n'
+    assert loaded(toml + disk).store_options["start_stale"] is True
+    backend = loaded(toml + disk).backend()
+    assert isinstance(backend, RocksDB)
+    strict = loaded('[directories.d]\nmax_age = 60\non_stale = "raise"').directories["d"].directory
+    assert (strict.max_age, strict.on_stale) == (60, "raise")
 
 
 def test_a_store_on_disk(folder: Path) -> None:
