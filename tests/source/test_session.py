@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.source.lineup import TOPICS_EVERY
 from compactory_connectors.source.offset import offset_key
 from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.selection import TableName, TableSelection
-from compactory_connectors.source.session import TOPICS_EVERY
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topic_rules import TopicCreation
 from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values

@@ -9,58 +9,40 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Self
 
 import psycopg
 import structlog
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
 from .connector_config import ConnectorConfig
 from .horizon import Snapshot
-from .offset import SourceOffset, sharing
+from .lineup import Lineup
 from .page import RowFailed
-from .planning import Plans, find_plans
-from .polled import PolledTable, Sink, key_of
+from .planning import find_plans
+from .polled import PolledTable, Sink
 from .publisher import Publisher
-from .readers import open_reader
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
-from .table_plan import TablePlan
-from .topics import OFFSETS_TOPIC, ensure, stored_values
+from .topics import OFFSETS_TOPIC
 
-__all__ = ["TOPICS_EVERY", "Session", "TopicReplaced"]
+__all__ = ["Session"]
 
 log = structlog.get_logger("compactory.source")
 
-TOPICS_EVERY = 5.0
-"""Seconds between two looks whether a topic was deleted and created again."""
-
 _SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
-
-
-class TopicReplaced(CompactoryError):
-    """A topic that the source publishes to is another one now; a new session looks again."""
-
-    retryable = True
 
 
 class Session:
     """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
 
-    def __init__(self, sink: Sink, server: Server, *, create_topics: bool) -> None:
+    def __init__(self, sink: Sink, server: Server) -> None:
         self._sink = sink
         self._connector = sink.connector
         self._server = server
-        self._create_topics = create_topics and sink.connector.topics.create
-        self._tables: dict[str, PolledTable] = {}
-        self._unfit: dict[str, tuple[str, ...]] = {}
-        self._topic_ids: dict[str, str | None] = {}
-        self._look_at_topics = 0.0
-        self._look_at_tables = 0.0
+        self._lineup = Lineup(sink, server)
         self._blocked = 0.0
         self._current: Snapshot | None = None
 
@@ -91,9 +73,10 @@ class Session:
             )
             allowed = create_topics and connector.topics.create
             sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board, create_topics=allowed)
-            session = cls(sink, server, create_topics=create_topics)
+            session = cls(sink, server)
             try:
-                session._begin(found, strict=strict)
+                with postgres_errors(connector.connection):
+                    session._lineup.begin(found, strict=strict)
             except BaseException:
                 publisher.close()
                 raise
@@ -109,25 +92,21 @@ class Session:
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
-        found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
-        found += [
-            table.detail for table in self._sink.board.picture().tables if table.detail and self._failed(table.table)
-        ]
-        return found or ([] if self._tables else [self._nothing()])
+        return self._lineup.failures()
 
     def round(self, stop: threading.Event, *, woken: bool = False) -> bool:
         """Poll every table that is due, or with ``woken`` those that notify; whether anything was published.
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
         """
-        self._check_topics()
+        self._lineup.check_topics()
         with postgres_errors(self._connector.connection):
-            self._check_tables()
+            self._lineup.check_tables()
             current = self._current or self._server.peek()
             self._current = None
             published = False
             now, looked_at = time.monotonic(), time.time()
-            for table in list(self._tables.values()):
+            for table in self._lineup:
                 if not (woken and table.plan.notifies and not table.failures) and now < table.due:
                     continue
                 table.due = now + self._connector.poll_interval_ms / 1000
@@ -136,8 +115,8 @@ class Session:
 
     def rest(self, stop: threading.Event) -> bool:
         """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
-        oids = [table.plan.oid for table in self._tables.values() if table.plan.notifies]
-        until = min([self._look_at_topics, self._look_at_tables, *(table.due for table in self._tables.values())])
+        oids = [table.plan.oid for table in self._lineup if table.plan.notifies]
+        until = self._lineup.due
         if not oids:
             stop.wait(max(0.0, until - time.monotonic()))
             return False
@@ -175,7 +154,7 @@ class Session:
         except RowFailed as error:
             table.failed(f"table {table.name}: {error}")
         except TableReplaced:
-            self._plan_again(table)
+            self._lineup.plan_again(table)
         except psycopg.Error as error:
             if self._server.connection.closed:
                 raise
@@ -184,189 +163,6 @@ class Session:
             self._sink.board.current(table.name, looked_at)
             return published
         return False
-
-    def _begin(self, found: Plans, *, strict: bool) -> None:
-        """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
-        if strict:
-            self._make_topics(found.plans)
-        plans, found = (found.plans, found) if strict else self._publishable(found)
-        self._sink.board.warn(*found.warnings)
-        self._sink.publisher.open()
-        self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
-        self._note_unfit(found)
-        self._add(plans)
-        if not self._tables:
-            log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
-            self._sink.board.warn(self._nothing())
-        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-
-    def _nothing(self) -> str:
-        interval = self._connector.table_poll_interval_ms / 1000
-        return (
-            f"{self._connector.selection.key}: no table of {self._connector.connection.server} fits; looked for again"
-            f" every {interval:g} s (table.poll.interval.ms)"
-        )
-
-    def _publishable(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
-        try:
-            self._make_topics(found.plans)
-        except ConfigError:
-            return self._one_by_one(found)
-        return found.plans, found
-
-    def _one_by_one(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        unfit = list(found.unfit)
-        fit: list[TablePlan] = []
-        for plan in found.plans:
-            try:
-                self._make_topics([plan])
-            except ConfigError as error:
-                unfit.append((plan.qualified, tuple(error.problems)))
-            else:
-                fit.append(plan)
-        return tuple(fit), replace(found, unfit=tuple(unfit))
-
-    def _make_topics(self, plans: Iterable[TablePlan]) -> None:
-        rules = self._connector.topics
-        topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
-        self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._create_topics))
-        self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
-
-    def _add(self, plans: Iterable[TablePlan]) -> None:
-        """Begin to poll these tables, each from its offset."""
-        plans = list(plans)
-        if not plans:
-            return
-        values = stored_values(self._sink.kafka)
-        topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
-        self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
-        for plan in plans:
-            key = key_of(self._connector.name, self._server.database, plan)
-            topic = (plan.topic, self._topic_ids.get(plan.topic))
-            offset = self._usable(self._offset(values.get(key), plan), topic, plan)
-            self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
-        if any(plan.notifies for plan in plans):
-            with postgres_errors(self._connector.connection):
-                self._server.listen()
-
-    def _open(
-        self,
-        plan: TablePlan,
-        key: bytes,
-        offset: SourceOffset | None,
-        topic: tuple[str, str | None],
-        others: list[str],
-    ) -> None:
-        reader = open_reader(self._server, plan, offset, topic)
-        self._tables[plan.qualified] = PolledTable(sink=self._sink, reader=reader, key=key, others=others)
-        self._sink.board.table(
-            plan.qualified,
-            plan.topic,
-            adopted=plan.adopted,
-            reading=plan.reading.value,
-            covered=plan.reading.covered,
-        )
-        log.info(
-            "table",
-            table=plan.qualified,
-            topic=plan.topic,
-            reading=plan.reading.name,
-            adopted=plan.adopted,
-            resumed=offset is not None,
-        )
-
-    def _usable(
-        self, offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan
-    ) -> SourceOffset | None:
-        if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
-            return replace(offset, topic=topic)
-        if offset is not None and offset.topic != topic:
-            log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
-            return None
-        return offset
-
-    def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
-        if value is None:
-            return None
-        try:
-            return SourceOffset.loads(value)
-        except ValueError as error:
-            raise CompactoryError(
-                f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-                " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
-                " the table afresh"
-            ) from error
-
-    def _check_topics(self) -> None:
-        """Look now and then whether the topics are still those that the offsets are about."""
-        if time.monotonic() < self._look_at_topics:
-            return
-        self._look_at_topics = time.monotonic() + TOPICS_EVERY
-        found = self._sink.kafka.topics(self._topic_ids) if self._topic_ids else {}
-        for name, topic_id in self._topic_ids.items():
-            if name not in found or found[name].topic_id != topic_id:
-                raise TopicReplaced(
-                    f"topic {name!r} was deleted, or deleted and created again, since this session began"
-                )
-
-    def _check_tables(self) -> None:
-        """Look now and then for tables that came, went, or can be polled by now; the others are left alone."""
-        if time.monotonic() < self._look_at_tables:
-            return
-        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        if self._connector.query is not None and self._tables:
-            return  # each poll looks at its columns
-        found = find_plans(self._server, self._connector, self._known())
-        for name in [name for name in self._tables if name not in found.chosen]:
-            self._remove(name, "was dropped or renamed")
-        taken = [table.plan.name for table in self._tables.values()] + [plan.name for plan in found.plans]
-        fresh = tuple(plan for plan in found.plans if taken.count(plan.name) == 1)
-        fresh, found = self._publishable(replace(found, plans=fresh))
-        self._note_unfit(found)
-        if fresh:
-            log.info("tables found", tables=[plan.qualified for plan in fresh])
-            self._add(fresh)
-        self._sink.board.warn(*found.problems)
-        if not self._tables:
-            log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
-
-    def _plan_again(self, table: PolledTable) -> None:
-        """The table is another one now: look at it again, and go on where its offset says."""
-        found = find_plans(self._server, self._connector, self._known(but=table))
-        mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
-        plans, found = self._publishable(replace(found, plans=mine))
-        if not plans:
-            self._remove(table.name, "was dropped, renamed, or can't be polled any more")
-            self._note_unfit(found)
-            return
-        log.info("table changed", table=table.name)
-        self._add(plans)
-
-    def _known(self, *, but: PolledTable | None = None) -> set[tuple[int, str]]:
-        """Tables that need not be planned again."""
-        return {(table.plan.oid, table.name) for table in self._tables.values() if table is not but}
-
-    def _remove(self, name: str, why: str) -> None:
-        table = self._tables.pop(name)
-        log.error("table gone", table=name, detail=why)
-        interval = self._connector.table_poll_interval_ms / 1000
-        if any(listed.name == table.plan.name for listed in self._connector.selection.listed):
-            self._sink.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
-        else:
-            self._sink.board.gone(name)
-
-    def _note_unfit(self, found: Plans) -> None:
-        """Show tables that can't be polled; those that were polled until now stop."""
-        before, self._unfit = self._unfit, dict(found.unfit)
-        for name, problems in self._unfit.items():
-            self._tables.pop(name, None)
-            if before.get(name) != problems:
-                log.error("table can't be polled", table=name, problems=problems)
-            self._sink.board.unfit(name, "; ".join(problems))
-
-    def _failed(self, name: str) -> bool:
-        return name in self._tables and self._tables[name].failures > 0
 
     def _waits(self, table: PolledTable, current: Snapshot) -> bool:
         """Whether an open transaction has made what is to be remembered too much to go on."""
