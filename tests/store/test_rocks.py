@@ -19,6 +19,7 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.backend import Shelf
 from compactory.checkpoint import CaughtUp, Checkpoint
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
+from compactory.rocks import seen as seen_module
 from compactory.rocks.database import DAMAGED, Database, failure_of
 from compactory.rocks.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.rocks.seen import Seen
@@ -574,7 +575,9 @@ def test_terms_round_trip() -> None:
     assert MAX_PARTS == 65534
 
 
-def test_the_filter_never_forgets() -> None:
+@pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
+def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "_EXACT", exact)
     seen, names = Seen(), [b"%d" % n for n in range(5000)]
     assert seen.known(b"p", names) == []
     assert seen.add(b"p", names) == []
@@ -583,3 +586,13 @@ def test_the_filter_never_forgets() -> None:
     assert len(seen.known(b"p", [b"x%d" % n for n in range(5000)])) < 100
     assert seen.add(b"p", names[:1]) == names[:1]
     assert seen.add(b"p", []) == []
+    assert seen.known(b"p", []) == []
+
+
+def test_what_was_seen_survives_the_change_to_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "_EXACT", 100)
+    seen = Seen()
+    for start in range(0, 1000, 50):
+        names = [b"%d" % n for n in range(start, start + 50)]
+        assert set(seen.add(b"p", [*names, b"0"])) >= ({b"0"} if start else set())
+    assert len(seen.known(b"p", [b"%d" % n for n in range(1000)])) == 1000

@@ -189,7 +189,7 @@ class Part(MutableMapping[bytes, bytes]):
         return [*found.values(), *map(known.get, changed)]
 
     def _counted(self, values: Collection[bytes | None]) -> dict[int, int]:
-        there = [value for value in values if value is not None]
+        there = [value for value in values if value is not None] if None in values else cast("list[bytes]", values)
         return count_partitions(there) if self._by_partition else {0: len(there)}
 
 
