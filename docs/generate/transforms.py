@@ -42,6 +42,7 @@ would drop the row."""
 _DIFFERENCES = """\
 - A configuration that would fail on every record is refused at once; Kafka Connect finds out when the first record
   comes.
+- What a later transform leaves out is neither read from Postgres nor converted, so it can't fail a row.
 - Unknown options are refused with the nearest name; Kafka Connect ignores them. `negate` without `predicate` is
   refused.
 - Fields that are named and not there are warned of, where Kafka Connect passes over them in silence: in `Cast`,

@@ -180,6 +180,37 @@ def test_what_does_not_fit_the_table_is_a_problem(postgres: psycopg.Connection[A
     ]
 
 
+COMPOSITES = [
+    (
+        ["Flatten$Value"],
+        b'{"id":1,"at.street":"High, \\"St\\"","at.geo.x":1.5,"updated":0}',
+        b'{"id":2,"at.street":null,"at.geo.x":null,"updated":0}',
+    ),
+    (["ExtractField$Value at.geo.x"], b"1.5", b"null"),
+    (["ExtractField$Value at", "Flatten$Value"], b'{"street":"High, \\"St\\"","geo.x":1.5}', b"null"),
+]
+
+
+@pytest.mark.parametrize(("transforms", "full", "empty"), COMPOSITES)
+def test_composite_columns_are_structs_for_transforms(
+    postgres: psycopg.Connection[Any], transforms: list[str], full: bytes, empty: bytes
+) -> None:
+    postgres.execute("CREATE TYPE geo AS (x float8); CREATE TYPE place AS (street text, geo geo)")
+    postgres.execute("CREATE TABLE t (id int8 PRIMARY KEY, at place, updated timestamp NOT NULL DEFAULT 'epoch')")
+    postgres.execute("""INSERT INTO t VALUES (1, ROW('High, "St"', ROW(1.5))), (2, NULL)""")
+    settings = dict(KEY) | {"compactory.types": "all"}
+    for number, transform in enumerate(transforms):
+        class_name, _, field = transform.partition(" ")
+        settings["transforms"] += f",x{number}"
+        settings[f"transforms.x{number}.type"] = class_name
+        if field:
+            settings |= {f"transforms.x{number}.field": field, f"transforms.x{number}.field.syntax.version": "V2"}
+    plan = planned(postgres, connector(**{name.replace(".", "__"): text for name, text in settings.items()}))
+    columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
+    rows = raw_rows(postgres.execute(sql.SQL("SELECT {} FROM t ORDER BY id").format(columns)))
+    assert [plan.render(row) for row in rows] == [(b"1", full), (b"2", empty)]
+
+
 HEADERS = [
     ({}, b"2024-01-01T11:11:11.500Z"),
     ({"header.converter": "org.apache.kafka.connect.storage.StringConverter"}, b"2024-01-01 11:11:11.5"),
