@@ -221,7 +221,8 @@ class Kafka:
         new = NewTopic(name, partitions, replication, config=dict(config or {}))
         with self._mapped(f"create topic {name!r}"):
             try:
-                self._client().create_topics([new], operation_timeout=timeout)[name].result()
+                client = self._client()
+                client.create_topics([new], operation_timeout=timeout)[name].result()
             except KafkaException as error:
                 if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
@@ -358,7 +359,8 @@ class Kafka:
         """
 
         def ask(limit: float) -> dict[R, Any]:
-            futures = request(self._client(), limit)
+            client = self._client()  # held until all is answered: futures of a client that is gone never are
+            futures = request(client, limit)
             return {name: _answer(future) for name, future in futures.items()}
 
         with self._mapped(doing):

@@ -8,35 +8,31 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
-from threading import Lock
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from compactory.backend import Backend, Volume
+from compactory.backend import Backend
 from compactory.directory import Directory
-from compactory.discovery import Discovery, Start
-from compactory.errors import CompactoryError, ConfigError, StartTimeout, UnknownDirectory, Unreachable, WaitTimeout
-from compactory.feed import Feed
+from compactory.engine import Engine
+from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
 from compactory.heap import Memory
 from compactory.kafka import Kafka
 from compactory.loading import Loading
 from compactory.memory import collector_paused, trim_early
 from compactory.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
-from compactory.progress import Progress, clock
-from compactory.quarantine import Place
-from compactory.reader import Reader
+from compactory.progress import clock
 from compactory.records import Contested, Partition, RecordError, StoreState, Topic
 from compactory.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
-from compactory.view import Served, View
+from compactory.tracing import annotate, spanned
+from compactory.view import View
 
 __all__ = ["GlobalStore"]
 
 log = logging.getLogger("compactory.store")
 
 T = TypeVar("T")
-_SAY_EVERY = 5.0  # seconds between two log lines while loading
 
 
 class GlobalStore:
@@ -93,32 +89,19 @@ class GlobalStore:
         )  # fmt: skip
         problems = [*directory_problems(given), *self._options.problems()]
         try:
-            self._kafka = Kafka(kafka)
+            kafka_client = Kafka(kafka)
         except ConfigError as error:
             problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)
-        self._backend = Memory() if backend is None else backend
         self._pid = os.getpid()
-        self._closing = Lock()  # guards close against itself and against what start opens
         self._load_seconds: float | None = None
-        by_topic: dict[str, list[Directory[Any]]] = {}
-        for directory in given:
-            by_topic.setdefault(directory.topic, []).append(directory)
-        self._progress = Progress(by_topic)
-        self._served = {
-            item.name: Served(self._progress.refusal, partial(self._progress.age, item.topic)) for item in given
-        }
-        self._views: dict[str, View[Any]] = {item.name: View(item, self._served[item.name]) for item in given}
-        self._serving: dict[str, Feed] = {}  # topic -> what it is served from
-        feeds: dict[str, Feed] = {}
-        self._discovery = Discovery(self._kafka, by_topic, self._progress, partial(_start_of, feeds), missing_topic)
-        self._reader = Reader(
-            self._kafka, self._backend, partial(_feed, by_topic, self._options), feeds, self._progress, self._discovery,
-            partial(_swap, self._served, self._serving), partial(_serve, self._served, self._progress),
-        )  # fmt: skip
-        # A store that is dropped without close() must not leave its threads behind; nothing here refers to the store.
-        self._finalizer = weakref.finalize(self, _stop, self._reader, self._discovery)
+        self._engine = Engine(kafka_client, given, Memory() if backend is None else backend, self._options)
+        self._progress, self._discovery = self._engine.progress, self._engine.discovery
+        self._reader = self._engine.reader
+        self._views: dict[str, View[Any]] = {each.name: View(each, self._engine.served[each.name]) for each in given}
+        # A store that is dropped without close() must not leave its threads behind; the engine doesn't refer to it.
+        self._finalizer = weakref.finalize(self, self._engine.stop)
 
     def __repr__(self) -> str:
         return f"<GlobalStore {', '.join(self._views)}: {self.state.value}>"
@@ -181,6 +164,7 @@ class GlobalStore:
         """What ended a FAILED store."""
         return self._progress.cause
 
+    @spanned("start")
     def start(self) -> None:
         """Read every topic to its high watermark; return when the store is ready. Once per store.
 
@@ -198,27 +182,19 @@ class GlobalStore:
             if self._options.tune_gc:
                 trim_early()
             with collector_paused() if self._options.tune_gc else nullcontext():
-                self._load(began)
+                self._engine.load(began)
         except BaseException as error:
             self._progress.move(StoreState.FAILED, error)
-            _stop(self._reader, self._discovery)
+            self._engine.stop()
             raise
         self._load_seconds = clock() - began
+        annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=self._load_seconds)
         log.info("%s in %.3f s: %d partitions", self.state.value, self._load_seconds, len(self._progress.reached()))
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
-        with self._closing:
-            if not self._progress.move(StoreState.CLOSED):
-                return
-            for served in self._served.values():
-                served.open = False
-            self._finalizer()
-            feeds = {id(feed): feed for feed in (*self._serving.values(), *self._reader.feeds.values())}
-            for feed in feeds.values():
-                feed.volume.close()
-            self._backend.close()
-            self._kafka.close()
+        self._engine.close()
+        self._finalizer.detach()
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition: all before it is visible. Never blocks.
@@ -272,7 +248,7 @@ class GlobalStore:
 
         None before ``start`` and on a Kafka older than 2.8.
         """
-        feed = self._serving.get(topic)
+        feed = self._engine.serving.get(topic)
         return feed.topic_id if feed is not None else None
 
     @property
@@ -283,12 +259,12 @@ class GlobalStore:
     @property
     def bad_records(self) -> int:
         """How many bad records were met since ``start``, those superseded since included."""
-        return sum(table.quarantine.total for table in self._tables())
+        return sum(table.quarantine.total for table in self._engine.tables())
 
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
-        found = {("", name): figure for name, figure in self._backend.figures().items()}
-        for topic, feed in list(self._serving.items()):
+        found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
+        for topic, feed in list(self._engine.serving.items()):
             found |= {(topic, name): figure for name, figure in feed.volume.figures().items()}
         return found
 
@@ -305,14 +281,14 @@ class GlobalStore:
 
         The newest 1,000 of each directory (at most 64 MiB) are kept whole.
         """
-        return [error for table in self._tables() for error in table.quarantine]
+        return [error for table in self._engine.tables() for error in table.quarantine]
 
     def contested(self) -> list[Contested]:
         """Return keys that were met in two partitions of their topic; the first 1,000 of each directory.
 
         Happens when a topic got more partitions, or is written with two partitioners. The newer record counts.
         """
-        return [found for table in self._tables() for found in list(table.contested_keys.values())]
+        return [found for table in self._engine.tables() for found in list(table.contested_keys.values())]
 
     def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
         """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
@@ -320,7 +296,8 @@ class GlobalStore:
         Worth it where a ``decode`` callable depends on something that has changed since. Those that were superseded or
         are not kept any more are left out. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
-        return self._dealt_with(errors or tuple(self.errors()), Table.retry, timeout)
+        self._refuse_idle()
+        return self._engine.deal(errors or tuple(self.errors()), Table.retry, timeout)
 
     def skip(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
         """Let go of bad records, as if they had never come; return those that were not there any more.
@@ -328,8 +305,10 @@ class GlobalStore:
         Their keys answer with the last good value, or are absent, from now on: nobody is told any more that there was
         a newer record. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
-        return self._dealt_with(errors, lambda table, place: table.quarantine.skip(place), timeout)
+        self._refuse_idle()
+        return self._engine.deal(errors, lambda table, place: table.quarantine.skip(place), timeout)
 
+    @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -342,6 +321,7 @@ class GlobalStore:
         left = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, left, "the barrier")
 
+    @spanned("wait_for")
     def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
         """Wait until the written records of all tokens are visible.
 
@@ -359,83 +339,6 @@ class GlobalStore:
         left = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
-    def _load(self, began: float) -> None:
-        options = self._options
-        limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
-        with self._closing:
-            self._progress.raise_end()
-            for feed in self._reader.open():
-                self._serving[feed.topic] = feed
-        stale = options.start_stale and self._serve_stale()
-        try:
-            self._discovery.open(min(limits))
-        except Unreachable as error:
-            if not stale:
-                raise
-            log.warning("%s; lookups are answered from what was kept", error)
-        self._reader.start()
-        self._discovery.start()
-        try:
-            self._progress.wait_loaded(
-                options.stall_timeout, options.start_timeout, began, _Teller(options.on_progress)
-            )
-        except StartTimeout as error:
-            raise self._explained(error) from None
-
-    def _serve_stale(self) -> bool:
-        """Serve what the backend holds where it holds everything, complete and under the same definitions."""
-        feeds = list(self._serving.values())
-        missing = [feed.topic for feed in feeds if not feed.resumable]
-        if missing:
-            log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
-            return False
-        for feed in feeds:
-            assert feed.volume.checkpoint is not None
-            feed.topic_id = feed.volume.checkpoint.topic_id
-            self._progress.keep(feed.topic, feed.volume.checkpoint)
-            _swap(self._served, self._serving, feed)
-        _serve(self._served, self._progress)
-        return True
-
-    def _explained(self, error: StartTimeout) -> StartTimeout:
-        """Add to a time-out which partitions block, and why."""
-        blocking = self._progress.blocking()
-        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
-        try:
-            stable = self._kafka.stable_offsets(places, timeout=2.0)
-        except CompactoryError as unreachable:
-            stable = {}
-            unknown = str(unreachable)
-        else:
-            unknown = self._reader.last_error or "nothing comes from the broker"
-        for item in blocking:
-            limit = stable.get(Partition(item["topic"], item["partition"]))
-            if item["partition"] is None:
-                item["reason"] = "the topic does not exist"
-            elif limit is not None and limit <= item["position"]:
-                item["reason"] = f"an open transaction holds the last stable offset at {limit}"
-            else:
-                item["reason"] = unknown
-        line = "{topic} partition {partition} is at {position} of {target}: {reason}"
-        return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
-
-    def _tables(self) -> list[Table]:
-        """Return the tables that are served, of topics not served yet those that are loading."""
-        feeds = {**self._reader.feeds, **self._serving}
-        return [table for feed in feeds.values() for table in feed.tables]
-
-    def _dealt_with(
-        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
-    ) -> list[RecordError]:
-        """Deal with bad records in the reader's thread; return those where that did not help."""
-        self._refuse_idle()
-        tables = {table.directory.name: table for table in self._tables()}
-
-        def dealt() -> list[RecordError]:
-            return [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
-
-        return self._reader.run(dealt, timeout)
-
     def _refuse_idle(self) -> None:
         if self.state is StoreState.NEW:
             raise self._progress.refusal()
@@ -448,9 +351,7 @@ _started: weakref.WeakSet[GlobalStore] = weakref.WeakSet()
 def _after_fork() -> None:
     """In a forked child the threads are gone: the copies must not answer from data that nobody keeps up to date."""
     for store in list(_started):
-        store._progress.orphan(CompactoryError(_forked(store._pid)))  # noqa: SLF001 (this module's own class)
-        for served in store._served.values():  # noqa: SLF001
-            served.open = False
+        store._engine.orphan(CompactoryError(_forked(store._pid)))  # noqa: SLF001 (this module's own class)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -462,59 +363,6 @@ def _forked(pid: int) -> str:
         "survive a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; "
         "multiprocessing: in the target, or the start method 'spawn')"
     )
-
-
-class _Teller:
-    """Tells of the loading: the user's callback each time, the log every five seconds."""
-
-    def __init__(self, on_progress: Callable[[Loading], None] | None) -> None:
-        self._on_progress = on_progress
-        self._said_at = clock()
-
-    def __call__(self, loading: Loading) -> None:
-        if clock() - self._said_at >= _SAY_EVERY:
-            self._said_at = clock()
-            log.info("loading: %s", loading)
-        if self._on_progress is not None:
-            try:
-                self._on_progress(loading)
-            except Exception:
-                log.exception("on_progress raised; it is not called again")
-                self._on_progress = None
-
-
-def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
-    feed = feeds[topic]
-    return feed.volume.checkpoint, feed.definition
-
-
-def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
-    return Feed(
-        topic,
-        directories[topic],
-        volume,
-        validate=options.validate == "apply",
-        strict=options.on_bad_record == "fail",
-    )
-
-
-def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
-    """Let the directories of a topic be answered from this feed."""
-    serving[feed.topic] = feed
-    for table in feed.tables:
-        served[table.directory.name].swap(table)
-
-
-def _serve(served: Mapping[str, Served], progress: Progress) -> None:
-    """Open the views, then say so."""
-    for each in served.values():
-        each.open = each.open or progress.state is StoreState.LOADING
-    progress.serve()
-
-
-def _stop(reader: Reader, discovery: Discovery) -> None:
-    reader.stop()
-    discovery.stop()
 
 
 def _listed(directories: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from compactory import (
     Unreachable,
     memory,
 )
+from compactory.engine import Engine
 from tests.store.topics import Topics, eventually
 
 Opener = Callable[..., GlobalStore]
@@ -55,7 +56,7 @@ def test_starting_and_closing_over_and_over_leaves_nothing_behind(topics: Topics
 def test_closing_from_many_threads_at_any_moment(topics: Topics, kafka: str) -> None:
     """Guarantee 7: close may come before, during and after start."""
     name = topics.create()
-    for delay in (0.0, 0.001, 0.02, 0.05, 0.1):
+    for delay in (0.0, 0.001, 0.003, 0.005, 0.007, 0.009, 0.012, 0.02, 0.05, 0.1):
         store = GlobalStore(kafka, [name])
 
         def start(store: GlobalStore = store) -> None:
@@ -68,6 +69,7 @@ def test_closing_from_many_threads_at_any_moment(topics: Topics, kafka: str) -> 
             thread.start()
         for thread in threads:
             thread.join(20)
+            assert not thread.is_alive(), "it waits for a client that is gone"
         assert store.state is StoreState.CLOSED
     eventually(lambda: not our_threads())
 
@@ -120,8 +122,8 @@ def test_the_collector_is_paused_inside_start_only(
 ) -> None:
     name = topics.create()
     seen: list[bool] = []
-    load = GlobalStore._load
-    monkeypatch.setattr(GlobalStore, "_load", lambda self, began: (seen.append(gc.isenabled()), load(self, began)))
+    load = Engine.load
+    monkeypatch.setattr(Engine, "load", lambda self, began: (seen.append(gc.isenabled()), load(self, began)))
     for enabled in (True, False):
         (gc.enable if enabled else gc.disable)()
         for tune in (True, False):

@@ -125,14 +125,14 @@ def test_a_position_that_is_not_in_the_log_any_more(topics: Topics, kafka: str) 
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, *((f"k{number}", "{}") for number in range(10)))
     store = GlobalStore(kafka, [name])
-    starts = store._kafka.log_starts
+    starts = store._engine.kafka.log_starts
     asked: list[int] = []
 
     def too_early(*args: Any) -> dict[Partition, int]:
         asked.append(1)
         return starts(*args) | ({Partition(name, 0): 0} if len(asked) == 1 else {})
 
-    store._kafka.log_starts = too_early  # type: ignore[method-assign]
+    store._engine.kafka.log_starts = too_early  # type: ignore[method-assign]
     topics.cut(name, 5)
     store.start()
     assert set(store[name]) == {f"k{number}" for number in range(5, 10)}
@@ -145,8 +145,8 @@ def test_a_log_that_runs_away_for_good_times_out(topics: Topics, kafka: str) -> 
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, *((f"k{number}", "{}") for number in range(10)))
     store = GlobalStore(kafka, [name], stall_timeout=3)
-    starts = store._kafka.log_starts
-    store._kafka.log_starts = lambda *args: starts(*args) | {Partition(name, 0): 0}  # type: ignore[method-assign]
+    starts = store._engine.kafka.log_starts
+    store._engine.kafka.log_starts = lambda *args: starts(*args) | {Partition(name, 0): 0}  # type: ignore[method-assign]
     topics.cut(name, 5)
     with pytest.raises(StartTimeout):
         store.start()

@@ -325,7 +325,7 @@ def test_a_topic_that_does_not_exist(topics: Topics, open_writer: Writers, open_
     store = open_store(new)
     store.wait_for(token)
     assert store[new]["k"] == {"n": 1}
-    assert store._kafka.topic_configs([new])[new]["cleanup.policy"] == "compact"
+    assert store._engine.kafka.topic_configs([new])[new]["cleanup.policy"] == "compact"
     open_writer(new, create=True).put("k", {"n": 2})
 
 

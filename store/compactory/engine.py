@@ -1,0 +1,202 @@
+"""What runs inside a store: feeds, the two threads, and what is served of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from compactory.backend import Backend, Volume
+from compactory.directory import Directory
+from compactory.discovery import Discovery, Start
+from compactory.errors import CompactoryError, StartTimeout
+from compactory.feed import Feed
+from compactory.kafka import Kafka
+from compactory.loading import Loading
+from compactory.options import Options
+from compactory.progress import Progress, clock
+from compactory.quarantine import Place
+from compactory.reader import Reader
+from compactory.records import Partition, RecordError, StoreState
+from compactory.table import Table
+from compactory.view import Served
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("compactory.store")
+
+_SAY_EVERY = 5.0  # seconds between two log lines while loading
+
+
+class Engine:
+    """The parts of a `GlobalStore`, put together. It knows nothing of the store, which may be dropped without close.
+
+    ``served`` is what views read, by directory; ``serving`` the feed that is behind it, by topic.
+    """
+
+    def __init__(self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: Options) -> None:
+        given = tuple(directories)
+        self.kafka = kafka
+        self.backend = backend
+        self.options = options
+        by_topic: dict[str, list[Directory[Any]]] = {}
+        for directory in given:
+            by_topic.setdefault(directory.topic, []).append(directory)
+        self.progress = progress = Progress(by_topic)
+        self.served = {each.name: Served(progress.refusal, partial(progress.age, each.topic)) for each in given}
+        self.serving: dict[str, Feed] = {}
+        feeds: dict[str, Feed] = {}
+        self.discovery = Discovery(kafka, by_topic, progress, partial(_start_of, feeds), options.missing_topic)
+        self.reader = Reader(
+            kafka, backend, partial(_feed, by_topic, options), feeds, progress, self.discovery,
+            partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
+        )  # fmt: skip
+        self._closing = Lock()  # guards close against itself and against what load opens
+
+    def load(self, began: float) -> None:
+        """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
+        options = self.options
+        limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
+        with self._closing:
+            self.progress.raise_end()
+            for feed in self.reader.open():
+                self.serving[feed.topic] = feed
+        stale = options.start_stale and self._serve_stale()
+        if stale:
+            self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
+        else:
+            self.discovery.open(min(limits))
+        self.reader.start()
+        self.discovery.start()
+        try:
+            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, _Teller(options.on_progress))
+        except StartTimeout as error:
+            raise self._explained(error) from None
+
+    def stop(self) -> None:
+        """End the threads, and wait for them. Safe to call twice."""
+        self.reader.stop()
+        self.discovery.stop()
+
+    def close(self) -> None:
+        """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
+        with self._closing:
+            if not self.progress.move(StoreState.CLOSED):
+                return
+            for served in self.served.values():
+                served.open = False
+            self.stop()
+            feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
+            for feed in feeds.values():
+                feed.volume.close()
+            self.backend.close()
+            self.kafka.close()
+
+    def orphan(self, cause: CompactoryError) -> None:
+        """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
+        self.progress.orphan(cause)
+        for served in self.served.values():
+            served.open = False
+
+    def tables(self) -> list[Table]:
+        """Return the tables that are served, of topics not served yet those that are loading."""
+        feeds = {**self.reader.feeds, **self.serving}
+        return [table for feed in feeds.values() for table in feed.tables]
+
+    def deal(
+        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
+    ) -> list[RecordError]:
+        """Deal with bad records in the reader's thread; return those where that did not help."""
+        tables = {table.directory.name: table for table in self.tables()}
+
+        def dealt() -> list[RecordError]:
+            return [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+
+        return self.reader.run(dealt, timeout)
+
+    def _serve_stale(self) -> bool:
+        """Serve what the backend holds where it holds everything, complete and under the same definitions."""
+        feeds = list(self.serving.values())
+        missing = [feed.topic for feed in feeds if not feed.resumable]
+        if missing:
+            log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
+            return False
+        for feed in feeds:
+            assert feed.volume.checkpoint is not None
+            feed.topic_id, feed.served = feed.volume.checkpoint.topic_id, True
+            self.progress.keep(feed.topic, feed.volume.checkpoint)
+            _swap(self.served, self.serving, feed)
+        _serve(self.served, self.progress)
+        return True
+
+    def _explained(self, error: StartTimeout) -> StartTimeout:
+        """Add to a time-out which partitions block, and why."""
+        blocking = self.progress.blocking()
+        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
+        try:
+            stable = self.kafka.stable_offsets(places, timeout=2.0)
+        except CompactoryError as unreachable:
+            stable = {}
+            unknown = str(unreachable)
+        else:
+            unknown = self.reader.last_error or "nothing comes from the broker"
+        for item in blocking:
+            limit = stable.get(Partition(item["topic"], item["partition"]))
+            if item["partition"] is None:
+                item["reason"] = "the topic does not exist"
+            elif limit is not None and limit <= item["position"]:
+                item["reason"] = f"an open transaction holds the last stable offset at {limit}"
+            else:
+                item["reason"] = unknown
+        line = "{topic} partition {partition} is at {position} of {target}: {reason}"
+        return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
+
+
+class _Teller:
+    """Tells of the loading: the user's callback each time, the log every five seconds."""
+
+    def __init__(self, on_progress: Callable[[Loading], None] | None) -> None:
+        self._on_progress = on_progress
+        self._said_at = clock()
+
+    def __call__(self, loading: Loading) -> None:
+        if clock() - self._said_at >= _SAY_EVERY:
+            self._said_at = clock()
+            log.info("loading: %s", loading)
+        if self._on_progress is not None:
+            try:
+                self._on_progress(loading)
+            except Exception:
+                log.exception("on_progress raised; it is not called again")
+                self._on_progress = None
+
+
+def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
+    feed = feeds[topic]
+    return feed.volume.checkpoint, feed.definition
+
+
+def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
+    return Feed(
+        topic,
+        directories[topic],
+        volume,
+        validate=options.validate == "apply",
+        strict=options.on_bad_record == "fail",
+    )
+
+
+def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
+    """Let the directories of a topic be answered from this feed."""
+    serving[feed.topic] = feed
+    for table in feed.tables:
+        served[table.directory.name].swap(table)
+
+
+def _serve(served: Mapping[str, Served], progress: Progress) -> None:
+    """Open the views, then say so."""
+    for each in served.values():
+        each.open = each.open or progress.state is StoreState.LOADING
+    progress.serve()
