@@ -211,6 +211,27 @@ def test_composite_columns_are_structs_for_transforms(
     assert [plan.render(row) for row in rows] == [(b"1", full), (b"2", empty)]
 
 
+KEYS = [("Cast$Key", {"spec": "string"}, False), ("Cast$Key", {"spec": "int8"}, True)]
+
+
+@pytest.mark.parametrize(("class_name", "options", "warned"), KEYS)
+def test_a_key_that_two_rows_may_share_is_warned_of(class_name: str, options: dict[str, str], warned: bool) -> None:
+    table = Table(
+        schema="s",
+        name="t",
+        oid=1,
+        kind="r",
+        columns=(Column(name="id", type="int8", not_null=True),),
+        primary_key=("id",),
+        stamped=False,
+    )
+    settings = KEY | {"transforms": "copy,extract,x", "transforms.x.type": class_name}
+    settings |= {f"transforms.x.{name}": text for name, text in options.items()}
+    plan = compile_plan(connector(**{name.replace(".", "__"): text for name, text in settings.items()}), table)
+    warning = "table s.t: the key is made of column id by a conversion that may give two rows one key"
+    assert [text.startswith(warning) for text in plan.warnings] == [True] * warned
+
+
 HEADERS = [
     ({}, b"2024-01-01T11:11:11.500Z"),
     ({"header.converter": "org.apache.kafka.connect.storage.StringConverter"}, b"2024-01-01 11:11:11.5"),

@@ -95,7 +95,9 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         columns=columns,
         key_columns=_columns(table, [cell for record in records for cell in cells(record.key)]),
         case_columns=_columns(table, asked),
-        warnings=tuple(dict.fromkeys(warning for record in records or [source] for warning in record.warnings)),
+        warnings=tuple(
+            dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
+        ),
         render=functions.record,
         render_key=functions.key,
         render_deletion=functions.deletion,
@@ -105,6 +107,16 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
 def _used(record: Record) -> Iterator[Cell]:
     for node in (record.key, record.value, *(value for _, value in record.headers)):
         yield from cells(node)
+
+
+def _warnings(record: Record, table: Table) -> Iterator[str]:
+    yield from record.warnings
+    changed = [cell.column for cell in cells(record.key) if not all(step.lossless for step in cell.steps)]
+    for column in dict.fromkeys(changed):
+        yield (
+            f"table {table}: the key is made of column {column} by a conversion that may give two rows one key; when"
+            " one of them is deleted, the entry of the other goes with it"
+        )
 
 
 def _columns(table: Table, used: list[Cell]) -> tuple[str, ...]:

@@ -94,6 +94,8 @@ class Step:
 
     apply: Callable[[Any], Any]
     plain: Mapping[Kind, Callable[[bytes], bytes | None]] = field(default_factory=dict)
+    lossless: bool = False
+    """Two different values never become one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,12 @@ _TARGETS: Mapping[str, tuple[Type, Java]] = {
 }
 
 
+_WHOLE = (Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG)
+_LOSSLESS = {(small, wide) for number, small in enumerate(_WHOLE) for wide in (*_WHOLE[number:], Java.STRING)}
+_LOSSLESS |= {(java, java) for java in Java} | {(Java.BOOLEAN, wide) for wide in (*_WHOLE, Java.STRING)}
+_LOSSLESS |= {(java, Java.STRING) for java in (Java.FLOAT, Java.DOUBLE, Java.DECIMAL, Java.BYTES)}
+
+
 def _spec(text: str) -> Mapping[str, str]:
     """Names of fields → names of types; the whole half stands under the empty name."""
     casts: dict[str, str] = {}
@@ -100,7 +106,7 @@ def _cast(node: Node, name: str, field: str) -> Node:
         raise TransformError(f"{field}: {error}") from None
     except ValueError as error:
         raise TransformError(f"{field} {error}") from None
-    return _cast_cell(node, schema, java, Step(cast))
+    return _cast_cell(node, schema, java, Step(cast, lossless=(node.java, java) in _LOSSLESS))
 
 
 def _cast_cell(node: Cell, schema: Schema, java: Java, step: Step) -> Cell:
