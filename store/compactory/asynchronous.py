@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -19,6 +20,7 @@ from compactory.records import Contested, Partition, RecordError, StoreState, To
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of
+from compactory.tracing import spanned
 from compactory.view import View
 from compactory.waiting import Waiting
 
@@ -156,6 +158,7 @@ class AsyncGlobalStore:
         """Ask the broker for the high watermark of every partition. Raises Unreachable."""
         return await _in_thread(partial(self.sync.end_offsets, timeout), "ends")
 
+    @spanned("barrier")
     async def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -171,6 +174,7 @@ class AsyncGlobalStore:
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         await self._waiting.until(targets, left, "the barrier")
 
+    @spanned("wait_for")
     async def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
         """Wait until the written records of all tokens are visible.
 
@@ -301,10 +305,11 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
     """Call ``function`` in a thread of its own: the loop's may all be busy. Cancelled, the call ends by itself."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
+    context = copy_context()  # a span of the caller's is the parent of ours
 
     def call() -> None:
         try:
-            settle = partial(_settle, future, function())
+            settle = partial(_settle, future, context.run(function))
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             settle = partial(_fail, future, error)
         with suppress(RuntimeError):  # the loop is closed, and with it whoever awaited this

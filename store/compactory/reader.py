@@ -23,6 +23,7 @@ from compactory.kafka import Consumer, Kafka, KafkaError, Message, TopicPartitio
 from compactory.memory import give_back
 from compactory.progress import Progress, clock
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
+from compactory.tracing import passed
 
 __all__ = ["Reader"]
 
@@ -77,6 +78,7 @@ class Reader:
         self._assigned: set[Partition] = set()
         self._loading: set[str] = set()  # topics whose feed is not complete yet
         self._began: dict[str, float] = {}  # when the loading of a topic began
+        self._causes: dict[str, str] = {}  # why a topic that loads is read anew
         self._tidied = self._flushed = time.monotonic()
 
     def open(self) -> list[Feed]:
@@ -172,6 +174,7 @@ class Reader:
                 former.volume.close()
             self._loading.add(topic)
             self._began[topic] = clock()
+            self._causes[topic] = rebuild.cause.value
             self._progress.restart(topic)
             self._discovery.nudge()
 
@@ -206,6 +209,8 @@ class Reader:
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)
         self._progress.renew(topic)
+        if (cause := self._causes.pop(topic, None)) is not None:
+            passed("rebuild", clock() - self._began[topic], topic=topic, cause=cause)
 
     def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
         new = {part: offset for part, offset in positions.items() if part not in self._assigned}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -321,7 +321,6 @@ class GlobalStore:
         left = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, left, "the barrier")
 
-    @spanned("wait_for")
     def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
         """Wait until the written records of all tokens are visible.
 
@@ -329,6 +328,11 @@ class GlobalStore:
         WaitTimeout with the gap, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
+        if tokens:
+            self._wait_for(tokens, timeout)
+
+    @spanned("wait_for")
+    def _wait_for(self, tokens: Sequence[Token], timeout: float) -> None:
         began = clock()
         try:
             targets = targets_of(tokens, self._discovery.topics)

@@ -17,6 +17,7 @@ from compactory.encoding import Encoding
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
 from compactory.kafka import Kafka, KafkaError, KafkaException, kafka_errors
 from compactory.token import Token
+from compactory.tracing import annotate, spanned
 
 __all__ = ["DirectoryWriter"]
 
@@ -118,6 +119,7 @@ class DirectoryWriter(Generic[T]):
         """
         self._started()
 
+    @spanned("put")
     def put(self, key: str, value: T) -> Token:
         """Write an entry, new or not; return where it is once it is acknowledged.
 
@@ -125,6 +127,7 @@ class DirectoryWriter(Generic[T]):
         """
         return self._send([key], [self._encoding.record(key, value)])[0]
 
+    @spanned("delete")
     def delete(self, key: str) -> Token:
         """Write a tombstone, whether there is an entry or not; return where it is once it is acknowledged.
 
@@ -132,6 +135,7 @@ class DirectoryWriter(Generic[T]):
         """
         return self._send([key], [(self._encoding.key(key), None)])[0]
 
+    @spanned("put_many")
     def put_many(self, entries: Mapping[str, T] | Iterable[tuple[str, T]]) -> list[Token]:
         """Write entries; return their tokens in the order given, once all of them are acknowledged.
 
@@ -174,6 +178,7 @@ class DirectoryWriter(Generic[T]):
             raise self._failure([key.decode() for key, _ in shipment.records], shipment, delivery)
 
     def _send(self, keys: Sequence[str], records: Sequence[Record]) -> list[Token]:
+        annotate(topic=self.directory.topic, records=len(records))
         delivery = self._started()
         problems = self._destination.too_large(records)
         if problems:

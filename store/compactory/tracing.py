@@ -1,0 +1,88 @@
+"""OpenTelemetry spans for a service that has the package ``opentelemetry-api``; without it nothing is done at all.
+
+Spans: ``compactory.start``, ``compactory.rebuild``, ``compactory.barrier``, ``compactory.wait_for``,
+``compactory.put``, ``compactory.delete``, ``compactory.put_many``. Lookups have none: they are memory reads. Attributes
+begin with ``compactory.``. No key and no value gets into a span, nor the text of an error, which may quote one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace import Status, StatusCode
+except ImportError:
+    _there = False
+else:
+    _there = True
+
+__all__ = ["annotate", "passed", "spanned"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SCOPE = "compactory"
+
+
+def spanned(name: str) -> Callable[[F], F]:
+    """Have a function, or a coroutine function, run in a span; return it as it is where there is no OpenTelemetry."""
+
+    def decorated(function: F) -> F:
+        if not _there:
+            return function
+
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def waiting(*args: Any, **kwargs: Any) -> Any:
+                with _span(name):
+                    return await function(*args, **kwargs)
+
+            return cast("F", waiting)
+
+        @wraps(function)
+        def calling(*args: Any, **kwargs: Any) -> Any:
+            with _span(name):
+                return function(*args, **kwargs)
+
+        return cast("F", calling)
+
+    return decorated
+
+
+def annotate(**attributes: Any) -> None:
+    """Add attributes to the span that the caller runs in."""
+    if _there:
+        trace.get_current_span().set_attributes(_named(attributes))
+
+
+def passed(name: str, seconds: float, **attributes: Any) -> None:
+    """Tell of something that took so long and is over now, as a span of its own."""
+    if not _there:
+        return
+    now = time.time_ns()
+    span = trace.get_tracer(_SCOPE).start_span(
+        f"{_SCOPE}.{name}", attributes=_named(attributes), start_time=now - int(seconds * 1e9)
+    )
+    span.end(now)
+
+
+@contextmanager
+def _span(name: str) -> Iterator[None]:
+    tracer = trace.get_tracer(_SCOPE)
+    with tracer.start_as_current_span(
+        f"{_SCOPE}.{name}", record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield
+        except BaseException as error:
+            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            raise
+
+
+def _named(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {f"{_SCOPE}.{name}": value for name, value in attributes.items()}
