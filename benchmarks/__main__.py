@@ -116,6 +116,9 @@ def main() -> int:
     if not done:
         results.begin(conditions(), agreed)
     left = {name: comparison for name, comparison in wanted.items() if name not in done}
+    if not left:
+        console.print("nothing is left to measure")
+        return 0
     with kafka_server() as address:
         return 0 if measure(console, Stage(kafka=address, terms=agreed), left, results) else 1
 

@@ -26,6 +26,7 @@ SECTIONS = {
     "growth-": "Growth",
     "http": "HTTP",
     "latency": "From a commit in Postgres to its sight",
+    "transforms": "Rows through transforms",
 }
 OTHERS = "Others"
 
@@ -102,7 +103,7 @@ def _table(rows: Iterable[Row]) -> str:
 
 def _taken(members: Iterable[Mapping[str, Any]]) -> str:
     taken = sorted({(each["run"]["at"][:16].replace("T", " "), each["terms"]["rounds"]) for each in members})
-    return "Taken " + ", ".join(f"{at} ({rounds} rounds)" for at, rounds in taken) + "."
+    return "Taken " + ", ".join(f"{at} (up to {rounds} rounds)" for at, rounds in taken) + "."
 
 
 def _losses(rows: Iterable[Row]) -> str:
