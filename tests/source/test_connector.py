@@ -301,6 +301,10 @@ def test_all_problems_at_once() -> None:
             {"query.retry.attempts": "x"},
             "query.retry.attempts: must be a whole number of at least 0, or -1, not 'x'",
         ),
+        (
+            {"mode": "bulk", "compactory.bulk.deletes": "on", "query.suffix": "LIMIT 5"},
+            "compactory.bulk.deletes: a query.suffix may leave out rows that are there; drop one",
+        ),
         ({"timestamp.initial": "now"}, "timestamp.initial: must be a whole number, not 'now'"),
         ({"compactory.transactions": "true"}, "compactory.transactions: must be on or off, not 'true'"),
         (

@@ -17,8 +17,8 @@ from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
 from .selection import TableName, TableSelection, split_identifier
 from .setting import Status, rejected
-from .topic_rules import read_rules
-from .transforms import read_transforms
+from .topic_rules import TopicRules, read_rules
+from .transforms import TransformSpec, read_transforms
 
 __all__ = ["ConnectorReader"]
 
@@ -55,25 +55,10 @@ class ConnectorReader:
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
         header = self._converter("header.converter")
-        transforms, problems = read_transforms(
-            self._values["transforms"],
-            self._below("transforms."),
-            predicates=self._values["predicates"],
-            predicate_options=self._below("predicates."),
-            function=self._values["compactory.transform"],
-        )
-        self._problems += problems
-        soft_delete = self._soft_delete(mode)
+        transforms = self._transforms()
+        soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
         transactions = self._transactions()
-        producer = read_producer(self._below("producer.override."), transactions=transactions)
-        self._problems += producer.problems
-        self._notes += producer.notes
-        topics, problems = read_rules(
-            self._values["topic.creation.groups"],
-            self._below("topic.creation."),
-            create=self._values["topic.creation.enable"],
-        )
-        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._told()]
+        producer, topics = self._producer(transactions), self._topics()
         self._prefix(query)
         if self._problems:
             raise ConfigError(self._problems)
@@ -105,9 +90,9 @@ class ConnectorReader:
             transforms=transforms,
             errors=self._errors(),
             topics=topics,
-            producer=producer.properties,
+            producer=producer,
             soft_delete=soft_delete,
-            bulk_deletes=self._bulk_deletes(mode),
+            bulk_deletes=bulk_deletes,
             transactions=transactions,
             notes=tuple(self._notes),
         )
@@ -326,6 +311,32 @@ class ConnectorReader:
                 " use timestamp+incrementing"
             )
         return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
+
+    def _transforms(self) -> tuple[TransformSpec, ...]:
+        transforms, problems = read_transforms(
+            self._values["transforms"],
+            self._below("transforms."),
+            predicates=self._values["predicates"],
+            predicate_options=self._below("predicates."),
+            function=self._values["compactory.transform"],
+        )
+        self._problems += problems
+        return transforms
+
+    def _producer(self, transactions: bool) -> dict[str, str]:
+        producer = read_producer(self._below("producer.override."), transactions=transactions)
+        self._problems += producer.problems
+        self._notes += producer.notes
+        return producer.properties
+
+    def _topics(self) -> TopicRules:
+        topics, problems = read_rules(
+            self._values["topic.creation.groups"],
+            self._below("topic.creation."),
+            create=self._values["topic.creation.enable"],
+        )
+        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._told()]
+        return topics
 
     def _transactions(self) -> bool:
         transactions: bool = self._values["compactory.transactions"]
