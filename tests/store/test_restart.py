@@ -68,10 +68,10 @@ def test_what_is_written_last_of_a_former_topic_says_so(topics: Topics, open_sto
     assert hangs.wait(30)
     recreate(topics, name)
     topics.produce(name, *((f"new{number}", "1") for number in range(5)))
-    eventually(lambda: store._progress.demanded(), 30)
+    eventually(store._progress.demanded, 30)
     closing = threading.Thread(target=store.close)
     closing.start()
-    eventually(lambda: store._reader._stopping.is_set())
+    eventually(store._reader._stopping.is_set)
     may_go_on.set()
     closing.join(30)
     store = open_store(Directory(name, decode=bytes), backend=RocksDB(tmp_path))
@@ -107,7 +107,7 @@ def still_in_log(topics: Topics, name: str, key: bytes) -> bool:
 def test_a_tombstone_that_was_compacted_away_while_stopped(
     topics: Topics, open_store: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 2: a checkpoint older than delete.retention.ms is not gone on with; without that check a ghost stays."""
+    """Guarantee 2: a checkpoint older than delete.retention.ms is not gone on with: that would leave a ghost."""
     name = topics.create(
         segment_ms="50", min_cleanable_dirty_ratio="0.001", delete_retention_ms="50", max_compaction_lag_ms="50"
     )
