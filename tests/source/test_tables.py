@@ -155,6 +155,16 @@ def test_a_query_whose_columns_change_is_planned_again(shop: Shop) -> None:
     assert "amount" in json.loads(last)
 
 
+def test_a_query_whose_table_goes_and_comes_back(shop: Shop) -> None:
+    shop.table("t", 1)
+    running = shop.start(table__include__list=None, query="SELECT id, changed FROM t", topic__prefix="x")
+    wait_until(lambda: len(shop.keys("")) == 1, what="the first row")
+    shop.sql.execute("DROP TABLE t")
+    wait_until(lambda: 'relation "t" does not exist' in str(running.source.status().tables), what="the reason")
+    shop.table("t", 2)
+    wait_until(lambda: shop.keys("")[-1] == b"2", what="the row of the new table")
+
+
 def test_nothing_to_poll_is_said_and_looked_for(shop: Shop) -> None:
     """The real connector is RUNNING without a task, and silent."""
     running = shop.start(table__include__list=r"public\.late")

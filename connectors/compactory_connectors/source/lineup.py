@@ -119,7 +119,8 @@ class Lineup:
         mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
         plans, found = self._publishable(replace(found, plans=mine))
         if not plans:
-            self._remove(table.name, "was dropped, renamed, or can't be polled any more")
+            gone = "was dropped, renamed, or can't be polled any more"
+            self._remove(table.name, "; ".join(found.problems) if table.plan.query is not None else gone)
             self._note_unfit(found)
             return
         log.info("table changed", table=table.name)
@@ -230,7 +231,8 @@ class Lineup:
         table = self._tables.pop(name)
         log.error("table gone", table=name, detail=why)
         interval = self._connector.table_poll_interval_ms / 1000
-        if any(listed.name == table.plan.name for listed in self._connector.selection.listed):
+        listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
+        if listed or table.plan.query is not None:
             self._sink.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
         else:
             self._sink.board.gone(name)

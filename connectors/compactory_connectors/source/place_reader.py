@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from psycopg import sql
 
+from compactory.errors import ConfigError
+
 from . import place
 from .catalog import describe_query
 from .conditions import Conditions
@@ -106,10 +108,13 @@ class PlaceReader:
 
     def _check_shape(self) -> None:
         plan = self.plan
-        if plan.query is not None:
-            shape = shape_of_query(describe_query(self._server.connection, plan.query))
-        else:
-            shape = self._server.shape(plan.oid)
+        try:
+            if plan.query is not None:
+                shape = shape_of_query(describe_query(self._server.connection, plan.query))
+            else:
+                shape = self._server.shape(plan.oid)
+        except ConfigError as error:
+            raise TableReplaced(str(error)) from error
         if shape != plan.shape:
             raise TableReplaced(f"{plan.qualified}: its columns have changed")
 
