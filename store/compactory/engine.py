@@ -15,6 +15,7 @@ from compactory.errors import CompactoryError, StartTimeout
 from compactory.feed import Feed
 from compactory.kafka import Kafka
 from compactory.loading import Loading
+from compactory.open_transactions import open_transactions
 from compactory.options import Options
 from compactory.progress import Progress, clock
 from compactory.quarantine import Place
@@ -142,12 +143,16 @@ class Engine:
             unknown = str(unreachable)
         else:
             unknown = self.reader.last_error or "nothing comes from the broker"
+        reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
+        held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
+        holders = open_transactions(self.kafka.properties(), held) if held else {}
         for item in blocking:
-            limit = stable.get(Partition(item["topic"], item["partition"]))
+            place = Partition(item["topic"], item["partition"])
             if item["partition"] is None:
                 item["reason"] = "the topic does not exist"
-            elif limit is not None and limit <= item["position"]:
-                item["reason"] = f"an open transaction holds the last stable offset at {limit}"
+            elif place in held:
+                holder = holders.get(place, "an open transaction")
+                item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
             else:
                 item["reason"] = unknown
         line = "{topic} partition {partition} is at {position} of {target}: {reason}"

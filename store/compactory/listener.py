@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Listener", "look", "mismatch"]
+__all__ = ["Listener", "look", "mismatch", "trust"]
 
 _ADDRESS = re.compile(r"(?:\w+://)?(\[[^\]]+\]|[^\s/:\[\]]+):(\d+)")
 _CORRELATION = 0x434F4D50
@@ -66,6 +66,22 @@ def mismatch(properties: Mapping[str, Any], listener: Listener) -> str | None:
             f" security.protocol to {right}, or give the port of another listener in bootstrap.servers"
         )
     return listener.distrust
+
+
+def trust(properties: Mapping[str, Any]) -> ssl.SSLContext:
+    """Return what checks certificates as client properties say. Raises OSError, ValueError for bad ones."""
+    place, text = properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if place:
+        path = Path(str(place))
+        context.load_verify_locations(capath=path) if path.is_dir() else context.load_verify_locations(cafile=path)
+    elif text:
+        context.load_verify_locations(cadata=str(text))
+    else:
+        context.load_default_certs()
+    algorithm = str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower()
+    context.check_hostname = algorithm != "none"
+    return context
 
 
 def _encrypted(properties: Mapping[str, Any], host: str, port: int, timeout: float) -> Listener | None:
@@ -128,28 +144,13 @@ def _distrust(properties: Mapping[str, Any], host: str, port: int, timeout: floa
     if str(properties.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         return None
     try:
-        context = _context(properties)
+        context = trust(properties)
         with _connect(host, port, timeout) as raw, context.wrap_socket(raw, server_hostname=host):
             return None
     except ssl.SSLCertVerificationError as error:
         return _reason(error, properties, host, port)
     except (OSError, ValueError):
         return None
-
-
-def _context(properties: Mapping[str, Any]) -> ssl.SSLContext:
-    place, text = properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if place:
-        path = Path(str(place))
-        context.load_verify_locations(capath=path) if path.is_dir() else context.load_verify_locations(cafile=path)
-    elif text:
-        context.load_verify_locations(cadata=str(text))
-    else:
-        context.load_default_certs()
-    algorithm = str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower()
-    context.check_hostname = algorithm != "none"
-    return context
 
 
 def _reason(error: ssl.SSLCertVerificationError, properties: Mapping[str, Any], host: str, port: int) -> str:
