@@ -49,6 +49,7 @@ class Database:
         self.damage: BackendCorrupt | None = None
         self._resources = resources
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._closing = Lock()  # guards the snapshots: none may be made while the database is closed
         self._open()
 
     def _open(self) -> None:
@@ -102,10 +103,11 @@ class Database:
     def snapshot(self) -> Snapshot:
         """Return the state of this moment, for any thread."""
         try:
-            snapshot = Snapshot(self, *self._moment())
+            with self._closing:
+                snapshot = Snapshot(self, *self._moment())
+                self._snapshots.add(snapshot)
         except Exception as error:
             raise self.failed(error) from error
-        self._snapshots.add(snapshot)
         return snapshot
 
     def _moment(self) -> tuple[Any, Any]:
@@ -146,14 +148,15 @@ class Database:
 
     def close(self) -> None:
         """Flush and close; idempotent. Snapshots that somebody still holds end."""
-        for snapshot in list(self._snapshots):
-            snapshot.release()
-        try:
-            self.handle.close()
-        except Exception as error:
-            found = failure_of(error, self.path)
-            if not isinstance(found, StoreClosed):
-                raise self.failed(error) from error
+        with self._closing:
+            for snapshot in list(self._snapshots):
+                snapshot.release()
+            try:
+                self.handle.close()
+            except Exception as error:
+                found = self.failed(error)
+                if not isinstance(found, StoreClosed):
+                    raise found from error
 
 
 class Snapshot:
