@@ -14,25 +14,29 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-try:
-    from opentelemetry import trace
-    from opentelemetry.trace import Status, StatusCode
-except ImportError:
-    _there = False
-else:
-    _there = True
-
 __all__ = ["annotate", "passed", "spanned"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SCOPE = "compactory"
 
 
+def _opentelemetry() -> Any:
+    """Return the package's module of traces; None where there is none."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace
+
+
+_trace = _opentelemetry()
+
+
 def spanned(name: str) -> Callable[[F], F]:
     """Have a function, or a coroutine function, run in a span; return it as it is where there is no OpenTelemetry."""
 
     def decorated(function: F) -> F:
-        if not _there:
+        if _trace is None:
             return function
 
         if inspect.iscoroutinefunction(function):
@@ -56,16 +60,16 @@ def spanned(name: str) -> Callable[[F], F]:
 
 def annotate(**attributes: Any) -> None:
     """Add attributes to the span that the caller runs in."""
-    if _there:
-        trace.get_current_span().set_attributes(_named(attributes))
+    if _trace is not None:
+        _trace.get_current_span().set_attributes(_named(attributes))
 
 
 def passed(name: str, seconds: float, **attributes: Any) -> None:
     """Tell of something that took so long and is over now, as a span of its own."""
-    if not _there:
+    if _trace is None:
         return
     now = time.time_ns()
-    span = trace.get_tracer(_SCOPE).start_span(
+    span = _trace.get_tracer(_SCOPE).start_span(
         f"{_SCOPE}.{name}", attributes=_named(attributes), start_time=now - int(seconds * 1e9)
     )
     span.end(now)
@@ -73,14 +77,14 @@ def passed(name: str, seconds: float, **attributes: Any) -> None:
 
 @contextmanager
 def _span(name: str) -> Iterator[None]:
-    tracer = trace.get_tracer(_SCOPE)
+    tracer = _trace.get_tracer(_SCOPE)
     with tracer.start_as_current_span(
         f"{_SCOPE}.{name}", record_exception=False, set_status_on_exception=False
     ) as span:
         try:
             yield
         except BaseException as error:
-            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            span.set_status(_trace.Status(_trace.StatusCode.ERROR, type(error).__name__))
             raise
 
 

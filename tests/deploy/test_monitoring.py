@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
+CASES = Path(__file__).with_name("alerts_test.yml")
 RUNBOOKS = ROOT / "docs" / "runbooks"
 HEADINGS = ["First look", "Causes", "Mend", "Whom to wake"]
 _PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
@@ -23,7 +27,7 @@ _VARIABLES = {"$__rate_interval": "5m", "$job": "any"}
 
 @cache
 def alerts() -> dict[str, dict[str, Any]]:
-    document = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
+    document = yaml.safe_load(ALERTS.read_text())
     rules = [rule for group in document["groups"] for rule in group["rules"]]
     found = {rule["alert"]: rule for rule in rules}
     assert len(found) == len(rules), "two alerts of one name"
@@ -143,6 +147,19 @@ def test_the_dashboard_is_laid_out_and_shows_every_figure_of_stores_and_sources(
     text = json.dumps(document)
     own = {name for name in reference() if not name.startswith(("compactory_store_backend_", "process_"))}
     assert {name for name in own if name not in text} == {"compactory_http_request_seconds_sum"}
+
+
+def test_alerts_fire_when_they_should_and_not_otherwise() -> None:
+    """Where Prometheus' own tool is there; it is not on PyPI."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    for words in (
+        ["check", "rules", str(ROOT / "deploy" / "prometheus" / "alerts.yml")],
+        ["test", "rules", str(CASES)],
+    ):
+        done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_checks_see_what_is_wrong() -> None:
