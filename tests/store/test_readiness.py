@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from compactory import Directory, GlobalStore, Partition, StartTimeout, StoreState
+from compactory import Directory, GlobalStore, Partition, RocksDB, StartTimeout, StoreState
 from compactory import discovery as discovery_module
+from compactory.backend import Backend
+from compactory.heap import Memory
+from compactory.loading import Loading
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
@@ -80,16 +87,20 @@ def test_the_time_out_names_what_an_open_transaction_blocks(
     """Guarantee 1: StartTimeout names partition, position, target and the open transaction."""
     name = topics.create(2)
     topics.produce(name, ("a", "{}"), partition=1)
-    with topics.transaction() as producer:
+    owner = topics.unique("owner")
+    with topics.transaction(owner) as producer:
         send(producer, name, [("b", "{}")], partition=1)
         store = GlobalStore(kafka, [name], **limit)
         with pytest.raises(StartTimeout) as caught:
             store.start()
         producer.abort_transaction(10)
-    reason = "an open transaction holds the last stable offset at 1"
-    assert caught.value.blocking == [{"topic": name, "partition": 1, "position": 1, "target": 2, "reason": reason}]
-    assert f"{name} partition 1 is at 1 of 2" in str(caught.value)
-    assert reason in str(caught.value)
+    (blocking,) = caught.value.blocking
+    reason = blocking.pop("reason")
+    assert blocking == {"topic": name, "partition": 1, "position": 1, "target": 2}
+    whose = rf"an open transaction of producer \d+ \(transactional.id '{owner}', open for \d+ s\)"
+    assert re.fullmatch(whose + " holds the last stable offset at 1", reason)
+    assert f"{name} partition 1 is at 1 of 2: {reason}" in str(caught.value)
+    assert ("no progress for 1 s" if "stall_timeout" in limit else "not ready in 1 s") in str(caught.value)
     assert store.state is StoreState.FAILED
     store.close()
 
@@ -224,3 +235,133 @@ def test_a_partition_added_while_loading_delays_ready(topics: Topics, kafka: str
     starting.join(20)
     assert set(store[name]) == {"open", "new"}
     store.close()
+
+
+@pytest.fixture(params=["memory", "disk"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """Both backends."""
+    return RocksDB(tmp_path) if request.param == "disk" else Memory()
+
+
+def test_shapes_together(topics: Topics, open_store: Opener, backend: Backend) -> None:
+    """Guarantee 1: nothing but tombstones, a start above zero, an empty partition among full ones, aborted tails."""
+    graves, cut, gaps = topics.create(), topics.create(2, cleanup_policy="delete"), topics.create(3)
+    topics.produce(graves, ("a", "{}"), ("a", None), ("never", None))
+    topics.produce(cut, *((f"k{number}", "{}") for number in range(5)), partition=1)
+    topics.cut(cut, 3, partition=1)
+    for partition in (0, 2):
+        topics.commit(gaps, (f"p{partition}", "{}"), partition=partition)
+        topics.abort(gaps, (f"p{partition}", None), partition=partition)
+    store = open_store(graves, cut, gaps, backend=backend)
+    assert len(store[graves]) == 0
+    assert set(store[cut]) == {"k3", "k4"}
+    assert set(store[gaps]) == {"p0", "p2"}
+    assert set(store.lag().values()) == {0}
+
+
+def test_producers_that_are_faster_than_the_reader(topics: Topics, kafka: str, backend: Backend) -> None:
+    """Guarantee 1: who never catches up gets ready all the same: the target is the end as it was first seen."""
+    name, stop = topics.create(), threading.Event()
+    topics.produce(name, *((f"k{number}", str(number)) for number in range(500)))
+
+    def write() -> None:
+        while not stop.is_set():
+            topics.produce(name, *(("more", "x") for _ in range(200)))
+
+    def slow(value: bytes) -> bytes:
+        if value == b"x" and threading.current_thread().name == "compactory-reader":
+            stop.wait(0.001)
+        return value
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        with GlobalStore(kafka, [Directory(name, decode=slow)], backend=backend, start_timeout=60) as store:
+            assert len(store[name]) >= 500
+            assert eventually(lambda: sum(store.lag().values()), 30), "it is behind, and ready"
+            assert store.ready
+            stop.set()
+            store.barrier(60)
+    finally:
+        stop.set()
+        writer.join(30)
+
+
+def test_hundreds_of_partitions(topics: Topics, open_store: Opener, backend: Backend) -> None:
+    """Guarantee 1: each has a target of its own, most of them none."""
+    name = topics.create(300)
+    for partition in range(0, 300, 7):
+        topics.produce(name, (f"k{partition}", "{}"), partition=partition)
+    store = open_store(name, backend=backend)
+    assert len(store[name]) == 43
+    assert len(store.positions()) == 300
+
+
+def test_a_producer_that_died_in_its_transaction(topics: Topics, open_store: Opener) -> None:
+    """Guarantee 1: the cluster aborts it after transaction.timeout.ms; until then start waits."""
+    name = topics.create()
+    topics.produce(name, ("a", "{}"))
+    call = (
+        "import os; from tests.store.topics import Topics, send\n"
+        f"topics = Topics({topics.address!r}, str)\n"
+        f"with topics.transaction({topics.unique('dead')!r}, transaction_timeout_ms=3000) as producer:\n"
+        f"    send(producer, {name!r}, [('b', '{{}}')]); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", call], check=True, timeout=60)
+    topics.produce(name, ("c", "{}"))
+    store = open_store(name, stall_timeout=60)
+    assert set(store[name]) == {"a", "c"}
+
+
+def test_progress_is_told(topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 1: rising figures, by the thread that started; a callback that raises is logged once and left alone."""
+    name, told, raised = topics.create(2), list[Loading](), list[Loading]()
+
+    def tell(loading: Loading) -> None:
+        told.append(loading)
+
+    def fail(loading: Loading) -> None:
+        raised.append(loading)
+        raise ValueError("not today")
+
+    topics.produce(name, *((f"k{number}", "{}") for number in range(100)))
+    with topics.transaction() as producer:
+        send(producer, name, [("open", "{}")], partition=1)
+        stores = [GlobalStore(kafka, [name], on_progress=each) for each in (tell, fail)]
+        starts = [threading.Thread(target=store.start, daemon=True) for store in stores]
+        for start in starts:
+            start.start()
+        eventually(lambda: raised and len(told) > 3 and told[-1].read == 100, 30)
+        producer.commit_transaction(10)
+    for store, start in zip(stores, starts, strict=True):
+        start.join(30)
+        assert store.ready
+        store.close()
+    assert [each.read for each in told] == sorted(each.read for each in told)
+    assert {each.total for each in told} <= {0, 101}
+    assert told[-1].share < 1
+    assert len(raised) == 1
+    assert len([record for record in caplog.records if "on_progress raised" in record.message]) == 1
+
+
+def test_loading_while_a_topic_is_read_anew(topics: Topics, open_store: Opener, backend: Backend) -> None:
+    """Guarantees 1 and 2: of the topic that is read, not of those that were read beyond their target long ago."""
+    name, other = topics.create(), topics.create()
+    topics.produce(name, ("a", "{}"))
+    store = open_store(name, other, backend=backend)
+    topics.produce(other, *((f"k{number}", "{}") for number in range(50)))
+    store.barrier(30)
+    topics.delete(name)
+    eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)
+    with topics.transaction() as producer:
+        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+            topics.create(name=name)
+            topics.forget_producer()
+            topics.produce(name, ("b", "{}"))
+            send(producer, name, [("c", "{}")])
+        eventually(lambda: store.loading().total == 2 and store.loading().read == 1, 30)
+        assert store.state is StoreState.STALE
+        producer.commit_transaction(10)
+    eventually(lambda: store.state is StoreState.READY, 30)
+    assert set(store[name]) == {"b", "c"}
+    assert store.loading().share == 1

@@ -87,10 +87,16 @@ class Topics:
             producer.abort_transaction(10)
 
     @contextmanager
-    def transaction(self) -> Any:
+    def transaction(self, transactional_id: str | None = None, **properties: Any) -> Any:
         """A producer within a transaction that the test ends; aborted where it does not."""
         producer = Producer(
-            {"bootstrap.servers": self.address, "transactional.id": self.unique("txn"), "linger.ms": 0, "log_level": 0}
+            {
+                "bootstrap.servers": self.address,
+                "transactional.id": transactional_id or self.unique("txn"),
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+            | {name.replace("_", "."): value for name, value in properties.items()}
         )
         producer.init_transactions(20)
         producer.begin_transaction()
