@@ -393,9 +393,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_moot_keys_are_noted() -> None:
-    config = read({"tasks.max": "3", "producer.override.max.block.ms": "1", "timestamp.initial": 5, "mode": "bulk"})
+    config = read(
+        {
+            "tasks.max": "3",
+            "value.converter.plugin.version": "1",
+            "producer.override.max.block.ms": "1",
+            "timestamp.initial": 5,
+            "mode": "bulk",
+        }
+    )
     found = "\n".join(config.notes)
-    for key in ("tasks.max", "producer.override.max.block.ms", "timestamp.initial", "timestamp.column.name"):
+    for key in (
+        "tasks.max",
+        "value.converter.plugin.version",
+        "producer.override.max.block.ms",
+        "timestamp.initial",
+        "timestamp.column.name",
+    ):
         assert f"{key}: has no effect" in found
 
 

@@ -280,7 +280,8 @@ class ConnectorReader:
 
     def _converter(self, key: str) -> ConverterSpec | None:
         read = read_header_converter if key == "header.converter" else read_converter
-        spec, problems = read(self._values[key], self._below(key + "."))
+        options = {name: value for name, value in self._below(key + ".").items() if name != "plugin.version"}
+        spec, problems = read(self._values[key], options)
         self._problems += [f"{key}{problem}" for problem in problems]
         return spec
 

@@ -22,6 +22,9 @@ KEYS: tuple[Setting, ...] = (
         ),
     ),
     moot("connector.plugin.version", "version of the connector to load", "nothing is loaded"),
+    moot("key.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
+    moot("value.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
+    moot("header.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
     moot("tasks.max", "number of tasks", "one process polls all tables of a connector", at_least(1)),
     moot("tasks.max.enforce", "fail above tasks.max", "there is one task", boolean),
     honoured(
