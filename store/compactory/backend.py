@@ -48,6 +48,13 @@ class Reading(Protocol):
         """Yield the lookup keys from ``start`` to before ``stop`` (None: to the last), in the order of their bytes."""
         ...
 
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield lookup keys and cells: of all entries in no order to rely on, or from ``start`` on as `range` does.
+
+        Entries that were deleted since this was called are left out where the reading is not a snapshot.
+        """
+        ...
+
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
         ...

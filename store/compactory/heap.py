@@ -100,6 +100,12 @@ class MemoryShelf:
                 order = self._order = self._order or self._writing.in_order()
         return order.range(start, stop)
 
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield those of the lookup keys of this moment that are still there when it is their turn, and their cells."""
+        get = self.entries.get
+        names = self.all_keys() if start is None else self.range(start, stop)
+        return ((name, cell) for name in names if (cell := get(name)) is not None)
+
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition: 0.1 s a million."""
         return count_partitions(list(self.entries.values()))

@@ -125,7 +125,7 @@ class View(Mapping[str, T], Generic[T]):
     def snapshot(self) -> Iterator[tuple[str, T]]:
         """Yield keys and decoded values of the entries that were there when the iteration began."""
         reading = self._table.shelf.snapshot()
-        for name, cell in _cells(reading, reading.all_keys()):
+        for name, cell in reading.pairs():
             yield name.decode(), self._decoded(cell)
 
     def within(self, max_age: float) -> View[T]:
@@ -291,7 +291,7 @@ class View(Mapping[str, T], Generic[T]):
 
     def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
         reading = self._table.shelf.snapshot()
-        return ((name.decode(), self._decoded(cell)) for name, cell in _cells(reading, reading.range(start, stop)))
+        return ((name.decode(), self._decoded(cell)) for name, cell in reading.pairs(start, stop))
 
     def _decoded(self, cell: bytes) -> T:
         try:

@@ -105,6 +105,30 @@ def test_order_is_that_of_bytes(volume: Volume, seeded: random.Random) -> None:
         assert list(shelf.range(start, stop)) == sorted(name for name in names if start <= name < stop)
 
 
+def test_pairs_are_keys_and_cells(volume: Volume) -> None:
+    """Over several pages; entries that come later are not among them, in memory those that went neither."""
+    shelf = volume.shelf("d")
+    entries = shelf.mapping("entries")
+    model = {b"%05d" % number: cell(f"v{number}") for number in range(2100)}
+    entries.update(model.items())
+    shelf.mapping("owners").update(model.items())
+    volume.commit(read_to(1))
+    assert dict(shelf.pairs()) == model
+    assert list(shelf.pairs(b"00007", b"00010")) == [(key, model[key]) for key in (b"00007", b"00008", b"00009")]
+    assert list(shelf.pairs(b"02098")) == list(model.items())[2098:]
+    assert list(shelf.pairs(b"", b"")) == []
+    pairs, still = shelf.pairs(), shelf.snapshot().pairs(b"")
+    assert next(still)[0] == b"00000"
+    next(pairs)
+    entries[b"99999"] = cell("later")
+    for key in list(model)[1000:]:
+        entries.pop(key)
+    volume.commit(read_to(2))
+    assert {key for key, _ in pairs} | {b"00000"} in (set(model), set(list(model)[:1000]))
+    assert len(list(still)) in (2099, 999, 1000)
+    assert len(dict(shelf.pairs())) == 1001
+
+
 def test_postings_under_every_kind_of_term(volume: Volume) -> None:
     shelf = volume.shelf("d")
     postings = shelf.postings("i")

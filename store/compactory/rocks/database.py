@@ -18,7 +18,8 @@ from compactory.rocks.tuning import Resources, library
 __all__ = ["DAMAGED", "Database", "Snapshot", "Unexplained", "failure_of"]
 
 DAMAGED = "DAMAGED"  # a file of this name in a database's folder: it is not opened again
-_PAGE = 1000  # keys fetched at a time by a scan, so that a scan nobody finishes holds no iterator
+_PAGE = 1000  # keys fetched at a time by a scan: other threads may scan the same snapshot in between
+_PAIRS = 100  # keys and values, which may be large
 
 _FULL = ("No space left", "Disk quota exceeded", os.strerror(errno.ENOSPC))
 _FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
@@ -187,20 +188,34 @@ class Snapshot:
                 return
             start = page[-1] + b"\0"
 
-    def page(self, start: bytes, stop: bytes, limit: int = _PAGE) -> list[bytes]:
-        """Return the first keys of those that `keys` yields."""
-        found: list[bytes] = []
+    def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values as `keys` yields keys."""
+        while True:
+            page = [(key, place.value()) for place, key in self._walk(start, stop, _PAIRS)]
+            yield from page
+            if len(page) < _PAIRS:
+                return
+            start = page[-1][0] + b"\0"
+
+    def page(self, start: bytes, stop: bytes) -> list[bytes]:
+        """Return the first 1,000 keys of those that `keys` yields."""
+        return [key for _, key in self._walk(start, stop, _PAGE)]
+
+    def _walk(self, start: bytes, stop: bytes, limit: int) -> Iterator[tuple[Any, bytes]]:
+        """Yield the iterator at each key of a page. To be gone through at once: it holds the iterator."""
         try:
             with self._scanning:
                 place = _held(self._iterator)
                 place.seek(start)
-                while len(found) < limit and (key := place.key()) is not None and key < stop:
-                    found.append(key)
+                for _ in range(limit):
+                    key = place.key()
+                    if key is None or key >= stop:
+                        break
+                    yield place, key
                     place.next()
                 place.status()  # the library ends at a damaged block as if nothing came after it
         except Exception as error:
             raise self._database.failed(error) from error
-        return found
 
     def release(self) -> None:
         """Let go of the state; reading it then raises StoreClosed."""

@@ -60,6 +60,10 @@ class RocksShelf:
         """Yield the lookup keys between the two as they were when this was called, in order."""
         return self.snapshot().range(start, stop)
 
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield lookup keys and cells as they were when this was called, in order."""
+        return self.snapshot().pairs(start, stop)
+
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""
         return self.snapshot().names(index, term)
@@ -121,8 +125,13 @@ class Still:
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""
-        end = after(self._prefix) if stop is None else self._prefix + stop
-        return _tails(self._snapshot.keys(self._prefix + start, end), len(self._prefix))
+        return _tails(self._snapshot.keys(self._prefix + start, self._end(stop)), len(self._prefix))
+
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield lookup keys and cells between the two, in order."""
+        width = len(self._prefix)
+        found = self._snapshot.pairs(self._prefix + (start or b""), self._end(stop))
+        return ((key[width:], cell) for key, cell in found)
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
@@ -137,6 +146,9 @@ class Still:
         """Yield every term once; one under which many keys are filed costs no more than a page of them."""
         prefix = self._index(index)
         return _terms(self._snapshot, prefix)
+
+    def _end(self, stop: bytes | None) -> bytes:
+        return after(self._prefix) if stop is None else self._prefix + stop
 
     def _index(self, index: str) -> bytes:
         return self._contents.postings(self._directory, index).prefix
