@@ -15,7 +15,7 @@ from .converters import ConverterSpec, read_converter, read_header_converter
 from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
-from .selection import TableName, TableSelection, split_identifier
+from .selection import ColumnMapping, TableName, TableSelection, split_identifier
 from .setting import Status, rejected
 from .topic_rules import TopicRules, read_rules
 from .transforms import TransformSpec, read_transforms
@@ -235,11 +235,17 @@ class ConnectorReader:
         return CursorColumns(
             incrementing=self._folded(values["incrementing.column.name"].strip()),
             timestamps=tuple(map(self._folded, timestamps)),
-            incrementing_by_table=values["incrementing.column.mapping"] or (),
-            timestamps_by_table=values["timestamp.columns.mapping"] or (),
+            incrementing_by_table=self._mappings("incrementing.column.mapping"),
+            timestamps_by_table=self._mappings("timestamp.columns.mapping"),
             validate_non_null=values["validate.non.null"],
             initial=values["timestamp.initial"],
             delay_ms=values["timestamp.delay.interval.ms"],
+        )
+
+    def _mappings(self, key: str) -> tuple[ColumnMapping, ...]:
+        return tuple(
+            ColumnMapping(mapping.pattern, tuple(map(self._folded, mapping.columns)))
+            for mapping in self._values[key] or ()
         )
 
     def _check_cursor(self, mode: Mode, query: str | None) -> None:
