@@ -26,7 +26,7 @@ def errors(
     flags: Flags,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Those of these directories; without any, all.", show_default=False),
+        typer.Argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.", show_default=False),
     ] = None,
     places: Annotated[
         list[str] | None,
