@@ -105,8 +105,8 @@ def count(entries: int) -> str:
 
 def loading(taken: Figures, name: str) -> str:
     """Describe how a program loaded."""
-    seconds, entries = taken.median(name, "seconds"), taken.median(name, "entries")
-    return f"{seconds:.2f} s, {entries / seconds / 1e6:.2f} M/s, peak {taken.median(name, 'peak_mb'):.0f} MB"
+    seconds, entries, cpu, peak = (taken.median(name, figure) for figure in ("seconds", "entries", "cpu", "peak_mb"))
+    return f"{seconds:.2f} s, {entries / seconds / 1e6:.2f} M/s, CPU {cpu:.2f} s, peak {peak:.0f} MB"
 
 
 def resident(taken: Figures, name: str) -> str:

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -49,12 +50,14 @@ public final class GlobalTable {
                     running.countDown();
                 }
             });
+            long used = used();
             long began = System.nanoTime();
             streams.start();
             if (!running.await(30, TimeUnit.MINUTES) || streams.state() != KafkaStreams.State.RUNNING) {
                 throw new IllegalStateException("the table is " + streams.state());
             }
             double seconds = (System.nanoTime() - began) / 1e9;
+            double cpu = (used() - used) / 1e9;
             double peak = status("VmHWM");
             System.gc();
             Runtime runtime = Runtime.getRuntime();
@@ -68,8 +71,9 @@ public final class GlobalTable {
             }
             System.out.printf(
                     Locale.ROOT,
-                    "{\"entries\": %d, \"seconds\": %f, \"rss_mb\": %f, \"heap_mb\": %f, \"peak_mb\": %f, \"rate\": %f}%n",
-                    entries, seconds, status("VmRSS"), heap, peak, rate);
+                    "{\"entries\": %d, \"seconds\": %f, \"cpu\": %f, \"rss_mb\": %f, \"heap_mb\": %f, \"peak_mb\": %f,"
+                            + " \"rate\": %f}%n",
+                    entries, seconds, cpu, status("VmRSS"), heap, peak, rate);
             System.out.flush();
         }
     }
@@ -187,6 +191,12 @@ public final class GlobalTable {
             reader.join();
         }
         return done.sum() / ((System.nanoTime() - began) / 1e9);
+    }
+
+    /** Processor time of the process in nanoseconds, JIT compiler and collector included. */
+    private static long used() {
+        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean())
+                .getProcessCpuTime();
     }
 
     /** A figure of /proc/self/status in MB; 0 where there is none. */
