@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from compactory.errors import (
+    BackendLocked,
     CompactoryError,
     ConfigError,
     LeaseLost,
@@ -39,6 +40,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (WaitTimeout, UNREACHABLE),
     (NotReady, UNREACHABLE),
     (LeaseLost, LEASE_LOST),
+    (BackendLocked, LEASE_LOST),
     (CompactoryError, DIFFERENT),
     (BrokenPipeError, 0),  # the reader of our output went away, as head does
 )

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from compactory import (
+    BackendFailed,
     BadRecord,
     CompactoryError,
     ConfigError,
@@ -18,6 +19,7 @@ from compactory import (
     Unreachable,
     WaitTimeout,
 )
+from compactory.errors import BackendLocked
 from compactory_cli.failure import StepFailed, code_of, report
 
 
@@ -34,6 +36,8 @@ from compactory_cli.failure import StepFailed, code_of, report
         (WaitTimeout("x"), 3),
         (NotReady("x"), 3),
         (LeaseLost("x"), 4),
+        (BackendLocked("x", "/folder", 1), 4),
+        (BackendFailed("x", "/folder"), 1),
         (StoreFailed("x", Unreachable("Kafka", "y")), 3),
         (StoreFailed("x", ValueError("y")), 1),
         (ValueError("a defect"), None),

@@ -146,7 +146,7 @@ def remove(folder: Path) -> None:
 
 
 def _refused(error: OSError, folder: Path) -> BackendFailed:
-    found = failure_of(error, folder)
+    found = failure_of(error, folder.absolute())
     assert isinstance(found, BackendFailed)
     return BackendFailed(found.message, str(folder))
 
@@ -158,7 +158,9 @@ def _locked(folder: Path, holder: list[str]) -> BackendLocked:
     )
     host = f" on {holder[1]}" if len(holder) > 1 and holder[1] != socket.gethostname() else ""
     return BackendLocked(
-        f"{folder} is used by {who}{host}; stop that, or give each store a folder of its own", str(folder), pid
+        f"{folder.absolute()} is used by {who}{host}; stop that, or give each store a folder of its own",
+        str(folder),
+        pid,
     )
 
 
