@@ -560,3 +560,29 @@ def test_every_new_row_is_sent_once_whatever_writers_do(
     assert len(there) > 100
     assert sorted(found) == there
     assert found != there
+
+
+def test_incrementing_forgets_ids_that_a_crash_took_back() -> None:
+    """A row that was seen before its WAL was flushed is gone after a crash, and its id may be another row's."""
+    server = PostgresServer(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
+    server.start()
+    try:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute(TABLE)
+            connection.execute("INSERT INTO t (id, name) VALUES (1, 'kept')")
+            connection.execute("CHECKPOINT")
+            poller = Poller(server.url(), "incrementing")
+            assert poller.ids() == [1]
+            connection.execute("CREATE TABLE flushes_what_was_polled ()")
+            connection.execute("SET synchronous_commit = off; INSERT INTO t (id, name) VALUES (2, 'lost')")
+            assert poller.ids() == [2]
+        poller.close()
+        server.kill()
+        server.start()
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("INSERT INTO t (id, name) VALUES (2, 'new')")
+        poller.restart()
+        assert [row["name"] for row in poller.poll()] == ["new"]
+        poller.close()
+    finally:
+        server.remove()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-__all__ = ["KEPT_GAPS", "MOST_GAPS", "IdRanges"]
+__all__ = ["KEPT_GAPS", "MOST_GAPS", "IdRanges", "Span"]
 
 KEPT_GAPS = 256
 """Gaps that are watched although every transaction has ended that ran when they appeared: an application may take
@@ -21,7 +21,8 @@ blocks of ids from the sequence and use them much later."""
 MOST_GAPS = 20_000
 """Gaps that an offset may hold (a message ends at 1 MB)."""
 
-Span = tuple[int, int]
+Span: TypeAlias = tuple[int, int]
+"""A first and a last id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class IdRanges:
         spans, unflushed = _joined((*self.spans, *fresh)), _joined((*self.unflushed, *fresh))
         return replace(self, spans=spans, unflushed=unflushed).raised(self.floor)
 
-    def flushed(self) -> IdRanges:
-        """With everything that was sent safe from a crash."""
-        return replace(self, unflushed=())
+    def flushed(self, spans: Iterable[Span]) -> IdRanges:
+        """With these safe from a crash."""
+        return replace(self, unflushed=_without(self.unflushed, spans))
 
     def after_crash(self) -> IdRanges:
         """Without what a crash may have taken back: those ids may be given to other rows now."""

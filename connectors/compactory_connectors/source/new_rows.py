@@ -6,6 +6,7 @@ The offset holds the ranges of ids that were sent, so a row that commits late un
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from psycopg import sql
 
 from .comparison import Comparison
 from .horizon import Snapshot
-from .id_ranges import MOST_GAPS, IdRanges
+from .id_ranges import MOST_GAPS, IdRanges, Span
 from .offset import SourceOffset
 from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .rendering import Renderer
@@ -49,7 +50,8 @@ class NewRowsReader:
         self.comparison: Comparison | None = None
         """While the offset says ``compare``: rows whose key the topic has are left out; here each id is sent once."""
         self._polled: Snapshot | None = None
-        self._written = 0
+        self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
+        """Ids by the WAL position up to which they must be flushed; of one poll each."""
 
     def acknowledge(self, batch: Batch) -> None:
         """Kafka has the batch: go on from its offset."""
@@ -162,17 +164,15 @@ class NewRowsReader:
         """The offset after the poll's last page: a mark is set, and what a crash can't take back any more is known."""
         done = self._after(base, rows, at)
         assert done.ids is not None
-        safe = not rows and not self._pending_flush(at)
-        if rows:
-            self._written = at.written
-        ids = done.ids.flushed() if safe or at.flushed >= at.written else done.ids
+        ids = fresh = done.ids
+        for _, spans in self._unsafe:  # what waits already, waits for less
+            fresh = fresh.flushed(spans)
+        if fresh.unflushed:
+            self._unsafe.append((at.written, fresh.unflushed))
+        while self._unsafe and self._unsafe[0][0] <= at.flushed:
+            ids = ids.flushed(self._unsafe.popleft()[1])
         ids, settled = ids.settled(at.snapshot.xmin)
         return replace(done, ids=ids.marked(at.snapshot.xmax).trimmed(settled))
-
-    def _pending_flush(self, at: PollSnapshot) -> bool:
-        """Whether what earlier polls sent may not be flushed yet; unknown after a restart, then now decides."""
-        self._written = self._written or at.written
-        return at.flushed < self._written
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: a first poll, or something is safe at last."""
