@@ -16,32 +16,40 @@ from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 TERMINALS = 50_000
 ARTICLE_SECONDS = 2.51
 NAMES = {"apply": "as it comes", "read": 'validate="read"', "indexed": "active + unique index"}
-BARE = ("bare", "bare loop")
 WANTED = {
     ("apply", "bare"): 0.6,
     ("read", "bare"): 0.8,
     ("indexed", "bare"): 0.35,
+    ("apply", "default"): 2.0,
+    ("read", "default"): 2.5,
     ("apply", "table"): 2.0,
     ("read", "table"): 2.5,
     ("read", "ktables"): 1.8,
 }
-CALLED = {"bare": "bare loop", "table": f"{GLOBAL_TABLE} in memory", "ktables": f"{KTABLES}, raw"}
+CALLED = {
+    "bare": "bare loop",
+    "default": f"{GLOBAL_TABLE} in memory, defaults",
+    "table": f"{GLOBAL_TABLE} in memory, large polls",
+    "ktables": f"{KTABLES}, raw",
+}
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
     """Return what is compared, by name."""
     found: dict[str, Comparison] = {f"bootstrap-{number}": partial(_bootstrap, number) for number in (1, 4)}
-    return found | {"global-table-settings": _settings, "article": _article}
+    return found | {"global-table-collectors": _collectors, "article": _article}
 
 
 def _bootstrap(partitions: int, stage: Stage) -> Measured:
     entries = stage.terms.entries
     topic = stage.topic(entries, partitions)
     with stage.folder() as state:
+        table = partial(global_table, stage.kafka, topic, "memory", state, entries=entries, threads=0)
         commands = {
             "bare": python("_bare_consume", stage.kafka, topic),
             **{kind: python("_store_load", stage.kafka, topic, kind, "--threads", 0) for kind in NAMES},
-            "table": global_table(stage.kafka, topic, "memory", state, entries=entries, threads=0),
+            "default": table(consumer="default"),
+            "table": table(),
             "ktables": ktables(stage.kafka, topic, "raw"),
         }
         taken = stage.alternate(commands)
@@ -66,19 +74,18 @@ def _rows(taken: Figures, entries: int, partitions: int) -> Iterator[Row]:
         )
 
 
-def _settings(stage: Stage) -> Measured:
-    """What GlobalKTable's settings do to it, so that nobody has to wonder."""
+def _collectors(stage: Stage) -> Measured:
+    """What the JVM's collector does to GlobalKTable, so that nobody has to wonder."""
     entries = stage.terms.entries
     topic = stage.topic(entries)
     with stage.folder() as state:
         table = partial(global_table, stage.kafka, topic, "memory", state, entries=entries, threads=0)
-        settings = {
-            "large fetches, G1 (as compared with)": table(),
-            "large fetches, ParallelGC": table(collector="-XX:+UseParallelGC"),
-            "Kafka's defaults, G1": table(consumer="default"),
+        collectors = {
+            "G1, the JVM's default (as compared with)": table(),
+            "ParallelGC": table(collector="-XX:+UseParallelGC"),
         }
-        taken = stage.alternate(settings, rounds=min(3, stage.terms.rounds))
-    rows = [row for name in settings for row in plain(taken, f"{GLOBAL_TABLE} in memory, {name}", name, loading)]
+        taken = stage.alternate(collectors, rounds=min(3, stage.terms.rounds))
+    rows = [row for name in collectors for row in plain(taken, f"{CALLED['table']}, {name}", name, loading)]
     return Measured(rows, taken.rounds)
 
 

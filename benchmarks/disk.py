@@ -29,6 +29,9 @@ def _bootstrap(stage: Stage) -> Measured:
         commands = {
             "ours": python("_store_load", stage.kafka, topic, "apply", "--disk", fresh["ours"]),
             "table": global_table(stage.kafka, topic, "rocksdb", fresh["table"], entries=entries),
+            "default": global_table(
+                stage.kafka, topic, "rocksdb", fresh["default"], entries=entries, threads=0, consumer="default"
+            ),
             "raw": global_table(stage.kafka, topic, "rocksdb", fresh["raw"], entries=entries, values="raw"),
         }
         taken = stage.alternate(commands, before=fresh.empty)
@@ -37,7 +40,8 @@ def _bootstrap(stage: Stage) -> Measured:
 
 def _rows(taken: Figures, entries: int) -> Iterator[Row]:
     what = f"bootstrap of {count(entries)} records into RocksDB"
-    yield beside(taken, what, "ours", PEER, loading, wanted=Wanted(AT_LEAST, 1.2))
+    for peer in (("default", f"{PEER[1]}, defaults"), ("table", f"{PEER[1]}, large polls")):
+        yield beside(taken, what, "ours", peer, loading, wanted=Wanted(AT_LEAST, 1.2))
     what, wanted = f"view.get on RocksDB, {count(entries)} entries", Wanted(AT_LEAST, 1.3)
     yield beside(taken, f"{what}, decoded", "ours", PEER, reading, figure="rate", wanted=wanted)
     raw = ("raw", f"{PEER[1]}, bytes")

@@ -17,7 +17,7 @@ CAVEATS = Path(__file__).with_name("caveats.md")
 SECTIONS = {
     "bootstrap-": "Bootstrap in memory",
     "article": "Bootstrap in memory",
-    "global-table-settings": "Settings of GlobalKTable",
+    "global-table-collectors": "Collectors of GlobalKTable",
     "disk": "On disk",
     "restart": "On disk",
     "lookups": "Reads",
