@@ -54,11 +54,14 @@ def errors(
     if retry or skip:
         _deal(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
         return
-    found = _chosen(_listed(configuration, names or [], only), names or [], only)
+    listed, outstanding = _listed(configuration, names or [], only)
+    found = _chosen(listed, names or [], only)
     if flags.json:
-        print_json({"errors": found})
-    else:
-        _print(found)
+        print_json({"errors": found, "outstanding": outstanding})
+        return
+    _print(found)
+    if outstanding > len(listed):
+        output().print(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
 
 
 def _only(texts: Iterable[str]) -> set[_Place]:
@@ -77,7 +80,8 @@ def _only(texts: Iterable[str]) -> set[_Place]:
     return found
 
 
-def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place]) -> list[dict[str, Any]]:
+def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place]) -> tuple[list[dict[str, Any]], int]:
+    """Bad records of the server, or of the topics of these directories; how many there are in all."""
     if configuration.url:
         from .remote import Server
 
@@ -96,7 +100,8 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
             " or describe them as [directories.NAME] in compactory.toml"
         )
     with read(configuration, resolve(configuration, wanted)) as store:
-        return [_described(error) for error in store.errors()]
+        found = [_described(error) for error in store.errors()]
+    return found, len(found)
 
 
 def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
@@ -146,7 +151,7 @@ def _deal(
     if names or only:
         places = [
             {name: each[name] for name in ("directory", "partition", "offset")}
-            for each in _chosen(_listed(configuration, names, only), names, only)
+            for each in _chosen(_listed(configuration, names, only)[0], names, only)
         ]
     answer = server.deal(verb, places)
     if flags.json:

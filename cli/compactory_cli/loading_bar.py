@@ -1,7 +1,9 @@
-"""How far directories have loaded: a bar with rate and time left on a terminal; elsewhere the store's log lines do."""
+"""How far directories have loaded: a bar with rate and time left on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
+import logging
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -14,19 +16,27 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadingBar"]
 
+log = logging.getLogger("compactory.loading")
+
+_SAY_EVERY = 5.0  # seconds between two log lines
+
 
 class LoadingBar:
-    """A bar on stderr while its block runs, gone afterwards; nothing where stderr is no terminal.
+    """A bar on stderr while its block runs, gone afterwards; where stderr is no terminal a log line now and then.
 
-    ``update`` is an ``on_progress`` of a store; it belongs to the thread that runs the block.
+    ``update`` is an ``on_progress`` of a store; it belongs to the thread that runs the block. ``lines`` is False where
+    the store's own lines are shown.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, lines: bool = True) -> None:
         self._what = what
+        self._lines = lines
+        self._said_at = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
+        log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
         if errors().is_terminal:
             self._bar = _bar()
             self._task = self._bar.add_task(self._what, total=None, told="")
@@ -41,6 +51,9 @@ class LoadingBar:
 
     def update(self, loading: Loading) -> None:
         """Show how far it is."""
+        if self._bar is None and self._lines and time.monotonic() - self._said_at >= _SAY_EVERY:
+            self._said_at = time.monotonic()
+            log.info("%s: %s", self._what, loading)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, total=loading.total or None, completed=loading.read, told=_told(loading))
 

@@ -37,7 +37,7 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
     """A store of these directories, read to the end of their topics. Raises Unreachable and StartTimeout."""
     found = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in found}))
-    bar = LoadingBar(f"reading {topics}")
+    bar = LoadingBar(f"reading {topics}", lines=configuration.log_level is None)
     store = GlobalStore(configuration.kafka().properties(), found, on_progress=bar.update)
     with bar:
         store.start()

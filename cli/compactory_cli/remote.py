@@ -54,11 +54,11 @@ class Server:
         found: list[dict[str, Any]] = json.loads(body)["directories"]
         return found
 
-    def errors(self) -> list[dict[str, Any]]:
-        """The newest bad records; with their bytes where the token is the admin's."""
+    def errors(self) -> tuple[list[dict[str, Any]], int]:
+        """The newest bad records, with their bytes where the token is the admin's; how many there are in all."""
         body, _ = self._ask(f"/v1/errors?limit={_MOST_ERRORS}")
-        found: list[dict[str, Any]] = json.loads(body)["errors"]
-        return found
+        document: dict[str, Any] = json.loads(body)
+        return document["errors"], document["outstanding"]
 
     def deal(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
         """Retry or skip bad records, with None all of them; say how many were, and how many are left."""

@@ -72,6 +72,8 @@ def serve(
     directories = problems.of(partial(_directories, configuration, names or ()))
     kafka = problems.of(configuration.kafka)
     backend = problems.of(configuration.backend)
+    if start_stale and backend is None:
+        problems.add(['--start-stale needs a backend on disk: write [store] backend = "rocksdb" into compactory.toml'])
     from compactory_api.access import Access
     from compactory_api.listen import Listen
 
@@ -92,7 +94,7 @@ def serve(
 
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])
-        bar = LoadingBar("loading")
+        bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
         options |= {"missing_topic": missing_topic.value} if missing_topic is not None else {}
         options |= {"start_stale": True} if start_stale else {}

@@ -68,4 +68,4 @@ def test_all_problems_of_file_environment_and_flags_come_together(compactory: Sh
     outcome = compactory("get", "d", "k", "--kafka", "http://h:1", COMPACTORY_LOG_FORMAT="yaml")
     assert outcome.code == 2
     assert outcome.out == ""
-    assert outcome.err.startswith("error: 4 problems\n  • compactory.toml: [store] backend: 'rocksdb' is not in this")
+    assert outcome.err.startswith('error: 4 problems\n  • compactory.toml: [store] path: the backend "rocksdb" needs a')

@@ -30,9 +30,18 @@ def test_it_tells_share_rate_and_time_left() -> None:
     assert loading_bar._told(Loading(read=0, total=0, seconds=0.5)) == ""
 
 
-def test_nothing_is_shown_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with LoadingBar("reading") as bar:
+def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LoadingBar("reading t") as bar:
         bar.update(Loading(read=1, total=7, seconds=0.1))
+        assert caplog.messages == [], "a short one is not"
+        monkeypatch.setattr(loading_bar, "_SAY_EVERY", 0)
+        bar.update(Loading(read=2, total=8, seconds=0.5))
+    assert caplog.messages == ["reading t: 2 of 8 offsets (25%), 4 a second, 2 s left"]
+    with LoadingBar("reading t", lines=False) as bar:
+        bar.update(Loading(read=1, total=7, seconds=0.1))
+    assert len(caplog.messages) == 1
     assert capsys.readouterr() == ("", "")
 
 
@@ -84,3 +93,9 @@ def test_a_server_waits_for_a_topic_where_the_file_says_so(compactory: Shell, ka
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
+    outcome = compactory("serve", "t", "--start-stale", "--kafka", kafka)
+    assert outcome.code == 2
+    assert '--start-stale needs a backend on disk: write [store] backend = "rocksdb"' in outcome.err
