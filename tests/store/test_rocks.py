@@ -518,6 +518,12 @@ def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
     backend.close()
 
 
+def test_without_the_package_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigError, match=r"pip install 'compactory\[rocksdb\]'"):
+        RocksDB(tmp_path)
+
+
 def test_nothing_is_opened_before_the_start(tmp_path: Path) -> None:
     RocksDB(tmp_path / "store")
     assert not (tmp_path / "store").exists()

@@ -65,6 +65,7 @@ class RocksDB:
         self._lock = Lock(self.path)
         self._resources: Resources | None = None
         self._serving: dict[str, RocksVolume] = {}  # topic -> what the pointer names
+        self._beside: weakref.WeakSet[RocksVolume] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
         _backends.add(self)
 
@@ -87,7 +88,9 @@ class RocksDB:
 
     def fresh(self, topic: str) -> RocksVolume:
         """Return a new, empty volume, beside the one that is being served; removed when it is closed unpromoted."""
-        return self._new(TopicFolder(self.path, topic), topic)
+        volume = self._new(TopicFolder(self.path, topic), topic)
+        self._beside.add(volume)
+        return volume
 
     def promote(self, topic: str, volume: Any) -> None:
         """Let ``volume`` be what `open` returns; the former is closed and removed once nobody reads it."""
@@ -126,7 +129,7 @@ class RocksDB:
             found = waiting.detach()
             if found is not None:
                 _keep_forever(found[2][0])
-        for volume in self._serving.values():
+        for volume in (*self._serving.values(), *self._beside):
             _keep_forever(volume.database.handle)
         self._lock.leave()
 

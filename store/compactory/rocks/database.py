@@ -88,7 +88,8 @@ class Database:
     def write(self, batch: Any) -> None:
         """Apply a batch, all or nothing, visible at once. Waits while RocksDB is behind with its flushes."""
         try:
-            while self.handle.property_int_value("rocksdb.is-write-stopped"):
+            number = self.handle.property_int_value
+            while number("rocksdb.is-write-stopped") and not number("rocksdb.background-errors"):
                 time.sleep(0.002)  # here, as the library would wait without letting other threads run
             self.handle.write(batch)
         except Exception as error:
