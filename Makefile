@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
+JOBS   ?= 2
 export UV_NO_PROGRESS ?= 1
 
 .DEFAULT_GOAL := help
@@ -25,8 +26,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
-test: $(STAMP)  ## Short tests (Apache Kafka is used where Java and Maven are present)
-	$(BIN)/pytest -m "not proof"
+test: $(STAMP)  ## Short tests, in JOBS=2 processes (Apache Kafka is used where Java and Maven are present)
+	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile
 
 check: lint types layers test  ## What CI runs: lint, types, layers, tests
 

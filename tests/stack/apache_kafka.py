@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import shutil
 import subprocess
@@ -36,22 +37,21 @@ def missing() -> str | None:
 def jars() -> Path:
     """The folder of Kafka's jars, fetched with Maven on first use and again when the pom has changed."""
     mark = JARS / ".complete"
-    if not mark.exists() or mark.read_bytes() != POM.read_bytes():
-        shutil.rmtree(JARS, ignore_errors=True)
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={JARS}",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Unreachable("maven", f"could not fetch Apache Kafka:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        mark.write_bytes(POM.read_bytes())
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with (JARS.parent / "fetching.lock").open("w") as lock:  # several test processes may begin at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not mark.exists() or mark.read_bytes() != POM.read_bytes():
+            _fetch()
+            mark.write_bytes(POM.read_bytes())
     return JARS
+
+
+def _fetch() -> None:
+    shutil.rmtree(JARS, ignore_errors=True)
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unreachable("maven", f"could not fetch Apache Kafka:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 class ApacheKafka:
