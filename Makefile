@@ -46,8 +46,7 @@ proof: $(STAMP)  ## The long proofs: histories, chaos, soak
 	$(BIN)/pytest -m proof --timeout 3600
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
-	$(BIN)/python -m benchmarks $(ARGS)
-	$(BIN)/python -m benchmarks report
+	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}
 
 $(PEERS): $(STAMP) benchmarks/constraints.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r benchmarks/constraints.txt
