@@ -11,6 +11,7 @@ import pytest
 
 from compactory import Directory, GlobalStore, Partition, StartTimeout, StoreState, Token, WaitTimeout
 from compactory import policy as policy_module
+from compactory import reader as reader_module
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually, send
 
@@ -235,3 +236,29 @@ def test_waiting_for_a_missing_topic_ends_with_the_start_timeout(topics: Topics,
     with pytest.raises(StartTimeout, match=f"{name}.*does not exist"):
         store.start()
     store.close()
+
+
+def test_a_deletion_is_remembered_until_all_partitions_are_read(
+    topics: Topics, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantees 1 and 2: while read anew too: an older record of the key may still come out of another partition."""
+    monkeypatch.setattr(reader_module, "_TIDY_EVERY", 0.0)
+    name, old = topics.create(2), 1_600_000_000_000
+    topics.produce(name, ("a", "{}"))
+    store = open_store(name)
+    topics.delete(name)
+    eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)
+    with topics.transaction() as producer:
+        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+            topics.create(2, name=name)
+            topics.forget_producer()
+            send(producer, name, [("k", '{"n":1}')], 0, old)
+            topics.produce(name, ("k", None), ("other", "{}"), partition=1, timestamp=old + 1)
+        place = Partition(name, 1)
+        eventually(lambda: store._progress.hides(name) and store._progress.reached().get(place) == 2, 30)
+        polled = store._reader.polled_at
+        eventually(lambda: store._reader.polled_at > polled + 0.3)  # it has tidied up several times
+        producer.commit_transaction(10)
+    eventually(lambda: store.state is StoreState.READY, 30)
+    assert set(store[name]) == {"other"}
+    assert [found.key for found in store.contested()] == [b"k"]

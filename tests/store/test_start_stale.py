@@ -34,14 +34,15 @@ def test_kafka_is_away_and_comes_back(leaving_kafka: ApacheKafka, unique: Callab
     topics = Topics(leaving_kafka.address, unique)
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, ("a", '{"n":1}'), ("b", '{"n":1}'))
-    with GlobalStore(leaving_kafka.address, [name], backend=RocksDB(tmp_path)) as store:
+    directory = Directory(name, max_age=600.0, on_stale="raise")
+    with GlobalStore(leaving_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
         store.barrier(30)
         closed_at = time.monotonic() - max(store.ages().values())
     topics.cut(name, 2)  # so that a store that reads anew has nothing
     topics.produce(name, ("a", '{"n":2}'), ("b", None))
     leaving_kafka.stop()
     for round_ in range(2):  # also where it is closed again before Kafka was there
-        store = GlobalStore(leaving_kafka.address, [name], backend=RocksDB(tmp_path), start_stale=True)
+        store = GlobalStore(leaving_kafka.address, [directory], backend=RocksDB(tmp_path), start_stale=True)
         began = time.monotonic()
         store.start()
         assert time.monotonic() - began < 15, "half of stall_timeout: nobody waits for Kafka"
@@ -51,8 +52,9 @@ def test_kafka_is_away_and_comes_back(leaving_kafka: ApacheKafka, unique: Callab
         assert values(store, name) == {"a": {"n": 1}, "b": {"n": 1}}
         age = store.ages()[Partition(name, 0)]
         assert time.monotonic() - closed_at - 1 <= age < time.monotonic() - closed_at + 60
-        strict = store[name].within(0.001)
-        assert strict.get("a") == {"n": 1}
+        assert store[name]["a"] == {"n": 1}, "younger than max_age"
+        with pytest.raises(StaleData):
+            store[name].within(0.001).get("a")
         assert name in store.stale()
         if round_ == 0:
             store.close()
