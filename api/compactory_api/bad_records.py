@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
+from compactory.errors import NotReady, WaitTimeout
 from compactory.records import RecordError
 from compactory.store import GlobalStore
 
@@ -53,7 +54,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
         "/v1/errors:retry",
         operation_id="retry_errors",
         summary="Apply bad records once more; needs the admin token",
-        responses={200: {"model": Dealt}, **problems(400, 401, 403, 412, 421, 503)},
+        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )
     async def retry(request: Request) -> Response:
@@ -63,7 +64,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
         "/v1/errors:skip",
         operation_id="skip_errors",
         summary="Let go of bad records, as if they had never come; needs the admin token",
-        responses={200: {"model": Dealt}, **problems(400, 401, 403, 412, 421, 503)},
+        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )
     async def skip(request: Request) -> Response:
@@ -81,7 +82,10 @@ async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, A
         for error in store.errors()
         if wanted is None or (error.directory, error.partition, error.offset) in wanted
     ]
-    left = await asyncio.to_thread(deal, *chosen) if chosen else []
+    try:
+        left = await asyncio.to_thread(deal, *chosen) if chosen else []
+    except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
+        raise NotReady(str(error)) from None
     return {"done": len(chosen) - len(left), "outstanding": len(store.errors())}
 
 

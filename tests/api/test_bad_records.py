@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -108,3 +109,20 @@ def test_a_body_that_says_something_else_changes_nothing(serve: Serve, topics: T
         refused = deal(serving, verb, body)
         assert (refused.status, refused.problem) == (400, "bad-request")
     assert len(serving.store.errors()) == 1
+
+
+def test_a_reader_that_is_at_something_else_for_long_is_no_failed_precondition(serve: Serve, topics: Topics) -> None:
+    topic = topics.create()
+    topics.produce(topic, ("a", "bad"))
+    serving = serve(topic, access=TOKENS)
+    release = threading.Event()
+    busy = threading.Thread(target=lambda: serving.store._reader.run(lambda: release.wait(30), 30), daemon=True)
+    busy.start()
+    try:
+        late = deal(serving, "retry")
+        assert (late.status, late.problem, late.headers["retry-after"]) == (503, "not-ready", "1")
+        assert "the reader did not get to it" in late.json["detail"]
+    finally:
+        release.set()
+    busy.join(10)
+    assert deal(serving, "skip").json == {"done": 1, "outstanding": 0}
