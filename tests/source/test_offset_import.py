@@ -29,7 +29,7 @@ from compactory_connectors.source.sweep import SMALL
 from tests.source.conftest import Bench
 
 Record = tuple[bytes | None, bytes | None]
-STANDALONE = Path(__file__).with_name("standalone.offsets")  # a HashMap as Java serialises it, in FileOffsetBackingStore's form, on Java 17
+STANDALONE = Path(__file__).with_name("standalone.offsets")  # a HashMap as Java 17 serialises it, as a worker keeps it
 
 
 class Connect:

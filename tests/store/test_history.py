@@ -131,7 +131,8 @@ def timestamps(store: GlobalStore, model: Model) -> list[Row]:
     from confluent_kafka import Consumer, TopicPartition
 
     stamps: dict[tuple[int, int], int] = {}
-    consumer = Consumer({"bootstrap.servers": store._engine.kafka.bootstrap, "group.id": "stamps", "fetch.wait.max.ms": 10})
+    address = store._engine.kafka.bootstrap
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "stamps", "fetch.wait.max.ms": 10})
     wanted = {(row.partition, row.offset) for row in model.rows}
     consumer.assign([TopicPartition(model.directory.topic, number, 0) for number in range(3)])
     while wanted - stamps.keys():
