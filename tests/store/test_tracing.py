@@ -22,12 +22,13 @@ _exporter = InMemorySpanExporter()
 
 
 @pytest.fixture(scope="module")
-def provider() -> TracerProvider:
-    """The process's one provider: it can be set only once."""
+def provider() -> Iterator[TracerProvider]:
+    """The process's one provider: it can be set only once; later tests leave no spans in it."""
     made = TracerProvider()
     made.add_span_processor(SimpleSpanProcessor(_exporter))
     trace.set_tracer_provider(made)
-    return made
+    yield made
+    made.shutdown()
 
 
 @pytest.fixture
