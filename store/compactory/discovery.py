@@ -134,6 +134,8 @@ class Discovery:
                 if reachable:
                     log.warning("%s; lookups go on, trying again every %g s", error, _INTERVAL)
                 reachable = False
+            except Exception:  # whatever it is: a store that looks no more would never hear of what it has to
+                log.exception("looking for changes failed; lookups go on, trying again every %g s", _INTERVAL)
             else:
                 reachable = True
 
@@ -219,8 +221,7 @@ class Discovery:
         self._progress.note_missing(missing if self._waits else ())
         for name in self._outdated - set(missing):
             self._outdated.discard(name)
-            if not self._progress.hides(name):
-                self._progress.renew(name)
+            self._progress.freshen(name)
         for name, since in self._missing_since.items():
             if now - since >= _INTERVAL and name not in self._outdated and self._progress.serves:
                 log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)

@@ -37,9 +37,9 @@ class Marks:
         if not served:
             self._served = _without(self._served, topic)
 
-    def renew(self, topic: str, marks: Mapping[Partition, Mark]) -> None:
-        """Another generation of a topic is served from now on, with these marks."""
-        self._served = {**_without(self._served, topic), **marks}
+    def renew(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
+        """What is read of a topic is served from now on; it is applied to these ends."""
+        self._served = {**_without(self._served, topic), **{part: (now, end) for part, end in ends.items()}}
 
     def served(self, hidden: Collection[str]) -> dict[Partition, Mark]:
         """Return the marks of what is served; topics in ``hidden`` are read anew beside it."""

@@ -37,7 +37,7 @@ class Policies:
     def refresh(self, topics: Iterable[str], timeout: float) -> None:
         """Ask for the configurations where that is due. Raises Unreachable."""
         names = set(topics)
-        if clock() - self._asked_at < _REFRESH and names <= self._retentions.keys():
+        if not names or (clock() - self._asked_at < _REFRESH and names <= self._retentions.keys()):
             return
         try:
             configs = self._kafka.topic_configs(names, timeout)

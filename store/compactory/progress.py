@@ -13,6 +13,7 @@ from threading import Condition
 from typing import Any
 
 from compactory.checkpoint import Checkpoint
+from compactory.clock import clock
 from compactory.errors import CompactoryError, StartTimeout, WaitTimeout
 from compactory.loading import Loading, blocking, measure
 from compactory.marks import Mark, Marks
@@ -21,12 +22,7 @@ from compactory.refusal import refusal
 
 __all__ = ["Progress", "clock"]
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def clock() -> float:
-    """Return seconds of a clock that nobody sets and that goes on while the machine sleeps (where it has one)."""
-    return time.clock_gettime(_CLOCK)
+_KEPT = "it is served as it was kept, and not caught up yet"
 
 
 class Progress:
@@ -52,7 +48,7 @@ class Progress:
         self._targets: dict[Partition, int] = {}  # high watermark captured when the partition was first seen
         self._new: list[Partition] = []  # seen, and not yet taken by the reader
         self._marks = Marks()
-        self._kept: set[str] = set()  # topics served from a checkpoint that was not compared with the cluster yet
+        self._kept: set[str] = set()  # topics served from a checkpoint, and not caught up yet
         self._identities: dict[str, str | None] = {}  # ids of the topics that are read, as the reading began
         self._asked_at = 0.0  # when ``ends`` were asked for
         self._began = self._moved_at = clock()
@@ -108,7 +104,10 @@ class Progress:
     def loading(self) -> Loading:
         """Return how far the reading towards the targets is."""
         with self._changed:
-            return self._loading()
+            topics = self._hidden | self._kept or self._generations.keys()
+            asked = [(part, target) for part, target in self._targets.items() if part.topic in topics]
+            places = [(self._starts[part], self._positions[part], target) for part, target in asked]
+            return measure(places, max(clock() - self._began, 0.0))
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Have ``listener`` called after each change of positions or state, by the thread that made it.
@@ -154,9 +153,17 @@ class Progress:
         with self._changed:
             self._hidden.discard(topic)
             self._kept.discard(topic)
-            self._stale.pop(topic, None)
-            now = clock()
-            self._marks.renew(topic, {part: (now, end) for part, end in self._targets.items() if part.topic == topic})
+            targets = {part: end for part, end in self._targets.items() if part.topic == topic}
+            self._marks.renew(topic, targets, clock())
+        self.freshen(topic)
+
+    def freshen(self, topic: str) -> None:
+        """What was outdated is there as it was; it stays stale where it is read anew or not caught up yet."""
+        with self._changed:
+            if topic in self._kept:
+                self._stale[topic] = _KEPT
+            elif topic not in self._hidden:
+                self._stale.pop(topic, None)
             if self.state is StoreState.STALE and not self._stale:
                 self._move(StoreState.READY, None)
             self._changed.notify_all()
@@ -246,7 +253,7 @@ class Progress:
         self.resume(topic, checkpoint)
         with self._changed:
             self._kept.add(topic)
-            self._stale[topic] = "it is served as it was kept, and not caught up yet"
+            self._stale[topic] = _KEPT
 
     def resume(self, topic: str, checkpoint: Checkpoint) -> None:
         """A topic is gone on with from a checkpoint: note when its partitions were last at their end."""
@@ -295,8 +302,7 @@ class Progress:
 
     def note_missing(self, topics: Iterable[str]) -> None:
         """Keep which topics the cluster does not know."""
-        with self._changed:
-            self.missing = frozenset(topics)
+        self.missing = frozenset(topics)
 
     def is_complete(self, topic: str) -> bool:
         """Say whether the topic's partitions are known, and each is applied up to its target."""
@@ -331,7 +337,7 @@ class Progress:
                 if self.state is not StoreState.LOADING:
                     self.raise_end()
                     return
-                loading = self._loading()
+                loading = self.loading()
             tick(loading)
 
     def wait_until(self, targets: Mapping[Partition, int], timeout: float, what: str) -> None:
@@ -379,12 +385,6 @@ class Progress:
         self._moved_at = clock()
         self._changed.notify_all()
         return True
-
-    def _loading(self) -> Loading:
-        topics = self._hidden | self._kept or self._generations.keys()
-        asked = [(part, target) for part, target in self._targets.items() if part.topic in topics]
-        places = [(self._starts[part], self._positions[part], target) for part, target in asked]
-        return measure(places, max(clock() - self._began, 0.0))
 
     def _tell(self) -> None:
         for listener in self._listeners:

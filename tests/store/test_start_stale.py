@@ -178,3 +178,34 @@ def test_commands_are_kept_while_kafka_is_away(topics: Topics, open_store: Opene
     assert not store.errors()
     assert store[name].get("a") is None
     assert not store.rebuilds()
+
+
+def test_the_topic_is_missing_for_a_while(topics: Topics, open_store: Opener, tmp_path: Path) -> None:
+    """Guarantees 2 and 7: what is kept is served without its topic too; it is not fresh because the topic is back."""
+    name = topics.create()
+    topics.produce(name, ("a", '{"n":1}'))
+    open_store(name, backend=RocksDB(tmp_path)).close()
+    with topics.transaction() as producer:
+        send(producer, name, [("a", '{"n":2}')])
+        store = GlobalStore(topics.address, [name], backend=RocksDB(tmp_path), start_stale=True)
+        there = store._engine.kafka.topics
+        store._engine.kafka.topics = lambda *_: {}  # type: ignore[method-assign]  # as a cluster that forgot it
+        with store:
+            eventually(lambda: "does not exist" in store.stale()[name], 30)
+            assert store[name]["a"] == {"n": 1}
+            store._engine.kafka.topics = there  # type: ignore[method-assign]
+            eventually(lambda: store.loading().total == 1, 30)
+            assert store.state is StoreState.STALE
+            assert "not caught up" in store.stale()[name]
+            producer.commit_transaction(10)
+            eventually(lambda: store.state is StoreState.READY, 30)
+            assert store[name]["a"] == {"n": 2}
+            assert not store.rebuilds()
+    topics.delete(name)
+    eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)
+    store = open_store(name, backend=RocksDB(tmp_path), start_stale=True)
+    eventually(lambda: "does not exist" in store.stale()[name], 30)
+    assert store[name]["a"] == {"n": 2}
+    topics.create(name=name)
+    eventually(lambda: store.state is StoreState.READY, 30)
+    assert len(store[name]) == 0
