@@ -73,6 +73,8 @@ class Feed:
                 complete=complete,
             )
         )
+        for table in self.tables:
+            table.version = object()
 
 
 def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:

@@ -36,6 +36,8 @@ class Table:
                   partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
                   records, ``contested_keys`` lists the first
 
+    ``version``   another object after each run: what was read at the present version is what there is
+
     An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
     the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
     """
@@ -45,6 +47,7 @@ class Table:
         self.shelf = shelf
         self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
         self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
+        self.version: object = object()
         self.spread = False
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
@@ -77,6 +80,7 @@ class Table:
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run.partition, key, value, pack(place + offset, stamp))
+        self.version = object()
 
     def retry(self, place: Place) -> bool:
         """Apply the bad record at a place once more; say whether it is good now. False where it is not kept."""
@@ -86,6 +90,7 @@ class Table:
         partition = Partition(error.topic, error.partition)
         trailer = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
         self._apply_one(partition, error.key, error.value, trailer)
+        self.version = object()
         return place not in self.quarantine
 
     def forget_graves(self, before_ms: int) -> None:

@@ -19,6 +19,7 @@ __all__ = ["Served", "View"]
 
 T = TypeVar("T")
 D = TypeVar("D")
+_VALUE = slice(None, -TRAILER)
 _SPARE = 1000  # decoded values of deleted entries that may be kept
 
 
@@ -62,8 +63,10 @@ class View(Mapping[str, T], Generic[T]):
         self._served = served
         self._max_age = directory.max_age if max_age is None else max_age
         self._decode = decoder(directory)
-        self._shared: dict[bytes, tuple[bytes, T]] | None = {} if directory.cache_decoded else None
-        if self._shared is not None and directory.decode is dict:
+        self._shared: dict[str, tuple[object, bytes, T]] = {}  # key -> version at which it was looked at, cell, value
+        self._plain = self._max_age is None and not directory.cache_decoded
+        self._shares = self._max_age is None and directory.cache_decoded
+        if directory.cache_decoded and directory.decode is dict:
             self._decode = frozen(self._decode)
 
     def __repr__(self) -> str:
@@ -71,20 +74,16 @@ class View(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, key: str) -> T:
         served = self._served
-        if not served.open:
-            raise served.refusal()
-        if self._max_age is not None:
-            self._demand(self._max_age)
-        try:
-            name = key.encode()
-            cell = served.entries[name]
-        except (KeyError, UnicodeEncodeError, AttributeError):
-            cell = self._cell(key)  # says which it is
-            name = key.encode()
-        if self._shared is None:
-            return self._decoded(cell)
-        found = self._shared.get(name)
-        return found[1] if found is not None and found[0] == cell else self._share(name, cell)
+        if self._plain and served.open:  # the short way, without a call of ours: each costs as much as the lookup
+            try:
+                return self._decode(served.entries[key.encode()][_VALUE])
+            except Exception:  # noqa: BLE001 (the careful way says what is wrong)
+                return self._carefully(key)
+        if self._shares and served.open:
+            found = self._shared.get(key)
+            if found is not None and found[0] is served.table.version:
+                return found[2]
+        return self._carefully(key)
 
     @overload
     def get(self, key: str, /, *, max_age: float | None = None) -> T | None: ...
@@ -97,12 +96,17 @@ class View(Mapping[str, T], Generic[T]):
         """
         if max_age is not None:
             self._demand(max_age)
-        try:
-            return self[key]
-        except BadRecord:
-            raise
-        except KeyError:
-            return default
+        served = self._served
+        if self._plain and served.open:
+            try:
+                return self._decode(served.entries[key.encode()][_VALUE])
+            except Exception:  # noqa: BLE001 (as above)
+                return self._found(key, default)
+        if self._shares and served.open:
+            found = self._shared.get(key)
+            if found is not None and found[0] is served.table.version:
+                return found[2]
+        return self._found(key, default)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key.encode(errors="surrogatepass") in self._table.shelf.entries
@@ -277,15 +281,32 @@ class View(Mapping[str, T], Generic[T]):
             raise StaleData(f"{what}; at most {max_age:g} s was demanded", age, max_age)
         self._served.stale_reads += 1
 
-    def _share(self, name: bytes, cell: bytes) -> T:
-        """Decode a value for all who read it, until its record is not the newest any more."""
-        value = self._decoded(cell)
+    def _found(self, key: str, default: Any) -> Any:
+        try:
+            return self._carefully(key)
+        except BadRecord:
+            raise
+        except KeyError:
+            return default
+
+    def _carefully(self, key: str) -> T:
+        """Return the value, saying what is wrong where there is none; shared where the directory says so."""
+        served = self._served
+        version = served.table.version if served.open else None  # first: what is read after it is at least as new
+        cell = self._cell(key)
+        if not self.directory.cache_decoded:
+            return self._decoded(cell)
+        found = self._shared.get(key)
+        value = found[2] if found is not None and found[1] == cell else self._decoded(cell)
+        return self._share(key, version, cell, value)
+
+    def _share(self, key: str, version: object, cell: bytes, value: T) -> T:
+        """Keep a value for all who read it, until its record is not the newest any more."""
         shared = self._shared
-        assert shared is not None
-        shared[name] = (cell, value)
+        shared[key] = (version, cell, value)
         if len(shared) > len(self._served.entries) + _SPARE:
             entries = self._served.entries
-            for gone in [known for known in list(shared) if known not in entries]:
+            for gone in [known for known in list(shared) if known.encode() not in entries]:
                 shared.pop(gone, None)
         return value
 
