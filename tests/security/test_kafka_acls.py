@@ -281,9 +281,7 @@ def test_offsets_are_shown_to_who_may_read_and_edited_by_who_may_write(house: Ho
             desk.write(desk.resets(()), edit, force=False)
         assert desk.stored() == before
         house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ)
-        with pytest.raises(
-            ConfigError, match=r"refused to read topic|lacks the ACL operation Read"
-        ):
+        with pytest.raises(ConfigError, match=r"refused to read topic|lacks the ACL operation Read"):
             desk.stored()
 
 

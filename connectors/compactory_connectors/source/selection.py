@@ -105,9 +105,7 @@ class TableSelection:
         """Those of ``relations`` that are polled: in the order of the list, else in theirs."""
         fitting = [relation for relation in relations if self._in_schemas(relation) and self._of_kind(relation)]
         if self.listed:
-            return list(
-                dict.fromkeys(relation for name in self.listed for relation in fitting if name.names(relation))
-            )
+            return list(dict.fromkeys(relation for name in self.listed for relation in fitting if name.names(relation)))
         if self.included:
             return [relation for relation in fitting if self._matched(relation)]
         return [relation for relation in fitting if not any(name.names(relation) for name in self.unlisted)]
