@@ -21,12 +21,15 @@ from tests.store.test_rebuild import recreate, values
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
-SHAPES = (("plain", {}), ("found", {"key": "k", "active": "on", "indexes": [Index("n")]}))
+SHAPES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("plain", {}),
+    ("found", {"key": "k", "active": "on", "indexes": [Index("n")]}),
+)
 
 
 def directories(name: str) -> list[Directory[Any]]:
     """Two of one topic."""
-    return [Directory(shape, topic=name, **options) for shape, options in SHAPES]  # type: ignore[arg-type]
+    return [Directory(shape, topic=name, **options) for shape, options in SHAPES]
 
 
 def serve(address: str, name: str, path: str) -> None:

@@ -173,7 +173,13 @@ def test_a_checkpoint_says_of_each_partition_since_when(topics: Topics, open_sto
 )
 def test_what_can_be_gone_on_with(changes: dict[str, Any], cause: RebuildCause | None) -> None:
     """Guarantee 2: every reason, at its edges. The log is 2 … 10, tombstones are kept for 100 s, it is second 1000."""
-    said = {"topic_id": "t", "cluster_id": "c", "definition": "d", "complete": True, "positions": {0: 5}}
+    said: dict[str, Any] = {
+        "topic_id": "t",
+        "cluster_id": "c",
+        "definition": "d",
+        "complete": True,
+        "positions": {0: 5},
+    }
     checkpoint = Checkpoint(**(said | {"caught_up": {0: CaughtUp(at=990.0, end=5)}} | changes))
     place = Partition("name", 0)
     found = obstacle(
