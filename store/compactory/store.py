@@ -89,14 +89,14 @@ class GlobalStore:
         )  # fmt: skip
         problems = [*directory_problems(given), *self._options.problems()]
         try:
-            kafka_client = Kafka(kafka)
+            cluster = Kafka(kafka)
         except ConfigError as error:
-            problems.extend(error.problems)
+            raise ConfigError([*problems, *error.problems]) from None
         if problems:
             raise ConfigError(problems)
         self._pid = os.getpid()
         self._load_seconds: float | None = None
-        self._engine = Engine(kafka_client, given, Memory() if backend is None else backend, self._options)
+        self._engine = Engine(cluster, given, Memory() if backend is None else backend, self._options)
         self._progress, self._discovery = self._engine.progress, self._engine.discovery
         self._reader = self._engine.reader
         self._views: dict[str, View[Any]] = {each.name: View(each, self._engine.served[each.name]) for each in given}
