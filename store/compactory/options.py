@@ -38,8 +38,9 @@ class Options:
             if getattr(self, name) not in get_args(kind):
                 found.append(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)!r}")
         for name in ("stall_timeout", "start_timeout", "polling_timeout", "applying_timeout"):
-            seconds: Any = getattr(self, name)
-            if not (seconds is None and name == "start_timeout") and not seconds > 0:
+            seconds = getattr(self, name)
+            absent = seconds is None and name == "start_timeout"
+            if not absent and not (isinstance(seconds, int | float) and seconds > 0):
                 found.append(f"{name} must be a number of seconds above 0, not {seconds!r}")
         return found
 
