@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from compactory import GlobalStore, Unreachable, WaitTimeout
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually
-
-
-@pytest.fixture
-def own_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
-    """A broker that a test may stop; asks for the shared one only to be skipped where there can't be one."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -177,17 +177,6 @@ def test_a_live_reader_that_was_away_for_too_long(
     may_go_on.set()
     eventually(lambda: rebuilt(store, name, "tombstones"), 30)
     assert set(store[name]) == {"stays", "x"}
-
-
-@pytest.fixture
-def own_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
-    """A broker whose disk a test may change."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def test_a_log_that_was_cut_off(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
