@@ -58,6 +58,7 @@ def test_over_tls_and_client_certificates(secured_kafka: SecuredKafka, unique: A
         later.abort_transaction(10)
 
 
+@pytest.mark.proof
 def test_with_a_login_and_without_rights(guarded_kafka: ApacheKafka, unique: Any) -> None:
     """Guarantee 1: SASL PLAIN; who may not read the topic is told nothing, and nothing is raised."""
     name, login = unique("held"), guarded_kafka.client()

@@ -189,6 +189,7 @@ def test_what_can_be_gone_on_with(changes: dict[str, Any], cause: RebuildCause |
     assert (found and found.cause) == cause
 
 
+@pytest.mark.proof
 def test_another_cluster_under_the_same_path(
     topics: Topics, other_kafka: ApacheKafka, unique: Callable[[str], str], open_store: Opener, tmp_path: Path
 ) -> None:
