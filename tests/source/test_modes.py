@@ -396,6 +396,17 @@ def test_a_query_gives_null_as_the_id(sql: psycopg.Connection, opened: Open) -> 
         poller.poll()
 
 
+def test_a_query_gives_null_where_a_table_has_none(sql: psycopg.Connection, opened: Open) -> None:
+    """The right side of an outer join keeps its NOT NULL in the schema, so the real connector's task fails, too."""
+    add(sql, 1, "'2024-01-01'")
+    joined = "SELECT t.id, o.changed AS seen FROM t LEFT JOIN t AS o ON o.id = t.id + 100"
+    with pytest.raises(RowFailed, match=r"a row: column seen: is NULL, .*COALESCE"):
+        opened("bulk", query=joined).poll()
+    assert opened("bulk", query=joined.replace("o.changed", "COALESCE(o.changed, NULL)")).ids() == [1]
+    tolerant = opened("bulk", query=joined, errors__tolerance="all")
+    assert (tolerant.ids(), tolerant.skipped) == ([], 1)
+
+
 ODD = ['"select"', '"a b"', '"Große Straße"', '"quo""te"', '"dot.ted"', "plain"]
 
 

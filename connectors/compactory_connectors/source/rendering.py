@@ -37,6 +37,7 @@ class Renderer:
         )
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = bool(plan.incrementing) and plan.incrementing in plan.rows.key_columns
+        self._never_null = _never_null(plan)
         self.skipped: list[str] = []
         """What was left out since this was last emptied."""
 
@@ -48,7 +49,8 @@ class Renderer:
             try:
                 record = self._record(row, living)
             except RowError as error:
-                problem = f"row {self.name(row)}: {error}"
+                name = self.name(row)
+                problem = f"row {name}: {error}" if name else f"a row: {error}"
                 if not self._plan.tolerant:
                     raise RowFailed(problem) from error
                 self.skipped.append(problem)
@@ -62,7 +64,7 @@ class Renderer:
         return skipped
 
     def name(self, row: RawRow) -> str:
-        """A row by its id or primary key, for people."""
+        """A row by its id or primary key, for people; empty where it has neither."""
         names = self._plan.order or ("",)
         texts = [_text(part) for part in row[self.phase + 1 : self.phase + 1 + len(names)]]
         pairs = list(zip(names, texts, strict=False))[1 if self._plan.timestamps and len(names) > 1 else 0 :]
@@ -70,6 +72,12 @@ class Renderer:
 
     def _record(self, row: RawRow, living: set[bytes | None]) -> Record | None:
         plan, phase = self._plan, row[self.phase]
+        for position, name in self._never_null:
+            if row[position] is None:
+                raise RowError(
+                    f"column {name}: is NULL, though its table says NOT NULL (an outer join gives that); write an"
+                    " expression in its place, such as COALESCE, which makes the field optional"
+                )
         if phase != b"0" and plan.rows.render_key(row) in living:
             return None
         gone = phase == b"2" or (phase == b"1" and plan.tombstones)
@@ -118,6 +126,18 @@ class Renderer:
             matches=sql.SQL(" AND ").join(matches),
             alive=self._where.alive(),
         )
+
+
+def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
+    """Columns whose schema allows no null, with their positions, where Postgres does not see to it.
+
+    The columns of a query have the NOT NULL of their tables, whatever its joins do; a foreign server promises nothing.
+    The real connector's task fails on such a row.
+    """
+    if plan.kind not in {"q", "f"}:
+        return []
+    fixed = {column.name for column in plan.rows.table.columns if column.not_null}
+    return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
 
 
 def _match(column: str, name: sql.Identifier, declared: str, nullable: bool) -> sql.Composable:
