@@ -68,6 +68,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "adopted": item.adopted,
         "notifies": item.notifies,
         "sql": item.sql,
+        "skipped": list(item.skipped),
         "warnings": list(item.warnings),
         "records": [
             {"key": _text(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
@@ -84,12 +85,14 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         "finds": item.reading,
         "late": "commits are found (guarantee 8)" if item.covered else "commits are missed (no guarantee 8)",
         "columns": ", ".join(item.columns),
-        "fields": ", ".join(_fields(item)) or "not known: the table is empty",
+        "fields": ", ".join(_fields(item)) or _no_fields(item),
         "adopted": _adopted(item),
         "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
     }
     for name, text in facts.items():
         _say(f"    [dim]{name:<8}[/] {escape(text)}")
+    for reason in item.skipped:
+        _say(f"    [yellow]skipped[/]  {escape(reason)}")
     for warning in item.warnings:
         _say(f"    [yellow]warning[/]  {escape(warning)}")
     if schema:
@@ -143,6 +146,12 @@ def _fields(item: TablePreview) -> list[str]:
     document = _value(first)
     payload = document.get("payload", document) if isinstance(document, dict) else {}
     return list(payload) if isinstance(payload, dict) else []
+
+
+def _no_fields(item: TablePreview) -> str:
+    if any(record[1] is not None for record in item.records):
+        return "not shown: values are not JSON objects"
+    return "not known: no row has a value to show"
 
 
 def _value(raw: bytes | None) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.planning import find_plans, plan_tables
+from compactory_connectors.source.preview import preview
 from compactory_connectors.source.server import Server
 from compactory_connectors.source.table_plan import Reading, TablePlan
 from tests.source.poller import cleared, config, settings
@@ -172,3 +173,42 @@ def test_partitions_that_are_polled_one_by_one(sql: psycopg.Connection, planner:
     assert "public.p1: partitions are polled as tables" in found.warnings[0]
     assert planner.names(table__include__list=".*", table__types="PARTITIONED TABLE") == ["public.p"]
     assert planner.names(table__whitelist="p") == ["public.p"]
+
+
+def test_tables_that_a_transform_sends_to_one_topic(sql: psycopg.Connection, planner: Planner) -> None:
+    """Their keys may be the same, and one row's record then replaces that of another table's row."""
+    sql.execute("CREATE TABLE a (id int8 PRIMARY KEY); CREATE TABLE b (id int8 PRIMARY KEY)")
+    route = {"transforms": "key,id,route", "transforms__route__type": "org.apache.kafka.connect.transforms.RegexRouter",
+             "transforms__route__regex": ".*", "transforms__route__replacement": "one"}  # fmt: skip
+    written = settings(planner.url, "bulk", table__whitelist="a,b", **route)
+    (warning,) = find_plans(planner.server, config(written)).warnings
+    assert warning.startswith("topic one: is that of public.a and public.b")
+    assert find_plans(planner.server, config(settings(planner.url, "bulk", table__whitelist="a,b"))).warnings == ()
+
+
+def test_an_index_to_make_is_written_as_psql_reads_it(sql: psycopg.Connection, planner: Planner) -> None:
+    sql.execute('CREATE TABLE "A ""b" (id int8 PRIMARY KEY, "Changed At" timestamp NOT NULL)')
+    columns = {"timestamp__column__name": None, "timestamp__columns__mapping": ".*:[Changed At]"}
+    written = settings(planner.url, "timestamp", table__include__list=".*", **columns)
+    (plan,) = find_plans(planner.server, config(written)).plans
+    (warning,) = plan.warnings
+    sql.execute(warning.partition("; ")[2].encode())
+    assert find_plans(planner.server, config(written)).plans[0].warnings == ()
+
+
+def test_a_name_in_other_letters_is_near(sql: psycopg.Connection, planner: Planner) -> None:
+    sql.execute("CREATE TABLE orders (id int8 PRIMARY KEY)")
+    written = settings(planner.url, "bulk", table__whitelist="PUBLIC.ORDERS")
+    (problem,) = find_plans(planner.server, config(written)).problems
+    assert problem.endswith("did you mean public.orders?")
+
+
+def test_a_preview_says_which_rows_are_skipped(sql: psycopg.Connection, planner: Planner) -> None:
+    """Else a table of which every row is skipped looks like an empty one."""
+    sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, name text); INSERT INTO t VALUES (1, '1'), (2, 'two')")
+    cast = {"transforms": "key,id,cast", "transforms__cast__type": "org.apache.kafka.connect.transforms.Cast$Value",
+            "transforms__cast__spec": "name:int32", "errors__tolerance": "all"}  # fmt: skip
+    (shown,) = preview(config(settings(planner.url, "bulk", **cast)))
+    assert len(shown.records) == 1
+    (reason,) = shown.skipped
+    assert reason.startswith("row id 2: column name: Cast")

@@ -16,6 +16,7 @@ __all__ = ["CursorOf", "cursor_of", "reading_of"]
 
 _INTEGERS = ("int8", "int4", "int2", "numeric", "oid")
 _TIMESTAMPS = ("timestamp", "timestamptz")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "q": "a query"}
 
 
@@ -145,9 +146,11 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
             cost = (
                 "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all of it"
             )
-            yield f"table {table}: there is no index on {name}, so {cost}; CREATE INDEX ON {_quoted(table)} ({name})"
+            create = f"CREATE INDEX ON {_quoted(table.schema, table.name)} ({_quoted(name)})"
+            yield f"table {table}: there is no index on {name}, so {cost}; {create}"
 
 
-def _quoted(table: Table) -> str:
-    plain = re.compile(r"[a-z_][a-z0-9_]*")
-    return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in (table.schema, table.name))
+def _quoted(*parts: str) -> str:
+    """An identifier to be copied into psql."""
+    doubled = (part.replace('"', '""') for part in parts)
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in doubled)

@@ -273,7 +273,8 @@ class OffsetDesk:
     def _before_row(self, plan: TablePlan, number: int) -> Cursor:
         """The place just before the row with this id."""
         if not plan.incrementing:
-            raise ConfigError(f"table {plan.qualified}: its mode has no incrementing column; give --to-time")
+            remedy = "; give --to-time" if plan.timestamps else ""
+            raise ConfigError(f"{plan.label}: its mode has no incrementing column{remedy}")
         if not plan.timestamps:
             return Cursor(incrementing=number - 1)
         moment = coalesced(plan)
@@ -289,7 +290,7 @@ class OffsetDesk:
             found = self._server.scalar(query)
         if found is None:
             raise ConfigError(
-                f"table {plan.qualified}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
+                f"{plan.label}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
                 " the id of a row that is there"
             )
         milliseconds, nanos = instant_of(str(found), plan.zone)

@@ -35,14 +35,14 @@ class Change:
 def refusal(plan: TablePlan, cursor: Cursor) -> str | None:
     """Why the place can't be set on this table, or None."""
     if plan.reading is Reading.WHOLE:
-        return f"table {plan.qualified}: mode bulk sends all of it at each poll and has no offset to set"
+        return f"{plan.label}: mode bulk sends all of it at each poll and has no offset to set"
     if cursor.timestamp is not None and not plan.timestamps:
-        return f"table {plan.qualified}: its mode has no timestamp; give --incrementing or --to-id"
+        return f"{plan.label}: its mode has no timestamp; give --incrementing or --to-id"
     if cursor.incrementing is not None and not plan.incrementing:
-        return f"table {plan.qualified}: its mode has no incrementing column; give --timestamp or --to-time"
+        return f"{plan.label}: its mode has no incrementing column; give --timestamp or --to-time"
     if cursor.timestamp is None and plan.timestamps:
         return (
-            f"table {plan.qualified}: an id alone is no place in the order of timestamp and id; give --timestamp too,"
+            f"{plan.label}: an id alone is no place in the order of timestamp and id; give --timestamp too,"
             " or --to-id, which looks the timestamp up"
         )
     return None

@@ -69,4 +69,4 @@ def _batches(reader: Reader) -> Iterator[Batch]:
     try:
         yield from reader.pages()
     except RowError as error:
-        raise CompactoryError(f"table {reader.plan.qualified}: {error}") from error
+        raise CompactoryError(f"{reader.plan.label}: {error}") from error

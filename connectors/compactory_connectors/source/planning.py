@@ -72,7 +72,7 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
                 unfit.append((str(relation), tuple(error.problems)))
             else:
                 plans += [plan] if plan is not None else []
-    warnings = (*_partitions(chosen), *_dropped(plans))
+    warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))
     sent = tuple(plan for plan in plans if plan.rows.publishes)
     return Plans(
         plans=sent,
@@ -87,6 +87,20 @@ def _dropped(plans: list[TablePlan]) -> Iterator[str]:
     for plan in plans:
         if not plan.rows.publishes:
             yield f"table {plan.qualified}: a Filter of the transforms drops every row, so it is not polled"
+
+
+def _shared(plans: list[TablePlan]) -> Iterator[str]:
+    """Topics that a transform gives to several tables."""
+    by_topic: dict[str, list[str]] = {}
+    for plan in plans:
+        for topic in plan.rows.topics if plan.rows.publishes and plan.rows.key_columns else ():
+            by_topic.setdefault(topic, []).append(plan.qualified)
+    for topic, tables in by_topic.items():
+        if len(tables) > 1:
+            yield (
+                f"topic {topic}: is that of {' and '.join(tables)}: rows of them that have a key in common overwrite"
+                " each other, and removals of its keys are held"
+            )
 
 
 def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
@@ -147,8 +161,9 @@ def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, Cursor
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     if rows.publishes and not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
+        what = f"table {table}" if table.name else "query"
         problems.append(
-            f"table {table}: records have no key, which a compacted topic refuses; add the transforms"
+            f"{what}: records have no key, which a compacted topic refuses; add the transforms"
             " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key, or for a topic that keeps records by"
             " age set topic.creation.default.cleanup.policy=delete"
         )

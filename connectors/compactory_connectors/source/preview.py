@@ -62,6 +62,8 @@ class TablePreview:
     notifies: bool
     rows: int
     records: tuple[Record, ...]
+    skipped: tuple[str, ...]
+    """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
     sql: str
     warnings: tuple[str, ...]
 
@@ -110,9 +112,9 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
     reader = open_reader(server, plan, None)
     pages = reader.pages(max(limit, 1))
     try:
-        records = next(pages).records[:limit]
+        first = next(pages)
     except RowFailed as error:
-        raise CompactoryError(f"table {plan.qualified}: {error}") from error
+        raise CompactoryError(f"{plan.label}: {error}") from error
     finally:
         pages.close()
     return TablePreview(
@@ -129,7 +131,8 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         adopted=plan.adopted,
         notifies=plan.notifies,
         rows=_estimate(server, plan),
-        records=tuple(records),
+        records=tuple(first.records[:limit]),
+        skipped=first.skipped[:limit],
         sql="masked" if connector.masked else reader.query_text(),
         warnings=plan.warnings,
     )

@@ -167,8 +167,9 @@ def refused(name: str, meaning: str, note: str) -> Setting:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the known name most like ``name``, or nothing when none is like it."""
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    by_lower = {item.lower(): item for item in known}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), 1)
+    return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
 
 def nearest_class(name: str, known: Iterable[str]) -> str:

@@ -84,6 +84,11 @@ class TablePlan:
         return "query" if self.query is not None else f"{self.schema}.{self.name}"
 
     @property
+    def label(self) -> str:
+        """What a message about it begins with."""
+        return self.qualified if self.query is not None else f"table {self.qualified}"
+
+    @property
     def timestamp(self) -> str:
         """The first timestamp column; empty where the mode has none."""
         return self.timestamps[0] if self.timestamps else ""
