@@ -6,7 +6,7 @@ import logging
 import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -29,6 +29,7 @@ class _Held:
 
     error: RecordError
     name: bytes | None
+    whole: bool = True  # else all that is known is whose it is, and where it lies
 
     @property
     def place(self) -> Place:
@@ -126,8 +127,10 @@ class Quarantine:
     def _remember(self, held: _Held) -> None:
         key = held.error.key
         before = self._records.pop(held.place, None)
-        self._records[held.place] = held
-        self._bytes += _size(held) - (0 if before is None else _size(before))
+        self._bytes -= 0 if before is None else _size(before)
+        if held.whole:
+            self._records[held.place] = held
+            self._bytes += _size(held)
         if key is not None:
             former = self._by_key.get(key)
             self._by_key[key] = held
@@ -148,8 +151,13 @@ class Quarantine:
         while len(self._records) > 1 and (len(self._records) > _KEEP_RECORDS or self._bytes > _KEEP_BYTES):
             held = self._records.pop(next(iter(self._records)))
             self._bytes -= _size(held)
-            if held.error.key is None:
+            key = held.error.key
+            if key is None:
                 self._kept.pop(_under(held), None)
+            elif self._by_key.get(key) is held:
+                short = replace(held.error, value=None, error="", stacktrace="")
+                self._by_key[key] = rest = _Held(error=short, name=held.name, whole=False)
+                self._kept[_under(rest)] = _packed(rest)
 
     def _report(self, partition: Partition, offset: int, kind: str) -> None:
         """Log the 1st, 10th, 100th …: a topic full of bad records must not fill the log. Never the value."""
@@ -173,7 +181,7 @@ class Quarantine:
             error=found["error"],
             stacktrace=found["stacktrace"],
         )
-        return _Held(error=error, name=_bytes(found["name"]))
+        return _Held(error=error, name=_bytes(found["name"]), whole=found.get("whole", True))
 
 
 def _under(held: _Held) -> bytes:
@@ -184,18 +192,18 @@ def _under(held: _Held) -> bytes:
 
 def _packed(held: _Held) -> bytes:
     error = held.error
-    return orjson.dumps(
-        {
-            "partition": error.partition,
-            "offset": error.offset,
-            "key": _text(error.key),
-            "value": _text(error.value),
-            "name": _text(held.name),
-            "timestamp_ms": error.timestamp_ms,
-            "error": error.error.encode(errors="replace").decode(),
-            "stacktrace": error.stacktrace.encode(errors="replace").decode(),
-        }
-    )
+    fields = {
+        "partition": error.partition,
+        "offset": error.offset,
+        "key": _text(error.key),
+        "value": _text(error.value),
+        "name": _text(held.name),
+        "whole": held.whole,
+        "timestamp_ms": error.timestamp_ms,
+        "error": error.error.encode(errors="replace").decode(),
+        "stacktrace": error.stacktrace.encode(errors="replace").decode(),
+    }
+    return bytes(memoryview(orjson.dumps(fields)))  # a copy: the original takes up to ten times its length (orjson 3)
 
 
 def _text(data: bytes | None) -> str | None:
@@ -207,4 +215,5 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _size(held: _Held) -> int:
-    return len(held.error.key or b"") + len(held.error.value or b"")
+    error = held.error
+    return len(error.key or b"") + len(error.value or b"") + len(error.error) + len(error.stacktrace)
