@@ -23,6 +23,7 @@ __all__ = [
     "decoder",
     "document",
     "frozen",
+    "key_bytes",
     "key_text",
     "key_texts",
     "path",
@@ -92,6 +93,11 @@ def path(field: str) -> Callable[[Document], Any]:
         return value
 
     return read
+
+
+def key_bytes(text: str) -> bytes:
+    """Return what a text is looked up by; half a surrogate pair is in no topic, as keys have to be UTF-8."""
+    return text.encode(errors="surrogatepass")
 
 
 def key_text(field: str, value: Any) -> bytes:

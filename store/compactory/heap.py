@@ -9,6 +9,7 @@ from typing import Any
 from compactory.cell import count_partitions
 from compactory.checkpoint import Checkpoint
 from compactory.decoding import Term
+from compactory.errors import StoreClosed
 from compactory.ordered import Ordered
 
 __all__ = ["Memory"]
@@ -75,6 +76,7 @@ class MemoryShelf:
         self._postings: dict[str, MemoryPostings] = {}
         self._order: Ordered | None = None
         self._ordering = Lock()  # one reader puts the keys in order
+        self._cleared = False
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a dict."""
@@ -102,9 +104,16 @@ class MemoryShelf:
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield those of the lookup keys of this moment that are still there when it is their turn, and their cells."""
+        return self._still_there(self.all_keys() if start is None else self.range(start, stop))
+
+    def _still_there(self, names: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         get = self.entries.get
-        names = self.all_keys() if start is None else self.range(start, stop)
-        return ((name, cell) for name in names if (cell := get(name)) is not None)
+        for name in names:
+            cell = get(name)
+            if cell is not None:
+                yield name, cell
+            elif self._cleared:  # it must not look as if that had been all
+                raise StoreClosed("the store was closed")
 
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition: 0.1 s a million."""
@@ -120,6 +129,7 @@ class MemoryShelf:
 
     def clear(self) -> None:
         """Let go of everything."""
+        self._cleared = True
         for part in self._parts.values():
             part.clear()
         for postings in self._postings.values():

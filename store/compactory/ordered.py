@@ -6,7 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from threading import Lock
 
-__all__ = ["Ordered"]
+from compactory.decoding import key_bytes
+
+__all__ = ["Ordered", "bounds"]
 
 _BLOCK = 512  # keys; a change copies one block and the list of blocks: 3 µs at a million keys
 
@@ -76,3 +78,9 @@ class Ordered:
             [*firsts[:number], *(part[0] for part in parts), *firsts[number + 1 :]],
             [*blocks[:number], *parts, *blocks[number + 1 :]],
         )
+
+
+def bounds(prefix: str) -> tuple[bytes, bytes | None]:
+    """Return from where to before where keys with this prefix lie. UTF-8 has no byte 0xff, so the last one can grow."""
+    start = key_bytes(prefix)
+    return start, start[:-1] + bytes([start[-1] + 1]) if start else None

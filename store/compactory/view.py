@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar, overload
 
 from compactory.backend import Reading
 from compactory.cell import TRAILER, newer, origin, unpack
-from compactory.decoding import Term, decoder, frozen, term_values
+from compactory.decoding import Term, decoder, frozen, key_bytes, term_values
 from compactory.directory import Directory
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.iteration import IndexView, Items, Values
+from compactory.ordered import bounds
 from compactory.records import Entry
 from compactory.secondary import Secondary
 from compactory.table import Table
@@ -109,7 +110,7 @@ class View(Mapping[str, T], Generic[T]):
         return self._found(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.encode(errors="surrogatepass") in self._table.shelf.entries
+        return isinstance(key, str) and key_bytes(key) in self._table.shelf.entries
 
     def __len__(self) -> int:
         return len(self._table.shelf.entries)
@@ -199,7 +200,7 @@ class View(Mapping[str, T], Generic[T]):
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
-        return self._pairs(*_within(prefix))
+        return self._pairs(*bounds(prefix))
 
     def range(self, lo: str = "", hi: str | None = None) -> Iterator[tuple[str, T]]:
         """Yield keys and values from ``lo`` to before ``hi`` (None: to the end), in the order of their UTF-8 bytes.
@@ -209,12 +210,12 @@ class View(Mapping[str, T], Generic[T]):
         meanwhile may be. In memory the first range puts the keys in order, half a second a million, and they are kept
         in order from then on.
         """
-        return self._pairs(lo.encode(), None if hi is None else hi.encode())
+        return self._pairs(key_bytes(lo), None if hi is None else key_bytes(hi))
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
-        lo, hi = _within(prefix)
-        start = lo if after is None else max(lo, after.encode() + b"\0")
+        lo, hi = bounds(prefix)
+        start = lo if after is None else max(lo, key_bytes(after) + b"\0")
         return (name.decode() for name in self._table.shelf.range(start, hi))
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
@@ -265,11 +266,15 @@ class View(Mapping[str, T], Generic[T]):
 
     @property
     def _table(self) -> Table:
-        if not self._served.open:
-            raise self._served.refusal()
+        self._refuse_closed()
         if self._max_age is not None:
             self._demand(self._max_age)
         return self._served.table
+
+    def _refuse_closed(self) -> None:
+        """What is not there may have gone with the store, while we looked."""
+        if not self._served.open:
+            raise self._served.refusal()
 
     def _demand(self, max_age: float) -> None:
         """Raise StaleData, or count, where the data is older than that."""
@@ -328,13 +333,14 @@ class View(Mapping[str, T], Generic[T]):
         if max_age is not None:
             self._demand(max_age)
         table = self._table
-        name = key.encode(errors="surrogatepass")  # never in a topic: keys that are not UTF-8 are bad records
+        name = key_bytes(key)
         bad = name in table.quarantine.names
         cell = table.shelf.entries.get(name)
         if cell is not None:
             return cell
         if bad:
             raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see errors()")
+        self._refuse_closed()
         raise KeyError(key)
 
     def _matching(self, secondary: Secondary, fields: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
@@ -358,6 +364,7 @@ class View(Mapping[str, T], Generic[T]):
         while True:
             found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]
             if found or not names:
+                self._refuse_closed()
                 return found
             before, names = names, reading.names(index, term)
             if names == before:
@@ -389,9 +396,3 @@ def _cells(reading: Reading, names: Iterable[bytes]) -> Iterator[tuple[bytes, by
         cell = entries.get(name)
         if cell is not None:
             yield name, cell
-
-
-def _within(prefix: str) -> tuple[bytes, bytes | None]:
-    """Return from where to before where keys with this prefix lie. UTF-8 has no byte 0xff, so the last one can grow."""
-    start = prefix.encode()
-    return start, start[:-1] + bytes([start[-1] + 1]) if start else None
