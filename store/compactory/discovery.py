@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from threading import Event, Lock, Thread, current_thread
+from threading import TIMEOUT_MAX, Event, Lock, Thread, current_thread
 from typing import Literal
 
 from compactory.checkpoint import Checkpoint
@@ -69,15 +69,25 @@ class Discovery:
             log.warning("waiting for topics that do not exist: %s", ", ".join(missing))
             self._progress.note_missing(missing)
         if found:
-            self._look(timeout)
+            with self._looking:
+                self._look(timeout)
 
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known.
 
-        Raises Unreachable, also where the cluster does not know one of the topics.
+        Raises Unreachable, also where the cluster does not know one of the topics, and where those who ask at the same
+        time get no answer either.
         """
-        ends = self._look(timeout)
-        missing = min(self._missing_since, default=None)
+        deadline = clock() + timeout
+        if not self._looking.acquire(timeout=min(max(timeout, 0.0), TIMEOUT_MAX)):
+            raise Unreachable(
+                "Kafka", f"Kafka at {self._kafka.bootstrap} did not answer who asked before in {timeout:g} s"
+            )
+        try:
+            ends = self._look(max(deadline - clock(), 0.0))
+            missing = min(self._missing_since, default=None)
+        finally:
+            self._looking.release()
         if missing is not None:
             raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} does not know topic {missing!r} at present")
         return ends
@@ -104,12 +114,19 @@ class Discovery:
             thread.join()
 
     def still_the_same(self, topics: Collection[str]) -> bool:
-        """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka is away."""
+        """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka does not say.
+
+        False also while somebody else looks for long.
+        """
+        if not self._looking.acquire(timeout=_INTERVAL):
+            return False
         try:
             found = self._kafka.topics(topics, _INTERVAL)
-        except Unreachable:
+            changed = [name for name in topics if name in found and self._identified(found[name])]
+        except CompactoryError:
             return True
-        changed = [name for name in topics if name in found and self._identified(found[name])]
+        finally:
+            self._looking.release()
         return not changed
 
     def retention(self, topic: str) -> float:
@@ -124,7 +141,8 @@ class Discovery:
             if self._stopping.is_set():
                 return
             try:
-                self._look(_INTERVAL)
+                with self._looking:
+                    self._look(_INTERVAL)
             except ConfigError as error:
                 if self._progress.state is StoreState.LOADING:
                     self._progress.move(StoreState.FAILED, error)
@@ -140,22 +158,22 @@ class Discovery:
                 reachable = True
 
     def _look(self, timeout: float) -> dict[Partition, int]:
-        with self._looking:
-            generations = self._progress.generations()
-            if self.cluster_id is None:
-                self.cluster_id = self._kafka.cluster_id(timeout)
-            found = self._kafka.topics(self._names, timeout)
-            self._note_missing([name for name in self._names if name not in found])
-            renamed = {name for name, topic in found.items() if self._identified(topic)}
-            self._policies.refresh(found, timeout)
-            partitions = [partition for topic in found.values() for partition in topic.all()]
-            reading = self._progress.reached()
-            asked_at = clock()
-            ends = self._kafka.high_watermarks(partitions, timeout)
-            self._compare(reading, {part: end for part, end in ends.items() if part.topic not in renamed}, asked_at)
-            self._take_up(found, ends, reading, generations, timeout)
-            self._progress.note_ends(ends, asked_at)
-            return ends
+        """Look, holding the lock."""
+        generations = self._progress.generations()
+        if self.cluster_id is None:
+            self.cluster_id = self._kafka.cluster_id(timeout)
+        found = self._kafka.topics(self._names, timeout)
+        renamed = {name for name, topic in found.items() if self._identified(topic)}
+        self._note_missing([name for name in self._names if name not in found])
+        self._policies.refresh(found, timeout)
+        partitions = [partition for topic in found.values() for partition in topic.all()]
+        reading = self._progress.reached()
+        asked_at = clock()
+        ends = self._kafka.high_watermarks(partitions, timeout)
+        self._compare(reading, {part: end for part, end in ends.items() if part.topic not in renamed}, asked_at)
+        self._take_up(found, ends, reading, generations, timeout)
+        self._progress.note_ends(ends, asked_at)
+        return ends
 
     def _identified(self, topic: Topic) -> bool:
         """Keep what the topic is now; say whether it is another one than before, and demand a rebuild then."""

@@ -162,7 +162,7 @@ class Progress:
         with self._changed:
             if topic in self._kept:
                 self._stale[topic] = _KEPT
-            elif topic not in self._hidden:
+            elif not self._is_hidden(topic):
                 self._stale.pop(topic, None)
             if self.state is StoreState.STALE and not self._stale:
                 self._move(StoreState.READY, None)
