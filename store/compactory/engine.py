@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -62,9 +62,8 @@ class Engine:
         limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
         with self._closing:
             self.progress.raise_end()
-            for feed in self.reader.open():
-                self.serving[feed.topic] = feed
-        stale = options.start_stale and self._serve_stale()
+            feeds = self.reader.open()
+        stale = options.start_stale and self._serve_stale(feeds)
         if stale:
             self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
         else:
@@ -101,25 +100,31 @@ class Engine:
         for served in self.served.values():
             served.open = False
 
+    def feeds(self) -> dict[str, Feed]:
+        """Return the feed of each topic that is served; of topics not served yet the one that is loading."""
+        return {**self.reader.feeds, **self.serving}
+
     def tables(self) -> list[Table]:
-        """Return the tables that are served, of topics not served yet those that are loading."""
-        feeds = {**self.reader.feeds, **self.serving}
-        return [table for feed in feeds.values() for table in feed.tables]
+        """Return the tables of these feeds."""
+        return [table for feed in self.feeds().values() for table in feed.tables]
 
     def deal(
         self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
     ) -> list[RecordError]:
         """Deal with bad records in the reader's thread; return those where that did not help."""
-        tables = {table.directory.name: table for table in self.tables()}
 
         def dealt() -> list[RecordError]:
-            return [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+            tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
+            left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+            for topic, feed in self.serving.items():
+                if feed is not self.reader.feeds[topic]:  # of those that are read the reader commits what was done
+                    feed.commit_again()
+            return left
 
         return self.reader.run(dealt, timeout)
 
-    def _serve_stale(self) -> bool:
+    def _serve_stale(self, feeds: Collection[Feed]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""
-        feeds = list(self.serving.values())
         missing = [feed.topic for feed in feeds if not feed.resumable]
         if missing:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
@@ -204,4 +209,6 @@ def _serve(served: Mapping[str, Served], progress: Progress) -> None:
     """Open the views, then say so."""
     for each in served.values():
         each.open = each.open or progress.state is StoreState.LOADING
-    progress.serve()
+    if not progress.serve() and progress.state is StoreState.CLOSED:  # by another thread, in between
+        for each in served.values():
+            each.open = False

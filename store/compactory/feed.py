@@ -30,6 +30,7 @@ class Feed:
         self.definition = definition(directories, validate=validate)
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
+        self._committed = volume.checkpoint  # the newest that was
 
     @property
     def resumable(self) -> bool:
@@ -63,16 +64,21 @@ class Feed:
         complete: bool,
     ) -> None:
         """Make what was applied visible, together with how far it goes."""
-        self.volume.commit(
-            Checkpoint(
-                topic_id=topic_id,
-                cluster_id=cluster_id,
-                definition=self.definition,
-                positions=dict(positions),
-                caught_up=dict(caught_up),
-                complete=complete,
-            )
+        self._committed = Checkpoint(
+            topic_id=topic_id,
+            cluster_id=cluster_id,
+            definition=self.definition,
+            positions=dict(positions),
+            caught_up=dict(caught_up),
+            complete=complete,
         )
+        self.commit_again()
+
+    def commit_again(self) -> None:
+        """Make what was changed without reading on visible; what was committed of positions stays true."""
+        if self._committed is None:
+            return
+        self.volume.commit(self._committed)
         for table in self.tables:
             table.version = object()
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
@@ -84,8 +85,16 @@ class Reader:
     def open(self) -> list[Feed]:
         """Open what the backend holds of each topic; before `start`, by the same process."""
         for topic in self._progress.generations():
-            self.feeds[topic] = self._make_feed(topic, self._backend.open(topic))
+            self.feeds[topic] = self._opened(topic)
         return list(self.feeds.values())
+
+    def _opened(self, topic: str) -> Feed:
+        volume = self._backend.open(topic)
+        try:
+            return self._make_feed(topic, volume)
+        except BackendCorrupt:  # its folder is marked now: the next opening sets it aside
+            volume.close()
+            return self._make_feed(topic, self._backend.open(topic))
 
     @property
     def running(self) -> bool:
@@ -105,7 +114,8 @@ class Reader:
     def run(self, command: Callable[[], R], timeout: float) -> R:
         """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
 
-        Raises WaitTimeout, and StoreFailed or StoreClosed where there is no thread any more.
+        Raises WaitTimeout (a command that was begun goes on), and StoreFailed or StoreClosed where there is no thread
+        any more.
         """
         answer: Future[R] = Future()
         self._commands.append((command, answer))
@@ -115,8 +125,11 @@ class Reader:
             try:
                 return answer.result(min(_WAIT, max(0.0, deadline - clock())))
             except TimeoutError:
-                if clock() >= deadline and answer.cancel():
-                    raise WaitTimeout(f"the reader did not get to it in {timeout:g} s", {}) from None
+                if answer.done():
+                    return answer.result()  # the command itself may raise such an error
+                if clock() >= deadline:
+                    how = "did not get to it" if answer.cancel() else "is not done with it"
+                    raise WaitTimeout(f"the reader {how} in {timeout:g} s", {}) from None
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
@@ -197,10 +210,10 @@ class Reader:
             )  # fmt: skip
         feed = self.feeds[topic]
         self._loading.discard(topic)
-        if feed.resumable:
-            feed.retry()  # what was bad under the program that ran before may be good under this one
-        self._commit(topic)
         with self._watched(topic):
+            if feed.resumable:
+                feed.retry()  # what was bad under the program that ran before may be good under this one
+            self._commit(topic)
             feed.volume.flush()
         if topic in self._progress.demanded():
             self._loading.add(topic)
@@ -252,9 +265,8 @@ class Reader:
         if not feed.volume.persistent:
             return
         if self._progress.awaits(topic):  # nothing was read, it may not even be this topic's: what was kept stays true
-            if feed.volume.checkpoint is not None:
-                with self._watched(topic):
-                    feed.volume.commit(feed.volume.checkpoint)
+            with self._watched(topic):
+                feed.commit_again()
             return
         since_epoch = time.time() - clock()
         reached, marks = self._progress.reached(), self._progress.read_marks(topic)
@@ -281,11 +293,12 @@ class Reader:
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                answer.set_result(command())
+                settle = partial(answer.set_result, command())
             except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
-                answer.set_exception(error)
+                settle = partial(answer.set_exception, error)
             for topic in self.feeds:
                 self._commit(topic)
+            settle()  # only now can the caller see what it has done
 
     def _tidy(self) -> None:
         now = time.monotonic()
@@ -298,8 +311,9 @@ class Reader:
             behind = self._progress.age(topic)
             if topic in self._loading or math.isinf(behind):
                 continue  # an older record of the same key may still come out of another partition
-            for table in feed.tables:
-                table.forget_graves(int((time.time() - behind - _KEEP_GRAVES) * 1000))
+            with self._watched(topic):
+                for table in feed.tables:
+                    table.forget_graves(int((time.time() - behind - _KEEP_GRAVES) * 1000))
 
     def _flush(self) -> None:
         """Bring to disk what was applied, with positions that control records have moved since."""

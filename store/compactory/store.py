@@ -192,8 +192,12 @@ class GlobalStore:
         log.info("%s in %.3f s: %d partitions", self.state.value, self._load_seconds, len(self._progress.reached()))
 
     def close(self) -> None:
-        """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
-        self._engine.close()
+        """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return.
+
+        In a forked child nothing happens: files, connections and threads are the parent's.
+        """
+        if os.getpid() == self._pid:
+            self._engine.close()
         self._finalizer.detach()
 
     def positions(self) -> dict[Partition, int]:
@@ -264,7 +268,7 @@ class GlobalStore:
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
         found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
-        for topic, feed in list(self._engine.serving.items()):
+        for topic, feed in self._engine.feeds().items():
             found |= {(topic, name): figure for name, figure in feed.volume.figures().items()}
         return found
 
@@ -294,7 +298,8 @@ class GlobalStore:
         """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
 
         Worth it where a ``decode`` callable depends on something that has changed since. Those that were superseded or
-        are not kept any more are left out. Raises WaitTimeout, StoreFailed, StoreClosed.
+        are not kept any more are returned too: nothing became good by them. Where it raises WaitTimeout the reader may
+        still get done what it has begun. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
         return self._engine.deal(errors or tuple(self.errors()), Table.retry, timeout)
