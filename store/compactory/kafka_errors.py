@@ -32,6 +32,7 @@ __all__ = [
     "event_kind",
     "is_refusal",
     "kafka_errors",
+    "property_problems",
 ]
 
 log = logging.getLogger("compactory.kafka")
@@ -182,7 +183,7 @@ def check(properties: Mapping[str, Any]) -> None:
     left = {name: value for name, value in properties.items() if name not in java}
     plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}
     found = _refusal(plain)
-    wrong = dict(_property_problems(plain)) if found is not None else {}
+    wrong = dict(property_problems(plain)) if found is not None else {}
     problems += wrong.values()
     problems += credential_problems({name: value for name, value in left.items() if name not in wrong})
     if found is not None and not problems:
@@ -191,7 +192,7 @@ def check(properties: Mapping[str, Any]) -> None:
         raise ConfigError(problems)
 
 
-def _property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What the library says of each property alone, by its name."""
     for name, value in properties.items():
         problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))

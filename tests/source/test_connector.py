@@ -320,6 +320,13 @@ def test_all_problems_at_once() -> None:
             "producer.override.transactional.id: is made of the connector's name; leave it out",
         ),
         (
+            {"producer.override.lingr.ms": "5"},
+            (
+                "producer.override.lingr.ms: Kafka property 'lingr.ms': No such configuration property: \"lingr.ms\";"
+                " did you mean 'linger.ms'?"
+            ),
+        ),
+        (
             {"producer.override.acks": "1"},
             "producer.override.acks: must be all, or a committed row can be lost; leave it out",
         ),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compactory.errors import ConfigError
+from compactory.kafka_errors import property_problems
 
 from .column_options import ColumnOptions, NumericMapping
 from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
@@ -333,6 +334,8 @@ class ConnectorReader:
     def _producer(self, transactions: bool) -> dict[str, str]:
         producer = read_producer(self._below("producer.override."), transactions=transactions)
         self._problems += producer.problems
+        found = dict(property_problems(producer.properties))
+        self._problems += [f"producer.override.{name}: {problem}" for name, problem in found.items()]
         self._notes += producer.notes
         return producer.properties
 
