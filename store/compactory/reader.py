@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
@@ -90,11 +90,10 @@ class Reader:
 
     def _opened(self, topic: str) -> Feed:
         volume = self._backend.open(topic)
-        try:
+        with suppress(BackendCorrupt):
             return self._make_feed(topic, volume)
-        except BackendCorrupt:  # its folder is marked now: the next opening sets it aside
-            volume.close()
-            return self._make_feed(topic, self._backend.open(topic))
+        volume.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
+        return self._make_feed(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
 
     @property
     def running(self) -> bool:
