@@ -145,6 +145,17 @@ def test_everything_that_is_honoured() -> None:
     assert not config.transactions
 
 
+def test_a_table_with_its_database_before_it() -> None:
+    """Versions of the connector whose pgjdbc reports the database (42.7.5 and later) match such names only."""
+    listed = read({"table.whitelist": 'shop.public.a,"shop"."ref"."b"'}).selection.listed
+    assert list(map(str, listed)) == ["public.a", "ref.b"]
+
+
+def test_blanks_around_true_and_false_do_not_count() -> None:
+    """As for Kafka Connect."""
+    assert not read({"validate.non.null": " False "}).cursor.validate_non_null
+
+
 def test_all_problems_at_once() -> None:
     assert problems(
         {

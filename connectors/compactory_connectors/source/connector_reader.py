@@ -51,7 +51,7 @@ class ConnectorReader:
         """The finished connector; raises ConfigError when anything was wrong."""
         connection = self._connection()
         query = self._query()
-        selection = self._selection(query)
+        selection = self._selection(query, connection)
         mode = self._mode()
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
@@ -175,14 +175,15 @@ class ConnectorReader:
                 self._problems.append(f"{other}: is given beside {key}; drop one of them")
         return text
 
-    def _selection(self, query: str | None) -> TableSelection:
+    def _selection(self, query: str | None, connection: Connection | None) -> TableSelection:
         values = self._values
         old, new = [[key for key in keys if self._given(key)] for keys in (_OLD, _NEW)]
         if query is None:
             self._check_lists(old, new)
+        database = connection.conninfo.get("dbname") if connection is not None else None
         return TableSelection(
-            listed=self._names("table.whitelist"),
-            unlisted=self._names("table.blacklist"),
+            listed=self._names("table.whitelist", database),
+            unlisted=self._names("table.blacklist", database),
             included=values["table.include.list"] or (),
             excluded=values["table.exclude.list"] or (),
             schemas=values["schema.pattern"] or None,
@@ -204,10 +205,13 @@ class ConnectorReader:
         if not old and not new and not self._failed.intersection(_OLD + _NEW):
             self._missing("table.whitelist", "name the tables to poll, separated by commas")
 
-    def _names(self, key: str) -> tuple[TableName, ...]:
+    def _names(self, key: str, database: str | None) -> tuple[TableName, ...]:
+        """Tables by name; versions of the connector with pgjdbc 42.7.5 and later want the database before the schema."""
         tables = []
         for text in dict.fromkeys(self._values[key] or ()):
             parts = split_identifier(text)
+            if parts is not None and len(parts) == 3 and parts[0] == database:
+                parts = parts[1:]
             if parts is None or len(parts) > 2:
                 self._problems.append(f"{key}: {text!r} is not a table; write table or schema.table")
                 continue

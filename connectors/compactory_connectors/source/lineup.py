@@ -128,10 +128,8 @@ class Lineup:
 
     def _nothing(self) -> str:
         interval = self._connector.table_poll_interval_ms / 1000
-        return (
-            f"{self._connector.selection.key}: no table of {self._connector.connection.server} fits; looked for again"
-            f" every {interval:g} s (table.poll.interval.ms)"
-        )
+        nothing = self._connector.selection.nothing(self._connector.connection.server)
+        return f"{nothing}; looked for again every {interval:g} s (table.poll.interval.ms)"
 
     def _publishable(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
         """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""

@@ -93,7 +93,7 @@ def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> Connecto
         plans = plan_tables(server, connector)
         warnings = find_plans(server, connector).warnings
         if not plans:
-            warnings = (*warnings, f"{connector.selection.key}: no table of {connector.connection.server} fits")
+            warnings = (*warnings, connector.selection.nothing(connector.connection.server))
         tables = tuple(_preview(server, connector, plan, limit) for plan in plans)
     return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
 

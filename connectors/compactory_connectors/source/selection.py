@@ -101,6 +101,11 @@ class TableSelection:
             return "table.whitelist"
         return "table.blacklist" if self.unlisted else "table.include.list"
 
+    def nothing(self, server: str) -> str:
+        """What to say when no table of ``server`` is chosen."""
+        hint = "; a pattern must fit the whole of schema.table" if self.included else ""
+        return f"{self.key}: no table of {server} fits{hint}"
+
     def choose(self, relations: Iterable[Relation]) -> list[Relation]:
         """Those of ``relations`` that are polled: in the order of the list, else in theirs."""
         fitting = [relation for relation in relations if self._in_schemas(relation) and self._of_kind(relation)]

@@ -70,9 +70,9 @@ def non_empty_names(value: str) -> tuple[str, ...]:
 
 def boolean(value: str) -> bool:
     """``true`` or ``false``."""
-    if value.lower() not in {"true", "false"}:
+    if (word := value.strip().lower()) not in {"true", "false"}:
         raise ValueError("must be true or false")
-    return value.lower() == "true"
+    return word == "true"
 
 
 def switch(value: str) -> bool:
