@@ -76,9 +76,10 @@ class Engine:
             raise self._explained(error) from None
 
     def stop(self) -> None:
-        """End the threads, and wait for them. Safe to call twice."""
+        """End the threads, and wait for them; let go of the cluster. Safe to call twice."""
         self.reader.stop()
         self.discovery.stop()
+        self.kafka.close()
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
@@ -92,7 +93,6 @@ class Engine:
             for feed in feeds.values():
                 feed.volume.close()
             self.backend.close()
-            self.kafka.close()
 
     def orphan(self, cause: CompactoryError) -> None:
         """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""

@@ -360,8 +360,11 @@ class Kafka:
 
         def ask(limit: float) -> dict[R, Any]:
             client = self._client()  # held until all is answered: futures of a client that is gone never are
-            futures = request(client, limit)
-            return {name: _answer(future) for name, future in futures.items()}
+            try:
+                futures = request(client, limit)
+                return {name: _answer(future) for name, future in futures.items()}
+            finally:
+                del client  # not held by the traceback of an error that somebody keeps
 
         with self._mapped(doing):
             answers = self._insist(timeout, ask)

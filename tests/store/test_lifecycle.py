@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,20 @@ def test_an_unreachable_broker_is_a_clear_error() -> None:
         store.start()
     assert time.monotonic() - began < 10
     assert store.state is StoreState.FAILED
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux lists them")
+def test_a_start_that_failed_leaves_no_client_behind() -> None:
+    """Neither a store nor an error that is kept for long keeps connecting."""
+    before = len(list(Path("/proc/self/task").iterdir()))
+    kept = []
+    for _ in range(3):
+        store = GlobalStore("127.0.0.1:1", ["d"], stall_timeout=0.2)
+        with pytest.raises(Unreachable) as caught:
+            store.start()
+        kept.append((store, caught.value))
+    eventually(lambda: len(list(Path("/proc/self/task").iterdir())) <= before)
+    assert len(kept) == 3
 
 
 def test_bad_options_are_refused_all_at_once() -> None:
