@@ -190,6 +190,21 @@ def test_a_sweep_of_too_many_keys_is_held(bench: Bench) -> None:
     assert all(value is not None for _, value in records)
 
 
+def test_deactivated_rows_are_no_business_of_a_sweep(bench: Bench) -> None:
+    """A topic that had their values gets a tombstone of each, once, and a first load that sends many is not held."""
+    bench.sql.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id, is_active)"
+                      " SELECT 'T' || n, 'A', n > 150 FROM generate_series(1, 300) n")  # fmt: skip
+    bench.once()
+    running = bench.start(name=f"{bench.prefix}again", soft_delete=True)
+    running.wait_for(SourceState.RUNNING)
+    bench.wait_for_records(600)
+    bench.add("new")
+    records = bench.wait_for_records(601)[300:]
+    removed = [key for key, value in records if value is None]
+    assert (len(removed), len(set(removed))) == (150, 150)
+    assert all(table.state is SourceState.RUNNING for table in running.source.status().tables)
+
+
 def test_preview_writes_nothing(bench: Bench) -> None:
     bench.add("T1", "T2", "T3")
     (shown,) = preview(bench.connector(), limit=2)

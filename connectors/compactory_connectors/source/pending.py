@@ -14,7 +14,7 @@ from .page import Batch, Reader
 from .readers import COMPARING, open_reader
 from .record import RowError
 from .server import Server
-from .sweep import too_many, vanished
+from .sweep import deleted, too_many, vanished
 from .table_plan import TablePlan
 
 __all__ = ["Difference", "difference", "pending_rows"]
@@ -54,6 +54,7 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
     examples: list[tuple[bytes | None, bytes | None]] = []
     for batch in _batches(reader):
         lacking += len(batch.records)
+        living -= deleted(batch.records)
         examples += [(record[0], record[1]) for record in batch.records[: _EXAMPLES - len(examples)]]
     gone = vanished(living, reader) if plan.sweeps else set[bytes]()
     return Difference(

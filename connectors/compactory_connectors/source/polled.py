@@ -20,7 +20,7 @@ from .publisher import Publisher
 from .readers import COMPARING
 from .record import RowError
 from .status import StatusBoard
-from .sweep import too_many, vanished
+from .sweep import deleted, too_many, vanished
 from .table_plan import TablePlan
 from .topics import ensure, living_keys
 
@@ -84,6 +84,8 @@ class PolledTable:
                 self._topic_keys = living_keys(self.sink.kafka, self.plan.topic)
             self._report(batch)
             self._publish(batch)
+            if self._topic_keys:
+                self._topic_keys -= deleted(batch.records)
             sent += len(batch.records)
             if stop.is_set():
                 return True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .page import Reader
+from .page import Reader, Record
 
-__all__ = ["REMOVED_PERCENT", "SMALL", "too_many", "vanished"]
+__all__ = ["REMOVED_PERCENT", "SMALL", "deleted", "too_many", "vanished"]
 
 REMOVED_PERCENT = 20.0
 """A sweep that would remove more than this share of a topic's keys is held."""
@@ -21,6 +21,11 @@ def vanished(topic_keys: set[bytes], reader: Reader) -> set[bytes]:
     if left:
         left.difference_update(_table_keys(reader))
     return left
+
+
+def deleted(records: Iterable[Record]) -> set[bytes]:
+    """Keys of tombstones: the table has said what became of them, so a sweep need not guess."""
+    return {record[0] for record in records if record[0] is not None and record[1] is None}
 
 
 def too_many(removed: Iterable[bytes], topic_keys: set[bytes]) -> bool:
