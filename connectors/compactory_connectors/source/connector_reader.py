@@ -206,7 +206,7 @@ class ConnectorReader:
             self._missing("table.whitelist", "name the tables to poll, separated by commas")
 
     def _names(self, key: str, database: str | None) -> tuple[TableName, ...]:
-        """Tables by name; versions of the connector with pgjdbc 42.7.5 and later want the database before the schema."""
+        """Tables by name; where pgjdbc is 42.7.5 or later, the connector may want the database before the schema."""
         tables = []
         for text in dict.fromkeys(self._values[key] or ()):
             parts = split_identifier(text)
