@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import number, output, print_json, seconds
+from .terminal import decoded, legible, number, output, print_json, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connect_export import Exported
@@ -141,7 +141,7 @@ def _difference_json(found: Difference) -> dict[str, Any]:
         "lacking": found.lacking,
         "removed": found.removed,
         "held": found.held,
-        "examples": [{"key": _text(key), "value": _text(value)} for key, value in found.examples],
+        "examples": [{"key": decoded(key), "value": decoded(value)} for key, value in found.examples],
     }
 
 
@@ -162,7 +162,7 @@ def _effect(item: Preview) -> dict[str, str]:
             held = ", which is so many that it waits for you" if found.held else ""
             lines["removes"] = f"{number(found.removed)} keys that the table lacks{held}"
         for position, (key, value) in enumerate(found.examples, 1):
-            lines[f"lacking {position}"] = f"{_text(key)} {_text(value) or '(tombstone)'}"
+            lines[f"lacking {position}"] = f"{legible(key, 'None')} {legible(value, '(tombstone)')}"
     if item.change.note:
         lines["note"] = item.change.note
     return lines
@@ -192,10 +192,6 @@ def _ago(age: float) -> str:
     if age < 120:
         return seconds(age)
     return f"{age / 60:.0f} min" if age < 7200 else f"{age / 3600:.1f} h"
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode(errors="replace")
 
 
 def _facts(lines: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import number, output, print_json, table
+from .terminal import decoded, legible, number, output, print_json, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
@@ -71,7 +71,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "skipped": list(item.skipped),
         "warnings": list(item.warnings),
         "records": [
-            {"key": _text(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
+            {"key": decoded(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
         ],
     }
 
@@ -123,8 +123,8 @@ def _records(item: TablePreview) -> None:
     for record in item.records:
         routing = _routing(record)
         headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
-        more = (escape(routing.get("topic", "")), escape(headers)) if routed else ()
-        shown.add_row(escape(_text(record[0]) or ""), escape(_text(record[1]) or "(tombstone)"), *more)
+        more = (escape(routing.get("topic", "")), escape(legible(headers.encode()))) if routed else ()
+        shown.add_row(escape(legible(record[0])), escape(legible(record[1], "(tombstone)")), *more)
     output().print(Padding(shown, (1, 4), expand=False))
     _say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
 
@@ -161,10 +161,6 @@ def _value(raw: bytes | None) -> Any:
         return json.loads(raw)
     except ValueError:
         return raw.decode(errors="replace")
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode(errors="replace")
 
 
 def _say(text: str) -> None:

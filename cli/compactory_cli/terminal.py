@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["errors", "number", "output", "print_json", "seconds", "table"]
+__all__ = ["decoded", "errors", "legible", "number", "output", "print_json", "seconds", "table"]
 
 
 @cache
@@ -46,6 +46,19 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made
+
+
+def decoded(raw: bytes | None) -> str | None:
+    """Bytes of a record for programs; what is no UTF-8 is lost."""
+    return None if raw is None else raw.decode(errors="replace")
+
+
+def legible(raw: bytes | None, otherwise: str = "") -> str:
+    """Bytes of a record for people, ``otherwise`` for none: what a terminal would obey or can't show is escaped."""
+    if raw is None:
+        return otherwise
+    text = raw.decode(errors="backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def number(value: int) -> str:

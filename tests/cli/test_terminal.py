@@ -1,0 +1,23 @@
+"""What people are shown of a record's bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from compactory_cli.terminal import legible
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b'{"name":"M\xc3\xbcller"}', '{"name":"Müller"}'),
+        (b"\x1b[2Jgone\r\n", r"\x1b[2Jgone\r\n"),
+        ("\u202e".encode(), r"\u202e"),
+        (b"\x00\x00\x00\x07\xff", r"\x00\x00\x00\x07\xff"),
+        (b"", ""),
+        (None, "(tombstone)"),
+    ],
+)
+def test_no_byte_of_a_row_steers_the_terminal(raw: bytes | None, shown: str) -> None:
+    """Texts of a database are anybody's; an empty value is no tombstone."""
+    assert legible(raw, "(tombstone)") == shown
