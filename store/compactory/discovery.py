@@ -134,7 +134,7 @@ class Discovery:
         return self._policies.retention(topic)
 
     def _run(self) -> None:
-        reachable = True
+        reachable, refused = True, ""
         while not self._stopping.is_set():
             self._knock.wait(_INTERVAL)
             self._knock.clear()
@@ -147,7 +147,9 @@ class Discovery:
                 if self._progress.state is StoreState.LOADING:
                     self._progress.move(StoreState.FAILED, error)
                     return
-                log.error("%s; lookups go on, trying again every %g s", error, _INTERVAL)
+                if str(error) != refused:
+                    log.error("%s; lookups go on, trying again every %g s", error, _INTERVAL)
+                refused = str(error)
             except CompactoryError as error:
                 if reachable:
                     log.warning("%s; lookups go on, trying again every %g s", error, _INTERVAL)
@@ -155,7 +157,7 @@ class Discovery:
             except Exception:  # whatever it is: a store that looks no more would never hear of what it has to
                 log.exception("looking for changes failed; lookups go on, trying again every %g s", _INTERVAL)
             else:
-                reachable = True
+                reachable, refused = True, ""
 
     def _look(self, timeout: float) -> dict[Partition, int]:
         """Look, holding the lock."""

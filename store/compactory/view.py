@@ -186,7 +186,7 @@ class View(Mapping[str, T], Generic[T]):
             self._demand(self._max_age)
         cell = served.entries.get(name)
         if cell is None:
-            cell = self._cell(name.decode(errors="replace"))  # says why
+            cell = self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
         partition, offset, _ = unpack(cell)
         return cell[:-TRAILER], partition, offset
 

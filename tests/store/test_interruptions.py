@@ -68,6 +68,11 @@ def test_half_a_surrogate_pair_is_in_no_directory(disk: bool, tmp_path: Path) ->
     assert half not in log.view
     assert log.view.get(half) is None
     assert list(log.view.prefix(half)) == []
+    log.put("\ufffd", "{}")  # what stands for bytes that are no text, where somebody decodes them carelessly
+    for data in (b"\xff", b"\xed\xa0\xbd"):
+        with pytest.raises(KeyError):
+            log.view.record(data)
+    log.delete("\ufffd")
     assert list(log.view.keys_from(half)) == list(log.view.keys_from("\ud7ff")) == ["\ue000", "\U0001f600"]
     assert [key for key, _ in log.view.range(half)] == ["\ue000", "\U0001f600"]
     assert [key for key, _ in log.view.range()] == sorted(keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import multiprocessing
@@ -21,6 +22,7 @@ from compactory.checkpoint import CaughtUp, Checkpoint
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.rocks import seen as seen_module
 from compactory.rocks.database import DAMAGED, Database, failure_of
+from compactory.rocks.folder import TopicFolder
 from compactory.rocks.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.rocks.seen import Seen
 from compactory.rocks.volume import FORMAT, RocksVolume
@@ -353,6 +355,41 @@ def test_a_pointer_that_points_nowhere(tmp_path: Path, reopen: Open, pointer: st
     fill(reopen())
     (folder_of(tmp_path) / "CURRENT").write_text(pointer, encoding="utf-8")
     assert reopen().checkpoint is None
+
+
+def test_a_pointer_that_can_not_be_read_now(tmp_path: Path, reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 3: too many open files are no reason to remove what is there."""
+    volume = reopen()
+    fill(volume)
+    volume.flush()
+
+    def refused(*_: object, **__: object) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    folder = TopicFolder(tmp_path, "topic")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refused)
+        with pytest.raises(BackendFailed, match="Too many open files"):
+            folder.current()
+    assert len(reopen().shelf("d").entries) == 100
+
+
+def test_the_folder_is_given_back_whatever_a_former_generation_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = RocksDB(tmp_path)
+    former, new = backend.open("topic"), backend.fresh("topic")
+    backend.promote("topic", new)
+
+    def refused() -> None:
+        raise BackendFailed("the disk is full", "")
+
+    monkeypatch.setattr(former.database, "close", refused)
+    new.close()
+    backend.close()
+    other = RocksDB(tmp_path)
+    other.open("topic").close()
+    other.close()
 
 
 def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:

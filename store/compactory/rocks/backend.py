@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compactory.errors import BackendCorrupt, BackendFailed, ConfigError
+from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.rocks.database import DAMAGED, Database, Unexplained
 from compactory.rocks.folder import Lock, TopicFolder, remove
 from compactory.rocks.keys import STATE
@@ -117,7 +118,8 @@ class RocksDB:
         for waiting in self._former:
             found = waiting.peek()
             if found is not None:
-                found[0].close()
+                with contextlib.suppress(CompactoryError):  # it is removed, or set aside
+                    found[0].close()
                 waiting()
         self._former.clear()
         self._serving.clear()

@@ -77,11 +77,13 @@ class TopicFolder:
         self.path = root / f"{topic[:200]}-{zlib.crc32(topic.encode()):08x}"
 
     def current(self) -> Path | None:
-        """Return the generation that counts; None where there is none, or the pointer can't be read."""
+        """Return the generation that counts; None where there is none, or the pointer makes no sense."""
         try:
             number = int((self.path / _POINTER).read_text(encoding="ascii"))
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
+        except OSError as error:  # as with too many open files: no reason to remove what is there
+            raise _refused(error, self.path) from error
         found = self._generation(number)
         return found if found.is_dir() else None
 
