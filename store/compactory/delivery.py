@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 from compactory.kafka import Kafka, KafkaError, KafkaException, Message, Producer
@@ -125,7 +125,8 @@ class Delivery:
         for shipment in waiting:
             shipment.done.wait(1.0)
         self._stopping.set()
-        self._thread.join()
+        if self._thread is not current_thread():  # which may be the one that collects a dropped writer
+            self._thread.join()
         self._producer = None  # with it the client's own threads end
         for shipment in list(self._under_way):  # handed over meanwhile: nobody reports to them any more
             shipment.done.set()

@@ -102,9 +102,11 @@ class Quarantine:
             stacktrace="".join(traceback.format_exception(error)),
         )
         held = _Held(error=found, name=name)
+        again = held.place in self._records  # it was tried once more
         self._kept[_under(held)] = _packed(held)
         self._remember(held)
-        self._report(partition, offset, kind)
+        if not again:
+            self._report(partition, offset, kind)
 
     def clear(self, key: bytes) -> None:
         """A newer record of the topic key is good or a tombstone: the bad one no longer counts."""

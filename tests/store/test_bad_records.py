@@ -136,6 +136,7 @@ def test_a_bad_record_is_retried_once_its_cause_is_gone(topics: Topics, open_sto
     with pytest.raises(BadRecord):
         store[name]["b"]
     assert len(store.retry()) == 3
+    assert store.bad_records == 3, "tried again, not met again"
     known.add("later")
     assert [error.key for error in store.retry()] == [b"c"]
     assert store[name] == {"a": "later", "b": "later"}
