@@ -30,7 +30,7 @@ class Served:
         self.lines: list[str] = []
         assert process.stderr is not None
         threading.Thread(target=self._read, args=(process.stderr,), daemon=True).start()
-        eventually(lambda: self._port() or process.poll() is not None)
+        eventually(lambda: self._port() or process.poll() is not None, 60)
         assert process.poll() is None, self.lines
         self.port = self._port()
 
@@ -42,7 +42,7 @@ class Served:
         return int(found[1]) if found else 0
 
     def wait_ready(self) -> None:
-        eventually(lambda: ask(self.port, "/readyz").status == 200)
+        eventually(lambda: ask(self.port, "/readyz").status == 200, 60)
 
     def end(self) -> int:
         return self.process.wait(20)

@@ -92,7 +92,7 @@ def test_a_store_outlives_its_tokens(
     secured_kafka: SecuredKafka, way: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker ends a connection with its token; the library gets another one before."""
-    monkeypatch.setattr(secured_kafka.identity, "lifetime", 2)
+    monkeypatch.setattr(secured_kafka.identity, "lifetime", 4)
     topic = secured_kafka.topic(unique("tokens"))
     with GlobalStore(WAYS[f"OAUTHBEARER {way}"](secured_kafka), [topic]) as store:
         first = len(secured_kafka.identity.issued)
