@@ -381,6 +381,9 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
         {"poll.interval.ms": "${p:poll}", "connection.url": "${p:url}"}, {"P_POLL": SECRET, "P_URL": SECRET}
     )
     assert found[0] == "poll.interval.ms: must be a whole number of at least 1, not what ${p:poll} stands for"
+    found += problems({"producer.override.compression.type": "${p:type}"}, {"P_TYPE": SECRET})
+    assert found[-1].startswith("producer.override.compression.type: ")
+    assert "[hidden]" in found[-1]
     assert SECRET not in "".join(found)
 
 
@@ -392,6 +395,10 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
         ("7", 'must be a JSON object: the configuration, or {"name": …, "config": {…}}'),
         ("[]", "the list of connectors is empty"),
         ('{"mode": "a", "mode": "b"}', "mode: given more than once"),
+        (
+            '{"name": "a", "config": {"name": "b"}}',
+            "name: is a beside config, and b in it; drop one of them",
+        ),
         ('{"config": {}, "tables": "x"}', "beside name and config there is tables; move it into config"),
     ],
 )

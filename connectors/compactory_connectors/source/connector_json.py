@@ -56,6 +56,8 @@ def _one(document: Any) -> dict[str, str]:
         if extra:
             raise ConfigError(f"beside name and config there is {key}; move it into config" for key in sorted(extra))
         name = {"name": document["name"]} if "name" in document else {}
+        if (inner := document["config"].get("name")) not in {None, name.get("name", inner)}:
+            raise ConfigError(f"name: is {name['name']} beside config, and {inner} in it; drop one of them")
         document = document["config"] | name
     if not isinstance(document, dict):
         raise ConfigError('must be a JSON object: the configuration, or {"name": …, "config": {…}}')

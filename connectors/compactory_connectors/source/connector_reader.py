@@ -338,8 +338,11 @@ class ConnectorReader:
     def _producer(self, transactions: bool) -> dict[str, str]:
         producer = read_producer(self._below("producer.override."), transactions=transactions)
         self._problems += producer.problems
-        found = dict(property_problems(producer.properties))
-        self._problems += [f"producer.override.{name}: {problem}" for name, problem in found.items()]
+        for name, problem in property_problems(producer.properties):
+            value = producer.properties[name]
+            hidden = any(has_placeholder(self._written[key]) for key, given in self._resolved.items() if given == value)
+            told = problem.replace(value, "[hidden]") if hidden and value else problem
+            self._problems.append(f"producer.override.{name}: {told}")
         self._notes += producer.notes
         return producer.properties
 
