@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from threading import TIMEOUT_MAX, Event, Lock, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Literal
 
 from compactory.checkpoint import Checkpoint
@@ -76,18 +76,17 @@ class Discovery:
         """Return the high watermarks of all partitions, after making new ones known.
 
         Raises Unreachable, also where the cluster does not know one of the topics, and where those who ask at the same
-        time get no answer either.
+        time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
         """
         deadline = clock() + timeout
-        if not self._looking.acquire(timeout=min(max(timeout, 0.0), TIMEOUT_MAX)):
-            raise Unreachable(
-                "Kafka", f"Kafka at {self._kafka.bootstrap} did not answer who asked before in {timeout:g} s"
-            )
-        try:
-            ends = self._look(max(deadline - clock(), 0.0))
-            missing = min(self._missing_since, default=None)
-        finally:
-            self._looking.release()
+        while True:
+            try:
+                ends, missing = self._ask(min(max(deadline - clock(), 0.0), _INTERVAL))
+                break
+            except Unreachable:
+                self._progress.raise_end()
+                if clock() >= deadline:
+                    raise
         if missing is not None:
             raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} does not know topic {missing!r} at present")
         return ends
@@ -141,8 +140,7 @@ class Discovery:
             if self._stopping.is_set():
                 return
             try:
-                with self._looking:
-                    self._look(_INTERVAL)
+                self._ask(_INTERVAL)
             except ConfigError as error:
                 if self._progress.state is StoreState.LOADING:
                     self._progress.move(StoreState.FAILED, error)
@@ -158,6 +156,17 @@ class Discovery:
                 log.exception("looking for changes failed; lookups go on, trying again every %g s", _INTERVAL)
             else:
                 reachable, refused = True, ""
+
+    def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
+        """Look once nobody else does; return a missing topic too."""
+        until = clock() + timeout
+        if not self._looking.acquire(timeout=timeout):
+            where = f"Kafka at {self._kafka.bootstrap}"
+            raise Unreachable("Kafka", f"{where} did not answer within {timeout:.1f} s who asked before")
+        try:
+            return self._look(max(until - clock(), 0.0)), min(self._missing_since, default=None)
+        finally:
+            self._looking.release()
 
     def _look(self, timeout: float) -> dict[Partition, int]:
         """Look, holding the lock."""

@@ -169,24 +169,34 @@ def test_damage_among_bad_records_is_read_anew(topics: Topics, open_store: Opene
     assert list(tmp_path.glob("*/damaged-*"))
 
 
-def test_barriers_do_not_queue_up_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
-    """Guarantee 7: each ends at its own deadline, whoever asks beside it."""
+def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
+    """Guarantee 7: each ends at its own deadline, whoever asks beside it, and when the store is closed."""
     topics = Topics(own_kafka.address, unique)
     name = topics.create()
-    took: list[float] = []
+    took: list[tuple[float, type]] = []
 
-    def barrier(store: GlobalStore) -> None:
+    def barrier(store: GlobalStore, timeout: float) -> None:
         began = time.monotonic()
-        with pytest.raises(Unreachable):
-            store.barrier(timeout=1)
-        took.append(time.monotonic() - began)
+        with pytest.raises((Unreachable, StoreClosed)) as ended:
+            store.barrier(timeout)
+        took.append((time.monotonic() - began, ended.type))
 
-    with GlobalStore(own_kafka.address, [name]) as store:
-        with paused(own_kafka):
-            threads = [threading.Thread(target=barrier, args=(store,)) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert len(took) == 8
-        assert max(took) < 4
+    def start(store: GlobalStore, number: int, timeout: float) -> list[threading.Thread]:
+        threads = [threading.Thread(target=barrier, args=(store, timeout)) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    with GlobalStore(own_kafka.address, [name]) as store, paused(own_kafka):
+        for thread in start(store, 8, 1):
+            thread.join()
+        assert [kind for _, kind in took] == [Unreachable] * 8
+        assert max(seconds for seconds, _ in took) < 4
+        took.clear()
+        waiting = start(store, 2, 60)
+        began = time.monotonic()
+        store.close()
+        for thread in waiting:
+            thread.join()
+        assert time.monotonic() - began < 15
+        assert [kind for _, kind in took] == [StoreClosed] * 2
