@@ -34,6 +34,7 @@ class ConnectorReader:
 
     def __init__(self, written: Mapping[str, str], placeholders: Placeholders) -> None:
         self._written = written
+        self._placeholders = placeholders
         self._problems: list[str] = []
         self._notes: list[str] = []
         self._resolved: dict[str, str] = {}
@@ -62,7 +63,7 @@ class ConnectorReader:
         producer, topics = self._producer(transactions), self._topics()
         self._prefix(query)
         if self._problems:
-            raise ConfigError(self._problems)
+            raise ConfigError(map(self._placeholders.hidden, self._problems))
         assert connection is not None
         assert key is not None
         assert value is not None
@@ -338,11 +339,8 @@ class ConnectorReader:
     def _producer(self, transactions: bool) -> dict[str, str]:
         producer = read_producer(self._below("producer.override."), transactions=transactions)
         self._problems += producer.problems
-        for name, problem in property_problems(producer.properties):
-            value = producer.properties[name]
-            hidden = any(has_placeholder(self._written[key]) for key, given in self._resolved.items() if given == value)
-            told = problem.replace(value, "[hidden]") if hidden and value else problem
-            self._problems.append(f"producer.override.{name}: {told}")
+        found = property_problems(producer.properties)
+        self._problems += [f"producer.override.{name}: {problem}" for name, problem in found]
         self._notes += producer.notes
         return producer.properties
 

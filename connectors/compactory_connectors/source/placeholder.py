@@ -22,6 +22,8 @@ __all__ = ["Placeholders", "environment_name", "has_placeholder"]
 
 # As ConfigTransformer.DEFAULT_PATTERN in org.apache.kafka.common.config: provider, optional path, key.
 _PLACEHOLDER = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+_SHORT = 5
+"""Letters up to which a value may be part of any word."""
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9]")
 
 _Lookup = Callable[[str | None, str], str | None]
@@ -43,6 +45,7 @@ class Placeholders:
     def __init__(self, files: Mapping[str, Path], environment: Mapping[str, str], settings: Mapping[str, str]) -> None:
         """``settings`` is the connector as written; only its ``config.providers*`` keys are read."""
         self.problems: list[str] = []
+        self._stand_for: dict[str, str] = {}
         self._environment = environment
         self._files = {name: self._read(path, f"--provider {name}={path}") for name, path in files.items()}
         self._declared = self._declared_providers(settings)
@@ -58,10 +61,19 @@ class Placeholders:
             if found is None:
                 self.problems.append(self._unresolved(setting, match[0], provider, key))
                 return ""
+            if found:
+                self._stand_for[found] = match[0]
             return found
 
         resolved = _PLACEHOLDER.sub(value, text)
         return resolved if len(self.problems) == before else None
+
+    def hidden(self, text: str) -> str:
+        """``text`` with placeholders in place of what they stand for; a short value counts as a whole word only."""
+        for value, placeholder in sorted(self._stand_for.items(), key=lambda item: -len(item[0])):
+            pattern = re.escape(value) if len(value) > _SHORT else rf"(?<!\w){re.escape(value)}(?!\w)"
+            text = re.sub(pattern, placeholder.replace("\\", r"\\"), text)
+        return text
 
     def _find(self, provider: str, path: str | None, key: str) -> str | None:
         if key in self._files.get(provider, {}):
