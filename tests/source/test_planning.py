@@ -162,6 +162,10 @@ def test_warnings_of_what_will_hurt(sql: psycopg.Connection, planner: Planner) -
     (plan,) = planner.plans("incrementing", query__suffix="LIMIT 10")
     assert plan.reading is Reading.PLACE
     assert "guarantee 8" in plan.warnings[0]
+    assert "timestamp.delay" not in plan.warnings[0]
+    (plan,) = planner.plans("timestamp", timestamp__delay__interval__ms="5")
+    assert "timestamp.delay.interval.ms has no effect" in plan.warnings[0]
+    assert config(settings(planner.url, "incrementing", timestamp__delay__interval__ms="5")).notes
 
 
 def test_partitions_that_are_polled_one_by_one(sql: psycopg.Connection, planner: Planner) -> None:
@@ -212,3 +216,11 @@ def test_a_preview_says_which_rows_are_skipped(sql: psycopg.Connection, planner:
     assert len(shown.records) == 1
     (reason,) = shown.skipped
     assert reason.startswith("row id 2: column name: Cast")
+
+
+def test_what_becomes_of_rows_without_a_timestamp(sql: psycopg.Connection, planner: Planner) -> None:
+    sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp); CREATE INDEX ON t (changed)")
+    for initial, fate in (None, "sent, behind all others"), ("0", "left out of a first load"):
+        (plan,) = planner.plans("timestamp", validate__non__null="false", timestamp__initial=initial)
+        (warning,) = plan.warnings
+        assert fate in warning

@@ -268,8 +268,9 @@ class ConnectorReader:
                     self._missing(key, f"mode {mode.value} needs the column of the last change")
             elif query is not None and not self._given(name):
                 self._missing(name, f"with a query, mode {mode.value} can't find the column by itself")
-        if not mode.timestamp and self._values["timestamp.initial"] is not None:
-            self._notes.append(f"timestamp.initial: has no effect: mode {mode.value} has no timestamp")
+        if not mode.timestamp:
+            unused = [key for key in ("timestamp.initial", "timestamp.delay.interval.ms") if key in self._written]
+            self._notes += [f"{key}: has no effect: mode {mode.value} has no timestamp" for key in unused]
 
     def _unneeded(self, mode: Mode, name: str, mapping: str) -> None:
         if self._given(mapping):

@@ -119,18 +119,30 @@ def _warnings(
     reading = reading_of(config, table.kind)
     if reading is Reading.PLACE:
         what = _KINDS.get(table.kind, "read with query.suffix")
+        subject = f"{table} is {what}: it" if table.name else "a query"
+        rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
         yield (
-            f"{table} is {what}: it has no row versions to go by, so a row that commits behind the last timestamp or id"
-            " is missed (guarantee 8 does not cover it); timestamp.delay.interval.ms makes that rarer"
+            f"{subject} has no row versions to go by, so a row that commits behind the last timestamp or id is missed"
+            f" (guarantee 8 does not cover it){rarer}"
         )
+    elif config.mode.timestamp and config.cursor.delay_ms:
+        yield f"{table}: timestamp.delay.interval.ms has no effect: rows that commit late are found without a delay"
     ids = [column for column in (table.column(incrementing or ""),) if column is not None and not column.not_null]
     if ids and reading is not Reading.VERSIONS:
         yield f"{table}: rows with NULL in {ids[0].name} are never sent"
     if timestamps and not any(column.not_null for column in timestamps):
         names = " and ".join(column.name for column in timestamps)
-        fate = "never sent" if reading is Reading.PLACE else "sent, behind all others"
-        yield f"{table}: {names} may be NULL; such rows are {fate}"
+        yield f"{table}: {names} may be NULL; such rows are {_fate(config, reading)}"
     yield from _slow(table, reading, incrementing, timestamps)
+
+
+def _fate(config: ConnectorConfig, reading: Reading) -> str:
+    """What becomes of rows without a timestamp."""
+    if reading is Reading.PLACE:
+        return "never sent"
+    if config.cursor.initial is not None:
+        return "left out of a first load, as timestamp.initial says, and sent once they change"
+    return "sent, behind all others"
 
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:

@@ -152,13 +152,13 @@ class Session:
                     return False
                 published = table.drain(stop)
         except RowFailed as error:
-            table.failed(f"table {table.name}: {error}")
+            table.failed(f"{table.plan.label}: {error}")
         except TableReplaced:
             self._lineup.plan_again(table)
         except psycopg.Error as error:
             if self._server.connection.closed:
                 raise
-            table.failed(f"table {table.name}: {refusal(error)}")
+            table.failed(f"{table.plan.label}: {refusal(error)}")
         else:
             self._sink.board.current(table.name, looked_at)
             return published
