@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
-from compactory_connectors.source.connect_offsets import connect_key, connect_value, connector_offsets, find_offset
+from compactory_connectors.source.connect_offsets import connect_keys, connect_value, connector_offsets, find_offset
 from compactory_connectors.source.horizon import Horizon, Snapshot
 from compactory_connectors.source.id_ranges import IdRanges
 from compactory_connectors.source.java_map import read_byte_map
@@ -69,10 +69,22 @@ def test_a_place_goes_to_connect_and_comes_back(micros: int, number: int) -> Non
     cursor = Cursor.at(micros, number)
     assert cursor.micros == micros
     for table in (("db", "public", "t"), None):
-        stored: dict[bytes, bytes | None] = {connect_key("a", table): connect_value(cursor)}
+        for key in connect_keys("a", table):
+            stored: dict[bytes, bytes | None] = {key: connect_value(cursor)}
+            found = find_offset(connector_offsets(stored, "a", "here"), table)
+            assert found is not None
+            assert found.cursor == cursor
+
+
+def test_the_form_of_keys_that_an_update_left_behind_counts_no_more() -> None:
+    """The database came with pgjdbc 42.7.5 and went with the connector's version 10.9.5."""
+    table = ("db", "public", "t")
+    earlier, later = connect_value(Cursor.at(1_000, 9)), connect_value(Cursor.at(2_000, 1))
+    for values in ((earlier, later), (later, earlier)):
+        stored: dict[bytes, bytes | None] = dict(zip(connect_keys("a", table), values, strict=True))
         found = find_offset(connector_offsets(stored, "a", "here"), table)
         assert found is not None
-        assert found.cursor == cursor
+        assert found.cursor == Cursor.at(2_000, 1)
 
 
 @settings(max_examples=300)

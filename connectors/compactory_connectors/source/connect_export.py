@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka import Kafka, kafka_errors
 
-from .connect_offsets import connect_key, connect_value, connector_offsets, find_offset, read_topic
+from .connect_offsets import connect_keys, connect_value, connector_offsets, find_offset, read_topic
 from .offsets_topic import StoredOffset
 
 __all__ = ["Exported", "export_offsets", "write_offsets"]
@@ -45,7 +45,8 @@ class Exported:
 def export_offsets(kafka: Kafka, stored: Iterable[StoredOffset], connector: str, topic: str | None) -> list[Exported]:
     """The offsets of a connector under ``connector``, its name in Kafka Connect.
 
-    Keys that ``topic`` has of it are used again: their form depends on Connect's and its driver's version. Raises
+    Keys that ``topic`` has of it are used again: their form depends on the version of the connector and its driver.
+    Where none is known every form is given; a task takes the one that it looks for. Raises
     ConfigError for a table whose first load is not finished, and when there is nothing to export.
     """
     known = _known(kafka, connector, topic)
@@ -57,8 +58,9 @@ def export_offsets(kafka: Kafka, stored: Iterable[StoredOffset], connector: str,
             continue
         table = None if item.table == "query" else _parts(item.table)
         found = find_offset(known, table)
-        key = found.key if found is not None else connect_key(connector, table)
-        exported.append(Exported(table=item.table, key=key, value=connect_value(item.offset.cursor)))
+        keys = [found.key] if found is not None else connect_keys(connector, table)
+        value = connect_value(item.offset.cursor)
+        exported += [Exported(table=item.table, key=key, value=value) for key in keys]
     if problems or not exported:
         raise ConfigError(problems or "there is nothing to export: no offset is stored")
     return exported

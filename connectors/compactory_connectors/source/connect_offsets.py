@@ -26,7 +26,7 @@ from .topics import read
 
 __all__ = [
     "ConnectOffset",
-    "connect_key",
+    "connect_keys",
     "connect_value",
     "connector_offsets",
     "find_offset",
@@ -100,7 +100,16 @@ def find_offset(offsets: Iterable[ConnectOffset], table: tuple[str, str, str] | 
         return next((offset for offset in offsets if offset.table is None), None)
     by_name = {offset.table: offset for offset in sorted(offsets, key=lambda offset: offset.protocol or "")}
     names = [".".join(table[start:]) for start in range(3)]
-    return next((by_name[name] for name in names if name in by_name), None)
+    found = [by_name[name] for name in names if name in by_name]
+    # An update of the connector changes the form of its keys, and leaves those of the other one as they were.
+    newer = [offset for offset in found if offset.protocol is not None]
+    return max(newer or found, key=_progress, default=None)
+
+
+def _progress(offset: ConnectOffset) -> tuple[tuple[bool, int], ...]:
+    cursor = offset.cursor
+    fields = (cursor.timestamp, cursor.timestamp_nanos, cursor.incrementing) if cursor is not None else (None,)
+    return tuple((field is not None, field or 0) for field in fields)
 
 
 def live_workers(kafka: Kafka, group: str) -> int:
@@ -114,10 +123,16 @@ def live_workers(kafka: Kafka, group: str) -> int:
         return len(described[group].result(_PATIENCE).members)
 
 
-def connect_key(connector: str, table: tuple[str, str, str] | None) -> bytes:
-    """The key under which Kafka Connect looks for an offset."""
-    partition = {"query": "query"} if table is None else {"protocol": "1", "table": ".".join(table)}
-    return orjson.dumps([connector, partition])
+def connect_keys(connector: str, table: tuple[str, str, str] | None) -> list[bytes]:
+    """The keys under which Kafka Connect may look for an offset.
+
+    Of a table with its database by pgjdbc 42.7.5 and later, without it by older ones and from version 10.9.5 of the
+    connector on.
+    """
+    if table is None:
+        return [orjson.dumps([connector, {"query": "query"}])]
+    names = (".".join(table), ".".join(table[1:]))
+    return [orjson.dumps([connector, {"protocol": "1", "table": name}]) for name in names]
 
 
 def connect_value(cursor: Cursor) -> bytes:
