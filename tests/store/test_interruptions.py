@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from compactory import Directory, GlobalStore, RocksDB, StoreState, Unreachable, WaitTimeout
+from compactory import Directory, GlobalStore, RocksDB, StoreState, Unreachable, WaitTimeout, reader
 from compactory.errors import StoreClosed
 from compactory.heap import Memory
+from compactory.progress import Progress
+from compactory.records import Rebuild, RebuildCause
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.pausing import paused
 from tests.store.tables import Log
@@ -167,6 +169,43 @@ def test_damage_among_bad_records_is_read_anew(topics: Topics, open_store: Opene
     assert len(store[name]) == 300
     assert len(store.errors()) == 50
     assert list(tmp_path.glob("*/damaged-*"))
+
+
+def test_damage_among_remembered_deletions_is_read_anew(
+    topics: Topics, open_store: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantees 3 and 7: it is met by the reader's own tidying, and does not kill it."""
+    name = topics.create(2)
+    topics.produce(name, *((f"k{number}", f'{{"n":{number}}}') for number in range(300)))
+    topics.produce(name, *((f"grave{number:04d}", None) for number in range(1000)), partition=1)
+    disk = {"compression": "none"}
+    open_store(name, backend=RocksDB(tmp_path, **disk)).close()  # type: ignore[arg-type]
+    table = max(tmp_path.glob("*/*/*.sst"), key=lambda path: path.read_bytes().count(b"grave"))
+    data = bytearray(table.read_bytes())
+    middle = (data.index(b"grave") + data.rindex(b"grave")) // 2
+    data[middle : middle + 100] = bytes(100)
+    table.write_bytes(data)
+    monkeypatch.setattr(reader, "_TIDY_EVERY", 0.2)
+    store = open_store(name, backend=RocksDB(tmp_path, **disk))  # type: ignore[arg-type]
+    eventually(lambda: store.rebuilds().get((name, "corrupt")) or store.state is StoreState.FAILED, 30)
+    eventually(lambda: store.state is StoreState.READY, 30)
+    assert len(store[name]) == 300
+    assert list(tmp_path.glob("*/damaged-*"))
+
+
+def test_a_topic_that_is_back_as_another_one_is_not_fresh() -> None:
+    """Guarantee 2: not even until the reader begins to read it anew."""
+    progress = Progress(["t"])
+    progress.move(StoreState.LOADING)
+    progress.serve()
+    progress.outdate("t", "it is gone")
+    progress.demand("t", Rebuild(RebuildCause.RECREATED, "it was created again"))
+    progress.freshen("t")
+    assert progress.state is StoreState.STALE
+    progress.restart("t")
+    assert progress.stale() == {"t": "it was created again"}
+    progress.renew("t")
+    assert progress.state is StoreState.READY
 
 
 def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
