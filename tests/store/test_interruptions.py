@@ -227,6 +227,7 @@ def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[
         return threads
 
     with GlobalStore(own_kafka.address, [name]) as store, paused(own_kafka):
+        eventually(lambda: _is_away(store))  # what was asked just before may still be answered
         for thread in start(store, 8, 1):
             thread.join()
         assert [kind for _, kind in took] == [Unreachable] * 8
@@ -239,3 +240,11 @@ def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[
             thread.join()
         assert time.monotonic() - began < 15
         assert [kind for _, kind in took] == [StoreClosed] * 2
+
+
+def _is_away(store: GlobalStore) -> bool:
+    try:
+        store.end_offsets(0.5)
+    except Unreachable:
+        return True
+    return False
