@@ -54,6 +54,7 @@ class Progress:
         self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._inherited: tuple[Condition, BaseException | None] | None = None  # in a forked child: of its parent
 
     # -- what anybody may ask
 
@@ -170,7 +171,11 @@ class Progress:
         self._tell()
 
     def orphan(self, cause: BaseException) -> None:
-        """Fail without taking the lock: in a forked child its holder may not exist any more."""
+        """Fail without taking the lock: in a forked child its holder may not exist any more.
+
+        What it had is kept: an error's traceback may hold clients of the parent, which must not be destroyed here.
+        """
+        self._inherited = (self._changed, self.cause)
         self._changed = Condition()
         self.state = StoreState.FAILED
         self.cause = cause

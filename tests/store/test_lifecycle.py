@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from compactory import (
     CompactoryError,
@@ -194,3 +195,20 @@ def test_a_store_made_before_a_fork_is_refused_in_the_child(topics: Topics, kafk
     assert answers[1].startswith("StoreFailed")
     assert "a" in started[name]
     started.close()
+
+
+def test_a_child_of_a_process_with_a_failed_store_lives(topics: Topics, kafka: str) -> None:
+    """Guarantee 7: the traceback of what ended a store may hold a client, which the child must not destroy."""
+    name = topics.create()
+    store = GlobalStore(kafka, [name])
+    store.start()
+    consumer = store._engine.kafka.consumer("follow")
+    consumer.incremental_assign([TopicPartition(name, 0, 0)])
+    consumer.consume(1, 0.1)
+    store._progress.move(StoreState.FAILED, RuntimeError(consumer))
+    del consumer  # the error alone holds it now
+    process = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0
+    store.close()
