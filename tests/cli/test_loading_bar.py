@@ -42,7 +42,9 @@ def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
     with LoadingBar("reading t", lines=False) as bar:
         bar.update(Loading(read=1, total=7, seconds=0.1))
     assert len(caplog.messages) == 1
-    assert capsys.readouterr() == ("", "")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "\x1b" not in shown.err, "no bar; log lines go there where a test before has set logging up"
 
 
 def test_a_terminal_sees_a_bar_and_the_answer_alone_goes_to_stdout(
