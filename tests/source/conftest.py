@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import psycopg
 import pytest
 
 from compactory.kafka import Kafka
+from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.connector import ConnectorConfig, SoftDelete, load_connector
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
@@ -138,3 +140,13 @@ def feed(database: str, sql: psycopg.Connection, adopted: bool) -> Iterator[Feed
     feed = Feed(database, adopted=adopted)
     yield feed
     feed.close()
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: PostgresServer) -> Iterator[str]:
+    """URL of a database for all tests of this module."""
+    name = f"shared_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield postgres_server.url(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -6,7 +6,6 @@ import json
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,16 +29,6 @@ MODES = ["bulk", "incrementing", "timestamp", "timestamp+incrementing"]
 AFTER = ["incrementing", "timestamp", "timestamp+incrementing"]
 
 Open = Callable[..., Poller]
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_server: PostgresServer) -> Iterator[str]:
-    """URL of a database for all tests of this module."""
-    name = f"shared_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield postgres_server.url(name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.planning import find_plans, plan_tables
 from compactory_connectors.source.preview import preview
 from compactory_connectors.source.server import Server
@@ -36,16 +34,6 @@ class Planner:
         with pytest.raises(ConfigError) as caught:
             self.plans(mode, **changes)
         return caught.value.problems
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_server: PostgresServer) -> Iterator[str]:
-    """URL of a database for all tests of this module."""
-    name = f"shared_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield postgres_server.url(name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
