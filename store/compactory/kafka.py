@@ -110,7 +110,7 @@ class Kafka:
         self._tokens = TokenSource(callback) if callback is not None else None
         self._log = ClientLog(self._hidden)
         self._admin: AdminClient | None = None
-        self._inherited: AdminClient | None = None
+        self._inherited: list[AdminClient] = []  # of parents: destroying them would wait for their threads
         self._admin_pid = 0
         self._last_error: KafkaError | None = None
         self._answered = False  # whether the cluster ever did: from then on the properties are right
@@ -266,7 +266,8 @@ class Kafka:
 
     def _client(self) -> AdminClient:
         if self._admin is None or self._admin_pid != os.getpid():
-            self._inherited = self._admin  # a client of the parent: destroying it here would wait for its threads
+            if self._admin is not None:
+                self._inherited.append(self._admin)
             settings = {"error_cb": self._remember, **self._given()}
             self._admin = AdminClient(settings, logger=self._log)
             self._admin_pid = os.getpid()
