@@ -18,6 +18,7 @@
     │   └── BackendLocked(pid)           another store uses it
     ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
     ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
+    ├── OrderRefused                     an operator's order does not fit the state of what it is about
     └── LeaseLost                        another holder owns the lease or the transactional id
 
 This module imports nothing of ours.
@@ -38,6 +39,7 @@ __all__ = [
     "DecodeError",
     "LeaseLost",
     "NotReady",
+    "OrderRefused",
     "StaleData",
     "StartTimeout",
     "StoreClosed",
@@ -257,6 +259,10 @@ class WriteFailed(CompactoryError):
 def _failed_write(message: str, topic: str, written: Any, not_written: Any, unknown: Any, cause: Any) -> WriteFailed:
     """Rebuild a pickled WriteFailed."""
     return WriteFailed(message, topic=topic, written=written, not_written=not_written, unknown=unknown, cause=cause)
+
+
+class OrderRefused(CompactoryError):
+    """An operator's order does not fit the state of what it is about, such as one to a standby (HTTP 409)."""
 
 
 class LeaseLost(CompactoryError):

@@ -126,6 +126,12 @@ class Lineup:
         log.info("table changed", table=table.name)
         self._add(plans)
 
+    def restart(self, name: str) -> None:
+        """Forget that a table failed, and look at it again at once."""
+        self._look_at_tables = 0.0
+        if (table := self._tables.get(name)) is not None:
+            self.plan_again(table)
+
     def _nothing(self) -> str:
         interval = self._connector.table_poll_interval_ms / 1000
         nothing = self._connector.selection.nothing(self._connector.connection.server)

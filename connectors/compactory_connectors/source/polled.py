@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from compactory.kafka import Kafka
 
 from .backoff import Backoff
 from .comparison import Comparison
+from .control import Control, Stop
 from .offset import SourceOffset, offset_key, query_key
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
@@ -44,6 +44,7 @@ class Sink:
     publisher: Publisher
     board: StatusBoard
     create_topics: bool = True
+    control: Control = field(default_factory=Control)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class PolledTable:
         """``schema.table`` for people."""
         return self.reader.plan.qualified
 
-    def drain(self, stop: threading.Event) -> bool:
+    def drain(self, stop: Stop) -> bool:
         """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything."""
         sent = 0
         before = self.reader.offset

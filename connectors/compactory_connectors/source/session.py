@@ -7,7 +7,6 @@ that come and go, don't disturb the others.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Self
 
@@ -18,6 +17,7 @@ from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
 from .connector_config import ConnectorConfig
+from .control import Control, Stop
 from .horizon import Snapshot
 from .lineup import Lineup
 from .page import RowFailed
@@ -48,7 +48,14 @@ class Session:
 
     @classmethod
     def open(
-        cls, connector: ConnectorConfig, kafka: Kafka, board: StatusBoard, *, create_topics: bool, strict: bool = True
+        cls,
+        connector: ConnectorConfig,
+        kafka: Kafka,
+        board: StatusBoard,
+        *,
+        create_topics: bool,
+        strict: bool = True,
+        control: Control | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
 
@@ -72,7 +79,14 @@ class Session:
                 overrides=connector.producer,
             )
             allowed = create_topics and connector.topics.create
-            sink = Sink(connector=connector, kafka=kafka, publisher=publisher, board=board, create_topics=allowed)
+            sink = Sink(
+                connector=connector,
+                kafka=kafka,
+                publisher=publisher,
+                board=board,
+                create_topics=allowed,
+                control=control or Control(),
+            )
             session = cls(sink, server)
             try:
                 with postgres_errors(connector.connection):
@@ -94,26 +108,28 @@ class Session:
         """What keeps tables from being polled, and whether there are none at all."""
         return self._lineup.failures()
 
-    def round(self, stop: threading.Event, *, woken: bool = False) -> bool:
+    def round(self, stop: Stop, *, woken: bool = False) -> bool:
         """Poll every table that is due, or with ``woken`` those that notify; whether anything was published.
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
         """
         self._lineup.check_topics()
         with postgres_errors(self._connector.connection):
+            self._heed()
             self._lineup.check_tables()
             current = self._current or self._server.peek()
             self._current = None
             published = False
             now, looked_at = time.monotonic(), time.time()
             for table in self._lineup:
-                if not (woken and table.plan.notifies and not table.failures) and now < table.due:
+                wanted = self._sink.control.wants(table.name)
+                if not (wanted or (woken and table.plan.notifies and not table.failures)) and now < table.due:
                     continue
                 table.due = now + self._connector.poll_interval_ms / 1000
                 published |= self._poll(table, current, looked_at, stop)
             return published
 
-    def rest(self, stop: threading.Event) -> bool:
+    def rest(self, stop: Stop) -> bool:
         """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
         oids = [table.plan.oid for table in self._lineup if table.plan.notifies]
         until = self._lineup.due
@@ -134,20 +150,26 @@ class Session:
                 if not self._server.connection.closed:
                     self._current = self._server.wake()
 
-    def _notified(self, until: float, stop: threading.Event) -> bool:
+    def _heed(self) -> None:
+        """Look afresh at the tables that an operator wants restarted; other orders are for the tables."""
+        self._sink.control.changed.clear()
+        for name in self._sink.control.take_restarts():
+            self._lineup.restart(name)
+
+    def _notified(self, until: float, stop: Stop) -> bool:
         while not stop.is_set():
             left = until - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._sink.control.changed.is_set():
                 return False
             if self._server.wait(min(left, _SLICE)):
                 return True
         return False
 
-    def _poll(self, table: PolledTable, current: Snapshot, looked_at: float, stop: threading.Event) -> bool:
+    def _poll(self, table: PolledTable, current: Snapshot, looked_at: float, stop: Stop) -> bool:
         """Poll one table; whether anything was published. What fails of it alone is kept with it."""
         try:
             published = False
-            if not table.reader.is_idle(current):
+            if self._sink.control.wants(table.name) or not table.reader.is_idle(current):
                 if self._waits(table, current):
                     return False
                 published = table.drain(stop)

@@ -14,6 +14,7 @@ from compactory.kafka import Kafka
 
 from .backoff import Backoff
 from .connector_config import ConnectorConfig
+from .control import Control, Halt, Stop
 from .session import Session
 from .status import SourceState, SourceStatus, StatusBoard
 
@@ -36,6 +37,8 @@ class Source:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._create_topics = create_topics
         self._board = StatusBoard(connector.name)
+        self.control = Control()
+        """What operators want of it."""
         self._opened = False
         self._log = log.bind(connector=connector.name)
 
@@ -57,7 +60,8 @@ class Source:
         try:
             while not stop.is_set():
                 try:
-                    self._live(stop, once, backoff)
+                    self._stay_paused(stop)
+                    self._live(Halt(stop, self.control), once, backoff)
                     if once:
                         break
                 except LeaseLost:
@@ -72,14 +76,16 @@ class Source:
             raise
         self._board.connector(SourceState.STOPPED)
 
-    def _live(self, stop: threading.Event, once: bool, backoff: Backoff) -> None:
+    def _live(self, stop: Stop, once: bool, backoff: Backoff) -> None:
         """One session, until it fails, ``stop`` is set, or with ``once`` its first round is done."""
+        self.control.take_restart()
         session = Session.open(
             self._connector,
             self._kafka,
             self._board,
             create_topics=self._create_topics,
             strict=once or not self._opened,
+            control=self.control,
         )
         try:
             self._opened = True
@@ -95,15 +101,21 @@ class Source:
         finally:
             session.close()
 
+    def _stay_paused(self, stop: Stop) -> None:
+        if self.control.paused:
+            self._board.connector(SourceState.PAUSED)
+            self.control.wait_while_paused(stop)
+
     def _raise_failures(self, session: Session) -> None:
         """With ``once`` a table that failed is an error; the others were published all the same."""
         if failures := session.failures():
             raise CompactoryError("; ".join(failures))
 
-    def _wait_out(self, error: CompactoryError, stop: threading.Event, backoff: Backoff) -> None:
+    def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
         pause = backoff.pause()
         waiting = isinstance(error, Unreachable)
         self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))
         self._board.failed(str(error))
         self._log.warning("source waits", error=str(error), retry_in_seconds=round(pause, 2))
-        stop.wait(pause)
+        self.control.changed.clear()
+        Halt(stop, self.control).wait(pause)

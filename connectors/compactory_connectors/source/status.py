@@ -21,6 +21,8 @@ class SourceState(Enum):
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    PAUSED = "PAUSED"  # an operator said so; nothing is polled until one says otherwise
+    STANDBY = "STANDBY"  # another process publishes; this one takes over when that one is gone
     WAITING = "WAITING"  # Postgres or Kafka is away; the source tries again by itself
     HELD = "HELD"  # a removal of too many keys, or too long a list of open transactions, waits for an operator
     FAILED = "FAILED"
