@@ -25,6 +25,7 @@ from .jdbc_url import Connection
 from .offset import Identity
 from .place import instant_text
 from .table_plan import TablePlan
+from .watched_connection import connect
 
 __all__ = [
     "ChunkReader",
@@ -33,7 +34,6 @@ __all__ = [
     "ReadingAt",
     "Server",
     "TableReplaced",
-    "connect",
     "postgres_errors",
     "refusal",
     "statement",
@@ -42,35 +42,13 @@ __all__ = [
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
 
-SESSION = {
-    "client_encoding": "UTF8",
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "IntervalStyle": "postgres",
-    "extra_float_digits": "1",  # the shortest digits that read back the same
-    "bytea_output": "hex",
-    "lc_monetary": "C",
-}
-"""The text formats that the converters read."""
-
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
-
-_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 class TableReplaced(CompactoryError):
     """The table's name belongs to another table now, or to none; a new session looks again."""
 
     retryable = True
-
-
-def connect(conninfo: Mapping[str, Any]) -> psycopg.Connection[Any]:
-    """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
-    options = {"connect_timeout": 10, "application_name": "compactory-source", **_KEEPALIVE, **conninfo}
-    connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)
-    for name, value in SESSION.items():
-        connection.execute("SELECT set_config(%s, %s, false)", [name, value])
-    return connection
 
 
 def statement(name: str, **parts: sql.Composable) -> sql.Composed:

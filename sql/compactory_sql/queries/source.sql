@@ -10,6 +10,20 @@ SELECT pg_is_in_recovery() AS standby,
        coalesce((SELECT stats_reset::text FROM pg_stat_bgwriter), '') AS statistics_start,
        current_database() AS database;
 
+-- name: source/settings
+-- The session's settings, as far as this version has them. Those that are no formats stay as the connection's options
+-- have them. Then the backend's pid.
+SELECT pg_backend_pid(), count(set_config(s.name, w.value, false))
+  FROM unnest(%(names)s::text[], %(values)s::text[]) AS w (name, value)
+  JOIN pg_settings AS s ON s.name = w.name
+ WHERE s.source <> 'client' OR w.name = ANY(%(formats)s::text[]);
+
+-- name: source/at_work
+-- Whether the backend with this pid works on what it was asked for. Where it has been done for some seconds, the one
+-- that asked should have the answer.
+SELECT state NOT LIKE 'idle%%' OR state_change > clock_timestamp() - interval '3 seconds' AS at_work
+  FROM pg_stat_activity WHERE pid = %s;
+
 -- name: source/begin
 -- A poll's transaction in one round trip: its snapshot, WAL positions read after it, the oid of the table's name now.
 -- The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
