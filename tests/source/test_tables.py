@@ -182,6 +182,17 @@ def test_once_with_nothing_to_poll_is_a_failure(shop: Shop) -> None:
         shop.source(table__include__list=r"public\.late").run(threading.Event(), once=True)
 
 
+def test_a_table_that_was_given_up_goes_on_when_it_is_restarted(shop: Shop) -> None:
+    shop.table("bad", 1)
+    shop.sql.execute("INSERT INTO bad (id, amount) VALUES (2, 'NaN')")
+    running = shop.start(query__retry__attempts="1")
+    wait_until(lambda: "given up" in str(shop.status("bad")), what="the end of attempts")
+    shop.sql.execute("UPDATE bad SET amount = 3 WHERE id = 2")
+    running.source.control.restart("public.bad")
+    shop.wait_for("bad", b"1", b"2")
+    assert shop.status("bad").state is SourceState.RUNNING  # type: ignore[union-attr]
+
+
 def test_a_row_that_can_not_be_converted_stops_its_table_alone(shop: Shop) -> None:
     """The status names row and column, no value; it goes on by itself once the row is right."""
     shop.table("good", 1)

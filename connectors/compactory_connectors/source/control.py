@@ -8,24 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from enum import Enum
 from typing import Protocol
 
 from compactory.errors import OrderRefused
 
-__all__ = ["MOST_KEYS", "Control", "Halt", "Stop", "Target"]
+from .target import Aim, Target
+
+__all__ = ["MOST_KEYS", "Control", "Halt", "Stop"]
 
 MOST_KEYS = 100_000
 """Keys of one table that may wait to be sent again."""
 
 _SLICE = 0.1  # seconds; how long a wait may take to notice that the process should stop
-
-
-class Target(Enum):
-    """What an operator wants a connector to be. It survives a restart of the process."""
-
-    RUNNING = "RUNNING"
-    PAUSED = "PAUSED"
 
 
 class Stop(Protocol):
@@ -47,21 +41,29 @@ class Control:
         self.changed = threading.Event()
         """Set by every order. The source's thread clears it before it looks at them, and acts on what it finds."""
         self._lock = threading.Lock()
-        self._target = Target.RUNNING
+        self._aim = Aim()
+        self._stored: Aim | None = None  # what the offsets topic has; None before it was read
+        self._ordered = False  # since then or before
         self._all = False
         self._tables: set[str] = set()
         self._approved: dict[str, str] = {}
         self._keys: dict[str, dict[bytes, None]] = {}
 
     @property
-    def target(self) -> Target:
-        """What the connector should be."""
-        return self._target
+    def aim(self) -> Aim:
+        """What the connector should be, and since when."""
+        return self._aim
 
     @property
     def paused(self) -> bool:
         """Whether nothing is to be polled or published."""
-        return self._target is Target.PAUSED
+        return self._aim.target is Target.PAUSED
+
+    @property
+    def stored(self) -> bool:
+        """Whether the aim is known to outlive this process."""
+        with self._lock:
+            return self._aim == self._stored
 
     @property
     def interrupts(self) -> bool:
@@ -71,11 +73,32 @@ class Control:
 
     def pause(self) -> None:
         """Stop publishing, also after a restart of the process, until :meth:`resume`."""
-        self._aim(Target.PAUSED)
+        self._order(Target.PAUSED)
 
     def resume(self) -> None:
         """Publish again."""
-        self._aim(Target.RUNNING)
+        self._order(Target.RUNNING)
+
+    def recall(self, stored: Aim) -> None:
+        """Take over what the offsets topic has, unless an order of this process waits to be stored."""
+        with self._lock:
+            pending = self._ordered and self._aim != self._stored
+            self._stored = stored
+            if not pending:
+                self._aim = stored
+
+    def keep(self, aim: Aim) -> None:
+        """Record that the offsets topic has it."""
+        with self._lock:
+            self._stored = aim
+
+    def wait(self, stop: Stop, seconds: float) -> None:
+        """Wait until an order comes, ``stop`` is set, or so many seconds have passed."""
+        end = time.monotonic() + seconds
+        self.changed.clear()
+        while not stop.is_set() and (left := end - time.monotonic()) > 0:
+            if self.changed.wait(min(left, _SLICE)):
+                break
 
     def wait_while_paused(self, stop: Stop) -> None:
         """Wait until it is not paused any more, or ``stop`` is set."""
@@ -141,9 +164,11 @@ class Control:
         with self._lock:
             return list(self._keys.pop(table, ()))
 
-    def _aim(self, target: Target) -> None:
+    def _order(self, target: Target) -> None:
         with self._lock:
-            self._target = target
+            self._ordered = True
+            if target is not self._aim.target:
+                self._aim = Aim(target=target, since=time.time())
         self.changed.set()
 
 
@@ -159,7 +184,7 @@ class Halt:
         return self._stop.is_set() or self._control.interrupts
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, an order came, or ``timeout`` seconds have passed; whether it is set."""
+        """Wait until it is set, an order comes, or ``timeout`` seconds have passed; whether it is set."""
         end = float("inf") if timeout is None else time.monotonic() + timeout
         while not self.is_set() and (left := end - time.monotonic()) > 0:
             if self._control.changed.wait(min(left, _SLICE)):

@@ -15,6 +15,7 @@ from compactory.kafka import Kafka
 from .backoff import Backoff
 from .connector_config import ConnectorConfig
 from .control import Control, Halt, Stop
+from .pausing import Pausing
 from .session import Session
 from .status import SourceState, SourceStatus, StatusBoard
 
@@ -39,7 +40,8 @@ class Source:
         self._board = StatusBoard(connector.name)
         self.control = Control()
         """What operators want of it."""
-        self._opened = False
+        self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
+        self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
 
     def status(self) -> SourceStatus:
@@ -60,7 +62,7 @@ class Source:
         try:
             while not stop.is_set():
                 try:
-                    self._stay_paused(stop)
+                    self._opened |= self._pausing.before_session(stop, once=once)
                     self._live(Halt(stop, self.control), once, backoff)
                     if once:
                         break
@@ -79,6 +81,8 @@ class Source:
     def _live(self, stop: Stop, once: bool, backoff: Backoff) -> None:
         """One session, until it fails, ``stop`` is set, or with ``once`` its first round is done."""
         self.control.take_restart()
+        if stop.is_set():
+            return
         session = Session.open(
             self._connector,
             self._kafka,
@@ -101,11 +105,6 @@ class Source:
         finally:
             session.close()
 
-    def _stay_paused(self, stop: Stop) -> None:
-        if self.control.paused:
-            self._board.connector(SourceState.PAUSED)
-            self.control.wait_while_paused(stop)
-
     def _raise_failures(self, session: Session) -> None:
         """With ``once`` a table that failed is an error; the others were published all the same."""
         if failures := session.failures():
@@ -117,5 +116,4 @@ class Source:
         self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))
         self._board.failed(str(error))
         self._log.warning("source waits", error=str(error), retry_in_seconds=round(pause, 2))
-        self.control.changed.clear()
-        Halt(stop, self.control).wait(pause)
+        self.control.wait(stop, pause)

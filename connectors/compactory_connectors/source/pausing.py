@@ -1,0 +1,93 @@
+"""Between two sessions: what an operator wants is learnt, stored and, where it is a pause, waited out.
+
+Owned by the source's thread, which holds the lease meanwhile; there is no session, hence no snapshot in Postgres.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from compactory.errors import CompactoryError
+from compactory.kafka import Kafka
+
+from .connector_config import ConnectorConfig
+from .control import Control, Stop
+from .publisher import Publisher
+from .status import SourceState, StatusBoard
+from .target import Aim, target_key
+from .topics import OFFSETS_TOPIC, ensure, stored_values
+
+__all__ = ["Pausing", "read_aim", "write_aim"]
+
+log = structlog.get_logger("compactory.source")
+
+
+class Pausing:
+    """Keeps one connector paused for as long as that is wanted. Raises Unreachable, LeaseLost, ConfigError."""
+
+    def __init__(
+        self, connector: ConnectorConfig, kafka: Kafka, control: Control, board: StatusBoard, *, create: bool
+    ) -> None:
+        self._connector = connector
+        self._kafka = kafka
+        self._control = control
+        self._board = board
+        self._create = create
+
+    def before_session(self, stop: Stop, *, once: bool) -> bool:
+        """Return when publishing is wanted, or ``stop`` is set; whether it had to wait.
+
+        With ``once`` a pause is an error: what is committed can't be published.
+        """
+        self._control.recall(read_aim(self._kafka, self._connector.name))
+        if once and self._control.paused:
+            raise CompactoryError(
+                f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
+            )
+        waited = False
+        while not stop.is_set():
+            self._store()
+            if not self._control.paused:
+                break
+            waited = True
+            self._rest(stop)
+        return waited
+
+    def _store(self) -> None:
+        """Store what was ordered and is not stored yet."""
+        aim = self._control.aim
+        if not self._control.stored:
+            write_aim(self._connector, self._kafka, aim, create=self._create)
+            self._control.keep(aim)
+            log.info("target stored", connector=self._connector.name, target=aim.target.value)
+
+    def _rest(self, stop: Stop) -> None:
+        self._board.connector(SourceState.PAUSED, "paused by an operator; compactory source resume ends it")
+        log.info("source paused", connector=self._connector.name)
+        self._control.wait_while_paused(stop)
+        if not stop.is_set():
+            self._board.connector(SourceState.STARTING)
+            log.info("source resumed", connector=self._connector.name)
+
+
+def read_aim(kafka: Kafka, connector: str) -> Aim:
+    """What is stored. Raises Unreachable, and ConfigError where the cluster refuses us."""
+    if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return Aim()
+    return Aim.loads(stored_values(kafka).get(target_key(connector)))
+
+
+def write_aim(connector: ConnectorConfig, kafka: Kafka, aim: Aim, *, create: bool = True) -> None:
+    """Store it under the connector's transactional id, which fences: for the one that may publish, between sessions.
+
+    Raises LeaseLost, Unreachable, ConfigError.
+    """
+    ensure(kafka, {}, create=create)
+    publisher = Publisher(
+        kafka, connector.name, OFFSETS_TOPIC, transactions=connector.transactions, overrides=connector.producer
+    )
+    try:
+        publisher.open()
+        publisher.amend([(target_key(connector.name), aim.dumps(), [])])
+    finally:
+        publisher.close()

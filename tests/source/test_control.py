@@ -1,0 +1,158 @@
+"""Orders to a running source: pause, resume, restart; what survives the process, and what is left alone meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+
+from compactory.errors import CompactoryError, OrderRefused
+from compactory_connectors.source.control import MOST_KEYS, Control, Halt
+from compactory_connectors.source.offsets_topic import read_offsets
+from compactory_connectors.source.pausing import read_aim
+from compactory_connectors.source.source import Source
+from compactory_connectors.source.status import SourceState
+from compactory_connectors.source.target import Aim, Target
+from tests.source.conftest import Bench
+from tests.source.workload import wait_until
+
+
+def snapshots_held(bench: Bench) -> int:
+    """Connections of sources that keep anything from being vacuumed, or that are within a transaction."""
+    query = """SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'compactory-source'
+                  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL OR state <> 'idle')"""
+    row = bench.sql.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> None:
+    bench.add("T1")
+    running = bench.start()
+    bench.wait_for_records(1)
+    running.source.control.pause()
+    running.wait_for(SourceState.PAUSED)
+    bench.add("T2")
+    aim = read_aim(bench.kafka, bench.prefix)
+    assert (aim, running.source.control.stored) == (running.source.control.aim, True)
+    assert aim.target is Target.PAUSED
+    running.stop()
+
+    again = bench.start()
+    again.wait_for(SourceState.PAUSED)
+    assert again.source.control.aim == aim, "since when is kept, too"
+    assert snapshots_held(bench) == 0
+    with pytest.raises(CompactoryError, match="is paused"):
+        bench.once()
+    assert len(bench.records()) == 1
+    again.source.control.resume()
+    bench.wait_for_records(2)
+    assert [stored.connector for stored in read_offsets(bench.kafka)].count(bench.prefix) == 1, "no offset of a table"
+    again.stop()
+    assert read_aim(bench.kafka, bench.prefix) == Aim()
+    bench.once()
+
+
+def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(bench: Bench) -> None:
+    bench.sql.execute(
+        "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT n, 'A' FROM generate_series(1, 3000) n"
+    )
+    running = bench.start(batch_max_rows=100)
+    bench.wait_for_records(100)
+    running.source.control.pause()
+    running.wait_for(SourceState.PAUSED)
+    sent = len(bench.records())
+    assert sent < 3000
+    assert snapshots_held(bench) == 0
+    running.source.control.resume()
+    assert len(bench.wait_for_records(3000)) == 3000, "nothing is sent twice"
+
+
+def test_a_source_that_waits_for_postgres_can_be_paused(bench: Bench) -> None:
+    """The order is stored without Postgres; a table that does not fit is no matter until it is resumed."""
+    running = bench.start()
+    running.wait_for(SourceState.RUNNING)
+    name = bench.url.rsplit("/", 1)[1]
+    with psycopg.connect(bench.url.rsplit("/", 1)[0] + "/postgres", autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = %s AND application_name LIKE 'compactory-source%%'",
+            [name],
+        )
+        wait_until(
+            lambda: running.source.status().state in {SourceState.WAITING, SourceState.FAILED}, what="no Postgres"
+        )
+        running.source.control.pause()
+        running.wait_for(SourceState.PAUSED)
+        assert read_aim(bench.kafka, bench.prefix).target is Target.PAUSED
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    running.source.control.resume()
+    bench.add("T1")
+    bench.wait_for_records(1)
+
+
+def test_a_restart_of_the_connector_is_a_new_session_and_sends_nothing_twice(bench: Bench) -> None:
+    bench.add("T1")
+    running = bench.start(poll_interval_ms=3_600_000)
+    bench.wait_for_records(1)
+    bench.add("T2")
+    running.source.control.restart()
+    assert len(bench.wait_for_records(2, timeout=10)) == 2
+
+
+def test_orders_are_kept_once_and_taken_once() -> None:
+    control = Control()
+    control.approve("t", "1")
+    control.approve("t", "2")
+    assert control.wants("t")
+    assert (control.take_approval("t"), control.take_approval("t")) == ("2", None)
+    control.approve("t", "3")
+    control.approve("t", None)
+    control.resend("t", [b"2", b"1"])
+    control.resend("t", [b"2", b"3"])
+    with pytest.raises(OrderRefused, match="try later"):
+        control.resend("t", [b"k%d" % number for number in range(MOST_KEYS)])
+    assert (control.take_approval("t"), control.take_resend("t"), control.wants("t")) == (
+        None,
+        [b"2", b"1", b"3"],
+        False,
+    )
+
+
+def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None:
+    control = Control()
+    control.pause()
+    control.recall(Aim())
+    assert (control.paused, control.stored) == (True, False)
+    control.keep(control.aim)
+    control.recall(Aim())
+    assert not control.paused, "somebody else stored something since"
+
+
+def test_a_wait_ends_when_an_order_comes() -> None:
+    control = Control()
+    halt = Halt(threading.Event(), control)
+    threading.Timer(0.2, control.restart, ["t"]).start()
+    assert not halt.wait(20), "an order about one table does not end the session"
+    control.restart()
+    assert halt.wait(20)
+
+
+def test_a_target_that_a_newer_version_wrote_is_a_pause() -> None:
+    assert Aim.loads(b'{"target":"DRAINING"}').target is Target.PAUSED
+    assert Aim.loads(Aim(target=Target.PAUSED, since=1.5).dumps()) == Aim(target=Target.PAUSED, since=1.5)
+
+
+def test_a_source_that_is_paused_before_it_starts_never_opens_a_session(bench: Bench) -> None:
+    source = Source(bench.connector(), bench.kafka)
+    source.control.pause()
+    stop = threading.Event()
+    thread = threading.Thread(target=source.run, args=[stop])
+    thread.start()
+    wait_until(lambda: source.status().state is SourceState.PAUSED, what="PAUSED")
+    assert not bench.kafka.topics([bench.topic])
+    stop.set()
+    thread.join(10)
