@@ -5,6 +5,7 @@ from compactory_sql.loader import query, query_names, read
 from compactory_sql.locks import (
     ADOPT_LOCK_CLASS,
     INSTALL_LOCK_CLASS,
+    LEASE_LOCK_CLASS,
     SOURCE_LOCK_CLASS,
     WAKEUP_CHANNEL,
     WAKEUP_LOCK_CLASS,
@@ -15,6 +16,7 @@ from compactory_sql.step import Phase, Plan, Step
 __all__ = [
     "ADOPT_LOCK_CLASS",
     "INSTALL_LOCK_CLASS",
+    "LEASE_LOCK_CLASS",
     "SOURCE_LOCK_CLASS",
     "WAKEUP_CHANNEL",
     "WAKEUP_LOCK_CLASS",

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ADOPT_LOCK_CLASS", "INSTALL_LOCK_CLASS", "SOURCE_LOCK_CLASS", "WAKEUP_CHANNEL", "WAKEUP_LOCK_CLASS"]
+__all__ = [
+    "ADOPT_LOCK_CLASS",
+    "INSTALL_LOCK_CLASS",
+    "LEASE_LOCK_CLASS",
+    "SOURCE_LOCK_CLASS",
+    "WAKEUP_CHANNEL",
+    "WAKEUP_LOCK_CLASS",
+]
 
 #: Held exclusively, with the root table's oid as key, by a source that sleeps until it is notified.
 WAKEUP_LOCK_CLASS: Final = 0x434D5057
 #: Shared, with a digest of the connector's name as key, by every source that runs.
 SOURCE_LOCK_CLASS: Final = 0x434D5053
+#: Held exclusively, with the same key, by the source that publishes, where there is no lease row to be written.
+LEASE_LOCK_CLASS: Final = 0x434D504C
 #: Held, with key 0, by whoever applies migrations.
 INSTALL_LOCK_CLASS: Final = 0x434D5049
 #: Held, with the table's oid as key, by whoever adopts a table.

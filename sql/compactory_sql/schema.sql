@@ -24,6 +24,19 @@ CREATE TABLE compactory.deleted_rows (
 -- A poll asks for one table's rows at or above the last snapshot's xmax.
 CREATE INDEX deleted_rows_table_xid_idx ON compactory.deleted_rows ("table", xid);
 
+-- Who publishes which connector: a row for each. A holder renews it every second, and one who finds that it was not
+-- renewed for some seconds, by this server's clock, takes it over. What keeps a holder that wakes up late from
+-- publishing is not this row but the transactional id in Kafka, which its successor has taken over by then.
+CREATE TABLE compactory.leases (
+    connector  text        PRIMARY KEY,
+    holder     uuid,                  -- of one process; NULL once it was given back
+    host       text        NOT NULL,
+    pid        integer     NOT NULL,
+    epoch      bigint      NOT NULL,  -- how often it has changed hands
+    taken_at   timestamptz NOT NULL,
+    renewed_at timestamptz NOT NULL
+) WITH (fillfactor = 50);             -- leaves room to renew within the page
+
 -- The table that DML is sent to and that a connector polls: the root of a partition tree, else the table itself.
 CREATE FUNCTION compactory.root_of(relation oid) RETURNS regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp

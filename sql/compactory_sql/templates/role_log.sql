@@ -1,9 +1,12 @@
--- The log of hard-deleted rows, once it is there.
+-- The log of hard-deleted rows and the lease, once they are there.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_namespace WHERE nspname = 'compactory') THEN
         GRANT USAGE ON SCHEMA compactory TO {source};
         GRANT SELECT ON compactory.deleted_rows TO {source};
+    END IF;
+    IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'leases') THEN
+        GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {source};
     END IF;
 END
 $$;

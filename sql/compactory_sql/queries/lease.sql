@@ -1,0 +1,58 @@
+-- name: lease/means
+-- Whether this server can be written to, and the lease table there. Catalogue look-ups: a name in a schema without
+-- USAGE would be refused before it is found. A role that only reads may be read-only by default.
+SELECT pg_is_in_recovery() AS standby, quote_ident(current_user) AS role, l.oid IS NOT NULL AS installed,
+       coalesce(has_schema_privilege(l.relnamespace, 'USAGE') AND has_table_privilege(l.oid, 'SELECT')
+                AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'UPDATE'), false) AS writable
+  FROM (SELECT set_config('default_transaction_read_only', 'off', false),
+               set_config('synchronous_commit', 'off', false),
+               set_config('statement_timeout', %(patience)s, false),
+               set_config('lock_timeout', %(patience)s, false)) AS settings
+  LEFT JOIN (SELECT c.oid, c.relnamespace FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+              WHERE n.nspname = 'compactory' AND c.relname = 'leases') AS l ON true;
+
+-- name: lease/look
+-- Who has the lease, and whether it may be taken: given back, or not renewed in time. A time of renewal that lies
+-- ahead was written before the server's clock was set back.
+SELECT format('pid %%s on host %%s, since %%s', pid, host, date_trunc('second', taken_at)) AS words, epoch,
+       holder IS NULL AS given_back,
+       renewed_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s AS expired
+  FROM compactory.leases
+ WHERE connector = %(connector)s AND holder IS DISTINCT FROM %(holder)s;
+
+-- name: lease/claim
+-- Renew one's own lease, or take one that is there to be taken; no row when it is another's.
+INSERT INTO compactory.leases AS l (connector, holder, host, pid, epoch, taken_at, renewed_at)
+VALUES (%(connector)s, %(holder)s, %(host)s, %(pid)s, 1, clock_timestamp(), clock_timestamp())
+ON CONFLICT (connector) DO UPDATE
+   SET holder = excluded.holder, host = excluded.host, pid = excluded.pid,
+       epoch = l.epoch + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
+       taken_at = CASE WHEN l.holder = excluded.holder THEN l.taken_at ELSE excluded.taken_at END,
+       renewed_at = excluded.renewed_at
+ WHERE l.holder = excluded.holder OR l.holder IS NULL
+    OR l.renewed_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s
+RETURNING epoch;
+
+-- name: lease/release
+-- Give one's own lease back, so that whoever waits need not wait any longer.
+UPDATE compactory.leases SET holder = NULL WHERE connector = %(connector)s AND holder = %(holder)s;
+
+-- name: lease/lock
+-- The lock that stands in for the lease.
+SELECT pg_try_advisory_lock(%(class)s, %(key)s) AS locked;
+
+-- name: lease/unlock
+-- Let go of it.
+SELECT pg_advisory_unlock(%(class)s, %(key)s) AS unlocked;
+
+-- name: lease/alive
+-- The session that has the lock is there.
+SELECT 1;
+
+-- name: lease/locked_by
+-- Who has it; a lease's connection names its process.
+SELECT format('%%s, since %%s', a.application_name, coalesce(date_trunc('second', a.backend_start)::text, '?')) AS words
+  FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+ WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.classid = %(class)s::int8::oid AND l.objid = (%(key)s::int8 & 4294967295)::oid;
