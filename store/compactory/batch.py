@@ -23,18 +23,22 @@ _milliseconds = itemgetter(1)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive records of one partition, in log order. A value of None is a tombstone."""
+    """Consecutive records of one partition, in log order. A value of None is a tombstone.
+
+    ``epoch`` is the leader epoch of the last one, None where the broker does not tell (Kafka below 0.11).
+    """
 
     partition: Partition
     keys: list[bytes | None]
     values: list[bytes | None]
     offsets: Sequence[int]
     stamps: list[int]
+    epoch: int | None = None
 
     def where(self, mask: Sequence[bool]) -> Run:
         """Return the records for which the mask is true."""
         columns = (list(compress(column, mask)) for column in (self.keys, self.values, self.offsets, self.stamps))
-        return Run(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
+        return Run(self.partition, *columns, epoch=self.epoch)  # type: ignore[arg-type]  # each column keeps its type
 
     @property
     def next_offset(self) -> int:
@@ -78,6 +82,7 @@ def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | N
         list(map(_value, messages)),
         _offsets(messages),
         list(map(_milliseconds, map(_timestamp, messages))),
+        messages[-1].leader_epoch(),
     )
 
 

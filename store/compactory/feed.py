@@ -30,6 +30,7 @@ class Feed:
         self.definition = definition(directories, validate=validate)
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
+        self.tails = dict(volume.checkpoint.tails) if volume.checkpoint else {}  # see Checkpoint
         self._committed = volume.checkpoint  # the newest that was
 
     @property
@@ -42,6 +43,8 @@ class Feed:
         """Apply a run to every directory of the topic."""
         for table in self.tables:
             table.apply(run, loading=loading)
+        if run.epoch is not None:
+            self.tails[run.partition.partition] = run.next_offset, run.epoch
 
     def retry(self) -> None:
         """Apply every bad record once more."""
@@ -69,6 +72,7 @@ class Feed:
             cluster_id=cluster_id,
             definition=self.definition,
             positions=dict(positions),
+            tails=dict(self.tails),
             caught_up=dict(caught_up),
             complete=complete,
         )

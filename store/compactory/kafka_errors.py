@@ -46,7 +46,9 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION
 FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 PASSING = _UNREACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
                           KafkaError.NOT_CONTROLLER, KafkaError._WAIT_CACHE, KafkaError.NETWORK_EXCEPTION,
-                          KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE}  # fmt: skip
+                          KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
+                          KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+                          KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 # A broker that does not like our certificate ends the connection with one of these alerts of TLS (RFC 8446, 6.2).
@@ -143,11 +145,12 @@ def kafka_errors(
         raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
 
 
-def event_kind(error: KafkaError) -> Literal["end", "lost", "refused", "passing"]:
+def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "passing"]:
     """Sort an error event of a consumer.
 
     ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
-    yet), which a reader must never paper over. ``refused``: no right to read. ``passing``: the client recovers itself,
+    yet), which a reader must never paper over. ``cut``: the same, and its leader epoch tells that the log was cut off
+    before it, however long it is now (KIP-320). ``refused``: no right to read. ``passing``: the client recovers itself,
     or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
     """
     code = error.code()
@@ -156,7 +159,7 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "refused", "passing"
     if code == KafkaError._PARTITION_EOF:
         return "end"
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        return "lost"
+        return "cut" if "truncation" in error.str() else "lost"
     return "refused" if code in _REFUSED else "passing"
 
 

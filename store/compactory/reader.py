@@ -231,7 +231,15 @@ class Reader:
         self._assigned.update(new)
         for topic, feed in self.feeds.items():
             feed.spread_over(sum(part.topic == topic for part in self._assigned))
-        consumer.incremental_assign([TopicPartition(*part, offset) for part, offset in new.items()])
+        consumer.incremental_assign([self._place(part, offset) for part, offset in new.items()])
+
+    def _place(self, partition: Partition, position: int) -> TopicPartition:
+        """Where to go on: behind the last record, whose leader epoch the broker knows unless the log was cut off.
+
+        Between that and the position are control records and aborted data, which may be of a later epoch.
+        """
+        end, epoch = self.feeds[partition.topic].tails.get(partition.partition, (position, -1))
+        return TopicPartition(*partition, min(end, position), "", epoch)
 
     def _step(self, consumer: Consumer) -> None:
         self.polled_at = clock()
@@ -331,9 +339,10 @@ class Reader:
         if kind == "end":
             # read_committed stops at the last stable offset: control records and aborted data before it are passed
             return partition, int(event.offset() or 0)
-        if kind == "lost":
+        if kind in ("lost", "cut"):
+            cause = RebuildCause.TRUNCATED if kind == "cut" else RebuildCause.LOST
             detail = f"the position in partition {partition.partition} is not in the log: {error.str()}"
-            self._progress.demand(partition.topic, Rebuild(RebuildCause.LOST, detail))
+            self._progress.demand(partition.topic, Rebuild(cause, detail))
         elif kind == "refused" and self._progress.state is StoreState.LOADING:
             raise ConfigError(f"reading {partition.topic!r} was refused: {error.str()}; check the topic's ACLs")
         else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compactory import Directory, GlobalStore, Partition, StartTimeout, StoreState, Token, WaitTimeout
+from compactory import Directory, GlobalStore, Partition, RocksDB, StartTimeout, StoreState, Token, WaitTimeout
 from compactory import policy as policy_module
 from compactory import reader as reader_module
 from tests.stack.apache_kafka import ApacheKafka
@@ -198,6 +199,35 @@ def test_a_log_that_was_cut_off(own_kafka: ApacheKafka, unique: Callable[[str], 
         own_kafka.start()
         eventually(lambda: store.rebuilds() and store.state is StoreState.READY, 60)
         assert values(store, name) == {"a": b"1", "b": b"1"}
+
+
+def test_a_log_that_was_cut_off_and_has_grown_since(
+    own_kafka: ApacheKafka, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Guarantee 2: the position is in the log, but it is not the log that was read; leader epochs tell (KIP-320)."""
+    topics = Topics(own_kafka.address, unique)
+    name = topics.create()
+    topics.produce(name, ("a", "1"), ("b", "1"))
+    own_kafka.stop()
+    log, backup = own_kafka.home / "data" / f"{name}-0", own_kafka.home / "backup"
+    shutil.copytree(log, backup)
+    own_kafka.start()
+    Topics(own_kafka.address, unique).commit(name, ("a", "2"), ("c", "2"))
+    directory = Directory(name, decode=bytes)
+    with GlobalStore(own_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
+        assert values(store, name) == {"a": b"2", "b": b"1", "c": b"2"}
+    own_kafka.stop()
+    own_kafka.start()
+    with GlobalStore(own_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
+        assert not store.rebuilds()  # another leader alone means nothing
+    own_kafka.stop()
+    shutil.rmtree(log)
+    shutil.move(backup, log)
+    own_kafka.start()
+    Topics(own_kafka.address, unique).produce(name, *((f"d{number}", "3") for number in range(10)))
+    with GlobalStore(own_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
+        eventually(lambda: rebuilt(store, name, "truncated"), 30)
+        assert values(store, name) == {"a": b"1", "b": b"1"} | {f"d{number}": b"3" for number in range(10)}
 
 
 def test_a_missing_topic_can_be_waited_for(topics: Topics, kafka: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from compactory import Token
@@ -103,7 +103,8 @@ class Topics:
         try:
             yield producer
         except BaseException:
-            producer.abort_transaction(10)
+            with suppress(KafkaException):  # where it is over already; what went wrong is the other one
+                producer.abort_transaction(10)
             raise
 
     def _is_known(self, name: str, partitions: int) -> bool:

@@ -50,6 +50,7 @@ class State:
             state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
             checkpoint = held["checkpoint"]
             checkpoint["positions"] = _numbered(checkpoint["positions"])
+            checkpoint["tails"] = {int(number): tuple(tail) for number, tail in checkpoint.get("tails", {}).items()}
             caught_up = checkpoint["caught_up"].items()
             checkpoint["caught_up"] = {int(number): CaughtUp(**mark) for number, mark in caught_up}
             state.checkpoint = Checkpoint(**checkpoint)
