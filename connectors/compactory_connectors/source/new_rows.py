@@ -106,6 +106,11 @@ class NewRowsReader:
         """The query of a poll, for people."""
         return self._query(self.offset).as_string(self._server.connection)
 
+    def unsent(self, at: PollSnapshot) -> sql.Composable:
+        """The condition on rows ``t`` that a poll at this snapshot would take."""
+        ids = self._adapted(at).ids
+        return self._unsent(ids) if ids is not None else sql.SQL("true")
+
     def _lacking(self, rows: Sequence[RawRow]) -> list[Record]:
         records = self._render.records(rows)
         return records if self.comparison is None else self.comparison.unknown(records)

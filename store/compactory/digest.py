@@ -1,0 +1,83 @@
+"""Order-independent digests of what a directory holds, by key range: equal digests mean equal contents.
+
+A table, a topic, files and a running store may each compute them where they are; only the digests travel. Pure, and of
+this definition, which every part that computes digests must share (decision 0016 has it in SQL for Postgres and Spark):
+
+- the *range* of a key is the first byte of SHA-256(key), so that there are 256 ranges of about the same size;
+- the digest of a record is the first 16 bytes of SHA-256(length of the key in 4 bytes, big endian ‖ key ‖ value);
+- the digest of a range is the number of its records and the sums, modulo 2⁶⁴, of the first and of the last eight bytes
+  of their digests, each read as an unsigned big-endian number. Only what lives counts: a tombstone is no record.
+
+Sums don't depend on the order, can be taken in parts, and can be brought up to date: take the old record's digest off,
+add the new one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+__all__ = ["RANGES", "VERSION", "DirectoryDigest", "RangeDigest", "range_of", "record_digest"]
+
+VERSION = 1
+"""Of the definition; digests of different versions can't be compared."""
+
+RANGES = 256
+
+_WRAP = 1 << 64
+
+
+def range_of(key: bytes) -> int:
+    """Which range a key belongs to, 0 to 255."""
+    return sha256(key, usedforsecurity=False).digest()[0]
+
+
+def record_digest(key: bytes, value: bytes) -> bytes:
+    """The 16 bytes that stand for a key with this value."""
+    return sha256(len(key).to_bytes(4, "big") + key + value, usedforsecurity=False).digest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDigest:
+    """What is known of the records of a range, or of several ranges together."""
+
+    count: int = 0
+    high: int = 0
+    low: int = 0
+
+    def __add__(self, other: RangeDigest) -> RangeDigest:
+        return RangeDigest(self.count + other.count, (self.high + other.high) % _WRAP, (self.low + other.low) % _WRAP)
+
+    @classmethod
+    def of(cls, digests: Iterable[bytes]) -> RangeDigest:
+        """The digest of records by their digests."""
+        numbers = [int.from_bytes(digest, "big") for digest in digests]
+        low = sum(number % _WRAP for number in numbers)
+        high = sum(number >> 64 for number in numbers)
+        return cls(len(numbers), high % _WRAP, low % _WRAP)
+
+    def __str__(self) -> str:
+        """Both sums as 32 hexadecimal digits."""
+        return f"{self.high:016x}{self.low:016x}"
+
+
+@dataclass(slots=True)
+class DirectoryDigest:
+    """The digests of all ranges."""
+
+    ranges: list[RangeDigest] = field(default_factory=lambda: [RangeDigest()] * RANGES)
+
+    def add(self, number: int, digest: RangeDigest) -> None:
+        """Add records to a range."""
+        self.ranges[number] += digest
+
+    def differing(self, other: DirectoryDigest) -> list[int]:
+        """The ranges that do not hold the same."""
+        pairs = zip(self.ranges, other.ranges, strict=True)
+        return [number for number, (mine, its) in enumerate(pairs) if mine != its]
+
+    @property
+    def total(self) -> RangeDigest:
+        """The digest of everything."""
+        return sum(self.ranges, RangeDigest())
