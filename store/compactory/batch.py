@@ -36,9 +36,9 @@ class Run:
     epoch: int | None = None
 
     def where(self, mask: Sequence[bool]) -> Run:
-        """Return the records for which the mask is true."""
+        """Return the records for which the mask is true, without an epoch: their last one may be another."""
         columns = (list(compress(column, mask)) for column in (self.keys, self.values, self.offsets, self.stamps))
-        return Run(self.partition, *columns, epoch=self.epoch)  # type: ignore[arg-type]  # each column keeps its type
+        return Run(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
 
     @property
     def next_offset(self) -> int:

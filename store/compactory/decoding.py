@@ -36,8 +36,13 @@ Document = dict[str, Any]
 Term = Any  # a hashable stand-in for the indexed value or values
 
 
-def decoder(directory: Directory[T]) -> Callable[[bytes], T]:
-    """Return the function that turns a record's value into what a lookup answers."""
+def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[bytes], T]:
+    """Return the function that turns a record's value into what a lookup answers; ``checked``: one that was read well.
+
+    Of a checked value it need not be asked again whether it is an object.
+    """
+    if checked and directory.decode is dict and directory.envelope == "none":
+        return cast("Callable[[bytes], T]", orjson.loads)
     inner = _plain_decoder(directory.decode)
     if directory.envelope == "none":
         return cast("Callable[[bytes], T]", inner)

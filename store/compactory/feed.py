@@ -9,7 +9,7 @@ from typing import Any
 from compactory.backend import Volume
 from compactory.batch import Run
 from compactory.checkpoint import CaughtUp, Checkpoint
-from compactory.directory import Directory
+from compactory.directory import Directory, Index
 from compactory.table import Table
 
 __all__ = ["Feed"]
@@ -90,11 +90,21 @@ class Feed:
 def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
     """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
 
-    ``decode`` counts by whether values are checked, not by which function does it: functions have no identity that
-    outlives the process.
+    ``decode`` counts by how values are checked: as objects, not at all, or by a callable, whichever it is: callables
+    have no identity that outlives the process.
     """
     said = sorted(
-        repr((d.name, d.key, d.active, d.envelope, validate, sorted((i.name, i.fields, i.unique) for i in d.indexes)))
+        repr((d.name, d.key, d.active, d.envelope, validate and _check(d), sorted(map(_index, d.indexes))))
         for d in directories
     )
     return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]
+
+
+def _check(directory: Directory[Any]) -> str:
+    if directory.decode is bytes:
+        return "none"
+    return "objects" if directory.decode is dict else "callable"
+
+
+def _index(index: Index) -> tuple[str, tuple[str, ...], bool]:
+    return index.name, index.fields, index.unique

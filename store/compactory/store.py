@@ -99,7 +99,10 @@ class GlobalStore:
         self._engine = Engine(cluster, given, Memory() if backend is None else backend, self._options)
         self._progress, self._discovery = self._engine.progress, self._engine.discovery
         self._reader = self._engine.reader
-        self._views: dict[str, View[Any]] = {each.name: View(each, self._engine.served[each.name]) for each in given}
+        checked = validate == "apply"
+        self._views: dict[str, View[Any]] = {
+            each.name: View(each, self._engine.served[each.name], checked=checked) for each in given
+        }
         # A store that is dropped without close() must not leave its threads behind; the engine doesn't refer to it.
         self._finalizer = weakref.finalize(self, self._engine.stop)
 

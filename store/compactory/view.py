@@ -59,11 +59,14 @@ class View(Mapping[str, T], Generic[T]):
     Iteration goes over the keys as they were when it began and leaves out entries that are deleted meanwhile.
     """
 
-    def __init__(self, directory: Directory[T], served: Served, max_age: float | None = None) -> None:
+    def __init__(
+        self, directory: Directory[T], served: Served, max_age: float | None = None, *, checked: bool = False
+    ) -> None:
         self.directory = directory
         self._served = served
+        self._checked = checked  # whether values were read once when they were applied
         self._max_age = directory.max_age if max_age is None else max_age
-        self._decode = decoder(directory)
+        self._decode = decoder(directory, checked=checked)
         self._shared: dict[str, tuple[object, bytes, T]] = {}  # key -> version at which it was looked at, cell, value
         self._plain = self._max_age is None and not directory.cache_decoded
         self._shares = self._max_age is None and directory.cache_decoded
@@ -137,7 +140,7 @@ class View(Mapping[str, T], Generic[T]):
         """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
         if not max_age > 0:
             raise ConfigError(f"max_age must be a number of seconds above 0, not {max_age!r}")
-        return View(self.directory, self._served, max_age)
+        return View(self.directory, self._served, max_age, checked=self._checked)
 
     @property
     def age(self) -> float:

@@ -1,4 +1,4 @@
-"""What every long-running part shows of itself: probes, status and metrics as pure data.
+"""What every long-running part shows of itself: probes, status and metrics as pure data; and what it is told.
 
 Whoever serves them (HTTP, a console) knows workers only by this protocol, and workers know nothing of who serves them.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from enum import Enum
+from typing import Any, Literal, Protocol, runtime_checkable
 
-__all__ = ["Metric", "Worker"]
+__all__ = ["Metric", "Operated", "Order", "Verb", "Worker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,4 +54,42 @@ class Worker(Protocol):
 
     def metrics(self) -> Iterable[Metric]:
         """Its figures; labels tell apart workers of one kind."""
+        ...
+
+
+class Verb(Enum):
+    """What an operator can tell a part that publishes; the words are Kafka Connect's where it has one."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    RESTART = "restart"
+    APPROVE = "approve"
+    RESEND = "resend"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """An operator's order. ``table`` None is about all of it; ``removal`` and ``keys`` are for APPROVE and RESEND."""
+
+    verb: Verb
+    table: str | None = None
+    removal: str | None = None
+    keys: tuple[bytes, ...] = ()
+
+
+@runtime_checkable
+class Operated(Worker, Protocol):
+    """A worker that takes orders. All methods may be called by any thread and never wait."""
+
+    @property
+    def connector(self) -> str:
+        """Which one it is, for those who give orders."""
+        ...
+
+    def tables(self) -> list[str]:
+        """The tables that an order may be about."""
+        ...
+
+    def obey(self, order: Order) -> None:
+        """Note an order; it is carried out soon. Raises OrderRefused where the state does not allow it."""
         ...

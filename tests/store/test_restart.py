@@ -222,7 +222,9 @@ def test_another_cluster_under_the_same_path(
 
 
 @pytest.mark.parametrize(
-    "change", [{"key": "k"}, {"active": "on"}, {"indexes": [Index("k", unique=True)]}], ids=["key", "active", "index"]
+    "change",
+    [{"key": "k"}, {"active": "on"}, {"indexes": [Index("k", unique=True)]}, {"decode": bytes}],
+    ids=["key", "active", "index", "decode"],
 )
 def test_directories_defined_otherwise(
     topics: Topics, open_store: Opener, tmp_path: Path, change: dict[str, Any]
