@@ -1,6 +1,7 @@
-"""The health listener of workers: ``/livez /readyz /metrics /v1/status`` on a thread of its own, standard library only.
+"""The listener of workers: probes, metrics, status, and operators' orders; standard library only.
 
-A worker's probe must answer while the worker is busy, and must not need the HTTP API's framework.
+``/livez /readyz /metrics /v1/status``, and ``/v1/connectors`` of workers that take orders. On a thread of its own: a
+worker's probe must answer while the worker is busy, and must not need the HTTP API's framework.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, cast
 
 from compactory.errors import CompactoryError
 from compactory.worker import Worker
 
-from .access import Access, Tokens, is_loopback
+from .access import Access, Scope, Tokens, is_loopback
 from .health import Health
 from .listen import Listen
 from .metrics import Exposition
+from .orders import CONNECTORS, Orders
 from .problem import problem
-from .refusal import MethodRefused, NoResource, Unauthorized
+from .refusal import BadRequest, Forbidden, MethodRefused, NoResource, TooLarge, Unauthorized
 
 __all__ = ["Listener"]
 
@@ -29,19 +31,21 @@ log = logging.getLogger("compactory.api")
 
 _IDLE = 20.0  # seconds until a silent connection is closed
 _PATHS = ("/livez", "/readyz", "/metrics", "/v1/status")
+_MOST_BYTES = 8 << 20  # of a request's body
 
 
 class Listener:
     """Serves what workers show of themselves. ``start`` returns when it listens; ``stop`` is idempotent and complete.
 
     Probes and metrics are open. ``/v1/status`` can quote error messages: it takes a token where there is one, and
-    without one is only for this machine.
+    without one is only for this machine. Orders take the admin token: without one nobody can give any.
     """
 
     def __init__(self, listen: Listen, workers: Sequence[Worker], tokens: Tokens | None = None) -> None:
         self.health = Health(workers)
         self._listen = listen
         self._exposition = Exposition(workers)
+        self._orders = Orders(workers)
         tokens = tokens or Tokens()
         self._access = (
             Access.for_listener(listen.host, tokens, no_auth=False) if tokens or is_loopback(listen.host) else None
@@ -80,10 +84,17 @@ class Listener:
         self._server.server_close()
         self._server = self._thread = None
 
-    def respond(self, method: str, path: str, headers: Any) -> tuple[int, list[tuple[str, str]], bytes]:
+    def respond(
+        self, method: str, path: str, headers: Any, body: Callable[[], bytes]
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         """Return status, headers and body of a request. Raises the errors of `problem`'s table."""
+        if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
+            scope = self._check(headers)
+            if not self._orders.reads(method, path) and scope is not Scope.ADMIN:
+                raise Forbidden("orders are given by whoever has the admin token (COMPACTORY_HTTP_ADMIN_TOKEN)")
+            return _document(*self._orders.answer(method, path, body))
         if path not in _PATHS:
-            raise NoResource(f"nothing is at {path}; there are {', '.join(_PATHS)}")
+            raise NoResource(f"nothing is at {path}; there are {', '.join((*_PATHS, CONNECTORS))}")
         if method not in ("GET", "HEAD"):
             raise MethodRefused(method, "GET, HEAD")
         if path == "/metrics":
@@ -94,11 +105,11 @@ class Listener:
             return _document(200, self.health.status())
         return _document(*(self.health.liveness() if path == "/livez" else self.health.readiness()))
 
-    def _check(self, headers: Any) -> None:
+    def _check(self, headers: Any) -> Scope:
         if self._access is None:
             raise Unauthorized("status is open to this machine only; set COMPACTORY_HTTP_READ_TOKEN to ask for a token")
         authorization, host = headers.get("Authorization"), headers.get("Host")
-        self._access.check(
+        return self._access.check(
             authorization.encode("latin-1", "replace") if authorization else None,
             host.encode("latin-1", "replace") if host else None,
         )
@@ -134,14 +145,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         listener = cast("_Server", self.server).listener
         try:
-            status, headers, body = listener.respond(self.command, self.path.partition("?")[0], self.headers)
+            path = self.path.partition("?")[0]
+            status, headers, body = listener.respond(self.command, path, self.headers, self._body)
         except Exception as error:
             if not isinstance(error, CompactoryError):
                 log.exception("a health request failed")
             refusal = problem(error)
             status, body = refusal.status, refusal.body
             headers = [(name.decode(), value.decode()) for name, value in refusal.headers if name != b"content-length"]
-        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # body unread
+        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # maybe unread
         self.send_response(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -149,6 +161,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def _body(self) -> bytes:
+        """What was sent along. Raises BadRequest and TooLarge."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise BadRequest("send a body with its Content-Length")
+        if len(length) > 9 or int(length) > _MOST_BYTES:
+            raise TooLarge(f"a body may have {_MOST_BYTES:,} bytes")
+        return self.rfile.read(int(length))
 
     def version_string(self) -> str:
         return "compactory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -46,7 +47,7 @@ class Source:
 
     def status(self) -> SourceStatus:
         """What it is doing now."""
-        return self._board.picture()
+        return replace(self._board.picture(), aim=self.control.aim, aim_stored=self.control.stored)
 
     def run(self, stop: threading.Event, *, once: bool = False, patience: float = 30.0) -> None:
         """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.

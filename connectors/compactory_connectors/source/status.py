@@ -5,19 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 import structlog
 
-__all__ = ["SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+from .target import Aim
+
+__all__ = ["MOVES", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
 log = structlog.get_logger("compactory.source")
 
 
 class SourceState(Enum):
-    """States of a connector and of its tables; the words are those of Kafka Connect where it has one."""
+    """States of a connector and of its tables; the words are those of Kafka Connect where it has one.
+
+    Legal moves of a connector are in `MOVES`. HELD is of tables only; a table of a connector that does not run is shown
+    in the connector's state.
+    """
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -27,6 +33,24 @@ class SourceState(Enum):
     HELD = "HELD"  # a removal of too many keys, or too long a list of open transactions, waits for an operator
     FAILED = "FAILED"
     STOPPED = "STOPPED"
+
+    def may_become(self, state: SourceState) -> bool:
+        """Whether a connector may go from this state to that."""
+        return state in MOVES[self]
+
+
+_ALIVE = frozenset(SourceState) - {SourceState.HELD}
+
+MOVES: dict[SourceState, frozenset[SourceState]] = {
+    SourceState.STARTING: _ALIVE,
+    SourceState.RUNNING: _ALIVE,
+    SourceState.PAUSED: _ALIVE - {SourceState.RUNNING},  # a resumed connector opens a session first
+    SourceState.STANDBY: _ALIVE,
+    SourceState.WAITING: _ALIVE,
+    SourceState.FAILED: _ALIVE,
+    SourceState.HELD: frozenset(),
+    SourceState.STOPPED: frozenset(),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +100,13 @@ class StatusBoard:
         self._waiting: set[str] = set()
 
     def picture(self) -> SourceStatus:
+    since: float | None = None  # when it came into this state
+    aim: Aim = field(default_factory=Aim)
+    aim_stored: bool = False
+
+    def shown(self, table: TableStatus) -> SourceState:
+        """The state of a table for people: a connector that does not run polls none."""
+        return table.state if self.state is SourceState.RUNNING else self.state
         """The state now."""
         with self._lock:
             return SourceStatus(
@@ -86,6 +117,7 @@ class StatusBoard:
                 warnings=tuple(self._warned),
             )
 
+        self._since = time.time()
     def connector(self, state: SourceState, detail: str | None = None) -> None:
         """Record the connector's state."""
         with self._lock:
@@ -100,11 +132,14 @@ class StatusBoard:
             log.warning(text, connector=self._connector)
 
     def table(self, table: str, topic: str, *, adopted: bool, reading: str = "", covered: bool = True) -> None:
+                since=self._since,
         """Announce a table of a new session; its counters go on."""
         with self._lock:
             known = self._tables.get(table) or TableStatus(table=table, topic=topic)
             self._tables[table] = replace(
                 known,
+            if state is not self._state:
+                self._since = time.time()
                 topic=topic,
                 adopted=adopted,
                 reading=reading,

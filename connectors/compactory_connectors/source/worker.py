@@ -1,24 +1,24 @@
-"""A source as what it shows of itself: probes, status, metrics."""
+"""A source as what it shows of itself: probes, status, metrics; and operators' orders to it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from compactory.worker import Metric
+from compactory.errors import OrderRefused
+from compactory.worker import Metric, Order, Verb
 
+from .control import Control
+from .figures import figures, lag
 from .source import Source
 from .status import SourceState, SourceStatus, TableStatus
 
 __all__ = ["SourceWorker"]
 
-_LABELS = ("connector", "table")
-
 
 class SourceWorker:
-    """Implements `compactory.worker.Worker`. Thread-safe. ``alive`` says whether the source's thread still runs."""
+    """Implements `compactory.worker.Operated`. Thread-safe. ``alive`` says whether the source's thread still runs."""
 
     def __init__(self, source: Source, alive: Callable[[], bool]) -> None:
         self._source = source
@@ -52,33 +52,42 @@ class SourceWorker:
         return {
             "connector": status.connector,
             "state": status.state.value,
+            "target": status.aim.target.value,
+            "target_since": status.aim.since,
+            "target_stored": status.aim_stored,
+            "since": status.since,
             "detail": status.detail,
             "warnings": list(status.warnings),
-            "tables": [self._table(table) for table in status.tables],
+            "tables": [self._table(status, table) for table in status.tables],
         }
 
+    @property
+    def connector(self) -> str:
+        """The connector's name."""
+        return self._source.status().connector
+
+    def tables(self) -> list[str]:
+        """Return the tables that the status shows."""
+        return [table.table for table in self._source.status().tables]
+
+    def obey(self, order: Order) -> None:
+        """Note an order. Raises OrderRefused where another process publishes, or this one has ended."""
+        state = self._source.status().state
+        if state is SourceState.STANDBY:
+            raise OrderRefused(f"this is a standby of {self.connector!r}; give the order to the process that publishes")
+        if not self.live() or state is SourceState.STOPPED:
+            raise OrderRefused(f"the source of {self.connector!r} has ended: {self._source.status().detail}")
+        _carry_over(self._source.control, order)
+
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of each table."""
-        status = self._source.status()
-        now = time.time()
-        active = float(status.state is SourceState.RUNNING)
-        yield _counter("rows_total", "Records published", status, lambda table: table.rows_total)
-        yield _counter("skipped_total", "Rows that could not be converted", status, lambda table: table.skipped_total)
-        yield _counter("polls_total", "Polls that found something to look at", status, lambda table: table.polls_total)
-        yield _counter("errors_total", "Sessions that failed", status, lambda table: table.errors_total)
-        yield _gauge("lag_seconds", "Age of what the topic holds at least", status, lambda table: self._lag(table, now))
-        held = "For how long a removal or a poll waits for an operator; 0 where none does"
-        yield _gauge("held_back_seconds", held, status, lambda table: now - (table.held_since or now))
-        yield _gauge("active", "1 where this process publishes the table", status, lambda _table: active)
+        """Return the figures of the connector and of each table."""
+        return figures(self._source.status(), now=time.time(), began=self._began)
 
-    def _lag(self, table: TableStatus, now: float) -> float:
-        return max(0.0, now - (table.current_at or self._began))
-
-    def _table(self, table: TableStatus) -> dict[str, Any]:
+    def _table(self, status: SourceStatus, table: TableStatus) -> dict[str, Any]:
         return {
             "table": table.table,
             "topic": table.topic,
-            "state": table.state.value,
+            "state": status.shown(table).value,
             "adopted": table.adopted,
             "reading": table.reading,
             "misses_late_commits": not table.covered,
@@ -86,24 +95,24 @@ class SourceWorker:
             "skipped_total": table.skipped_total,
             "polls_total": table.polls_total,
             "errors_total": table.errors_total,
-            "lag_seconds": round(self._lag(table, time.time()), 3),
+            "lag_seconds": round(lag(table, time.time(), self._began), 3),
+            "last_poll": table.last_poll,
+            "last_publish": table.last_publish,
             "held_since": table.held_since,
             "detail": table.detail,
         }
 
 
-def _metric(
-    kind: Literal["counter", "gauge"],
-    name: str,
-    text: str,
-    status: SourceStatus,
-    figure: Callable[[TableStatus], float],
-) -> Metric:
-    samples: dict[tuple[str, ...], float] = {
-        (status.connector, table.table): float(figure(table)) for table in status.tables
-    }
-    return Metric(name=f"compactory_source_{name}", kind=kind, help=text, labels=_LABELS, samples=samples)
-
-
-_counter = partial(_metric, "counter")
-_gauge = partial(_metric, "gauge")
+def _carry_over(control: Control, order: Order) -> None:
+    if order.verb is Verb.PAUSE:
+        control.pause()
+    elif order.verb is Verb.RESUME:
+        control.resume()
+    elif order.verb is Verb.RESTART:
+        control.restart(order.table)
+    elif order.table is None:
+        raise OrderRefused(f"{order.verb.value} is about one table")
+    elif order.verb is Verb.APPROVE:
+        control.approve(order.table, order.removal)
+    else:
+        control.resend(order.table, order.keys)
