@@ -73,7 +73,7 @@ class Feed:
         """A new process: only the stored offset is known."""
         if hasattr(self, "server"):
             self.server.close()
-        self.server = Server.open({"conninfo": self.url})
+        self.server = Server.open({"conninfo": self.url, "options": "-c lock_timeout=0"})
         find = "SELECT oid::int8 FROM pg_class WHERE relname = %s"
         (oid,) = self.server.connection.execute(find, [self.table]).fetchone()
         plan = TablePlan(

@@ -60,6 +60,9 @@ class PolledTable:
     failures: int = 0
     """Polls in a row that failed."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
+    locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
+    """Pauses while somebody has locked the table."""
+    _locked: bool = False
     _topic_keys: set[bytes] | None = None
     _held: bool = False
     _made: set[str] = field(default_factory=set)
@@ -73,6 +76,11 @@ class PolledTable:
     def name(self) -> str:
         """``schema.table`` for people."""
         return self.reader.plan.qualified
+
+    @property
+    def ailing(self) -> bool:
+        """Whether its last poll failed, or found it locked."""
+        return self.failures > 0 or self._locked
 
     def drain(self, stop: Stop) -> bool:
         """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything."""
@@ -95,7 +103,9 @@ class PolledTable:
         if self.plan.sweeps_always or (self.reader.offset.sweep and not self._held):
             sent += self._sweep()
         self.failures = 0
+        self._locked = False
         self.backoff.reset()
+        self.locks.reset()
         self.sink.board.polled(self.name, sent)
         return sent > 0
 
@@ -110,6 +120,14 @@ class PolledTable:
             self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
         log.error("table failed", table=self.name, detail=detail)
         self.sink.board.table_failed(self.name, detail)
+
+    def locked(self, holders: list[str]) -> None:
+        """Somebody has locked the table: try again soon, without keeping the others waiting."""
+        self._locked = True
+        self.due = time.monotonic() + self.locks.pause()
+        by = "; ".join(holders) or "a transaction that has ended meanwhile"
+        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
+        self.sink.board.table_waits(self.name, detail)
 
     def _compare(self, offset: SourceOffset) -> None:
         reader = self.reader

@@ -264,6 +264,10 @@ class Server:
         """Who runs or has prepared the transaction with this 64-bit id, in words."""
         return [str(text) for text in self.column(statement("source/holders"), {"xid": str(xid % (1 << 32))})]
 
+    def lockers(self, oid: int) -> list[str]:
+        """Who keeps a table, or a partition of it, from being read, in words."""
+        return [str(text) for text in self.column(statement("source/lockers", oid=sql.Literal(oid)))]
+
     def listen(self) -> None:
         """Subscribe to the notifications that adopted tables send while the source sleeps."""
         self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(WAKEUP_CHANNEL)))

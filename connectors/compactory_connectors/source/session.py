@@ -123,7 +123,7 @@ class Session:
             now, looked_at = time.monotonic(), time.time()
             for table in self._lineup:
                 wanted = self._sink.control.wants(table.name)
-                if not (wanted or (woken and table.plan.notifies and not table.failures)) and now < table.due:
+                if not (wanted or (woken and table.plan.notifies and not table.ailing)) and now < table.due:
                     continue
                 table.due = now + self._connector.poll_interval_ms / 1000
                 published |= self._poll(table, current, looked_at, stop)
@@ -169,7 +169,7 @@ class Session:
         """Poll one table; whether anything was published. What fails of it alone is kept with it."""
         try:
             published = False
-            if self._sink.control.wants(table.name) or not table.reader.is_idle(current):
+            if table.ailing or self._sink.control.wants(table.name) or not table.reader.is_idle(current):
                 if self._waits(table, current):
                     return False
                 published = table.drain(stop)
@@ -177,6 +177,8 @@ class Session:
             table.failed(f"{table.plan.label}: {error}")
         except TableReplaced:
             self._lineup.plan_again(table)
+        except psycopg.errors.LockNotAvailable:
+            table.locked(self._server.lockers(table.plan.oid))
         except psycopg.Error as error:
             if self._server.connection.closed:
                 raise

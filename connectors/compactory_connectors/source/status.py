@@ -173,6 +173,15 @@ class StatusBoard:
                 known, state=SourceState.FAILED, errors_total=known.errors_total + 1, detail=detail
             )
 
+    def table_waits(self, table: str, detail: str) -> None:
+        """Record that a table can't be read for now, and will be by itself."""
+        with self._lock:
+            known = self._tables[table]
+            fresh = known.state is not SourceState.WAITING
+            self._tables[table] = replace(known, state=SourceState.WAITING, detail=detail)
+        if fresh:
+            log.warning("table waits", connector=self._connector, table=table, detail=detail)
+
     def skipped(self, table: str, rows: int) -> int:
         """Count rows that could not be converted; how many there were before."""
         with self._lock:

@@ -91,6 +91,23 @@ UNION ALL
 SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, prepared)
   FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
 
+-- name: source/lockers
+-- Who has locked a table or a partition of it against readers, or stands before us in the queue for such a lock.
+SELECT format('pid %s (user %s, application %s, %s, transaction open since %s)%s', a.pid, a.usename,
+              coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.state, 'state not shown to this role'),
+              coalesce(date_trunc('second', a.xact_start)::text, '?'),
+              CASE WHEN bool_or(l.granted) THEN '' ELSE ', which waits for that lock itself' END) AS holder
+  FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+ WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND (l.relation = {oid}::oid OR l.relation IN
+        (SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid))
+ GROUP BY a.pid, a.usename, a.application_name, a.state, a.xact_start
+UNION ALL
+SELECT format('prepared transaction %L of user %s, since %s', p.gid, p.owner, date_trunc('second', p.prepared))
+  FROM pg_prepared_xacts AS p JOIN pg_locks AS l ON l.virtualtransaction = '-1/' || p.transaction::text
+ WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.relation = {oid}::oid;
+
 -- name: source/count
 -- Rows for people: the planner's estimate where a table is large, counted where not.
 SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid} AND c.reltuples > 100000),
