@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import psycopg
 
+from compactory_connectors.source.comparison import Comparison
 from compactory_connectors.source.horizon import Horizon
 from compactory_connectors.source.offset import SourceOffset
+from compactory_connectors.source.page import Batch
 from compactory_connectors.source.server import Server, TableReplaced
 from compactory_connectors.source.table import TableReader
 from compactory_connectors.source.table_plan import TablePlan
@@ -91,6 +94,8 @@ class Feed:
         )
         offset = SourceOffset.loads(self.stored) if self.stored else None
         self.reader = TableReader(self.server, replace(plan, **self._changes), offset)
+        if self.reader.offset.compare:
+            self.reader.comparison = holding(self.topic)
 
     def poll(self, page_rows: int = 10_000, *, pages: int | None = None) -> list[tuple[bytes | None, bytes | None]]:
         """One poll, or with ``pages`` only its first pages; the records of it."""
@@ -110,6 +115,23 @@ class Feed:
         self.sent += records
         return records
 
+    def settle(self) -> list[tuple[bytes | None, bytes | None]]:
+        """What a session does: poll, look at a changed table again, remove keys that it lacks; the records of all."""
+        try:
+            records = self.poll()
+        except TableReplaced:
+            self.restart()
+            records = self.poll()
+        if self.reader.offset.sweep:
+            gone = [(key, None) for key in sorted(self.topic.keys() - set(self.living()))]
+            for key, _ in gone:
+                del self.topic[key]
+            self.reader.acknowledge(Batch([], replace(self.reader.offset, sweep=False)))
+            self.stored = self.reader.offset.dumps()
+            self.sent += gone
+            records += gone
+        return records
+
     def poll_until_replaced(self) -> None:
         """One poll; a reader that wants to look at the table again is left for the next session."""
         with suppress(TableReplaced):
@@ -125,6 +147,13 @@ class Feed:
 
     def close(self) -> None:
         self.server.close()
+
+
+def holding(topic: dict[bytes, bytes]) -> Comparison:
+    """The comparison with a topic that holds this."""
+    comparison = Comparison()
+    comparison._partitions[0] = {key: blake2b(value, digest_size=16).digest() for key, value in topic.items()}
+    return comparison
 
 
 def expected(url: str) -> dict[bytes, bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
 
 import psycopg
 import pytest
@@ -14,7 +13,7 @@ from confluent_kafka import Producer
 from compactory.kafka import Kafka
 from compactory_connectors.source.comparison import Comparison
 from compactory_connectors.source.offset import Cursor, Identity, SourceOffset
-from tests.source.harness import Feed, add, expected
+from tests.source.harness import Feed, add, expected, holding
 
 NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
 
@@ -25,12 +24,6 @@ def compared(feed: Feed) -> None:
     feed.stored = offset.dumps()
     feed.restart()
     feed.reader.comparison = holding(feed.topic)
-
-
-def holding(topic: dict[bytes, bytes]) -> Comparison:
-    comparison = Comparison()
-    comparison._partitions[0] = {key: blake2b(value, digest_size=16).digest() for key, value in topic.items()}
-    return comparison
 
 
 def test_only_what_the_topic_lacks_is_sent(feed: Feed, sql: psycopg.Connection) -> None:

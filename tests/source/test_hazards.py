@@ -39,8 +39,9 @@ def test_a_rewrite_while_a_poll_waits_for_the_table_hides_nothing(
     add(sql, "T1")
     feed.poll()
     add(sql, "T2")
-    with blocked(database, sql, REWRITE, feed.poll):
+    with blocked(database, sql, REWRITE, feed.poll_until_replaced):
         pass
+    feed.restart()
     feed.poll()
     assert feed.topic == expected(database)
 

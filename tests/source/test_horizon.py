@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory_connectors.source.horizon import Horizon, Snapshot, widen
-from compactory_connectors.source.offset import SEEN_LIMIT, Identity, Page, SourceOffset, offset_key
+from compactory_connectors.source.identity import Again, Identity
+from compactory_connectors.source.offset import SEEN_LIMIT, Page, SourceOffset, offset_key
 
 HERE = Identity(
     system_identifier="77",
@@ -87,6 +88,7 @@ def test_offsets_with_many_pages_fit_into_a_message() -> None:
     "elsewhere",
     [
         replace(HERE, timeline=2),
+        replace(HERE, database_oid=5),
         replace(HERE, system_identifier="78"),
         replace(HERE, table_oid=16400),
     ],
@@ -98,14 +100,53 @@ def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
     assert moved.identity == elsewhere
 
 
-@pytest.mark.parametrize("field", ["postmaster_start", "statistics_start"])
-def test_a_restarted_server_goes_back_to_what_was_flushed(field: str) -> None:
-    """Guarantee 8: a crash can take the xid counter back; only a durable horizon is safe."""
-    restarted = replace(HERE, **{field: "2026-01-02 00:00:00+00"})
-    moved = offset().on(restarted, Snapshot(95, 95))
-    assert moved.horizon == offset().durable
-    assert not moved.pages
-    assert not moved.sweep
+CRASHED = replace(HERE, statistics_start="2026-01-02 00:00:00+00")
+
+
+def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
+    """Guarantee 8: only ids that the durable horizon does not cover may be given out again."""
+    moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
+    assert moved.horizon == moved.durable == offset().durable
+    assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, Again.CRASH)
+
+
+@pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"horizon": None}])
+def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
+    """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
+    moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
+    assert (moved.horizon, moved.durable, moved.pages) == (None, None, ())
+    assert (moved.sweep, moved.compare, moved.again) == (True, True, Again.CRASH)
+
+
+def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
+    restarted = replace(HERE, postmaster_start="2026-01-02 00:00:00+00")
+    unsettled = offset(written=8, flushed=7)
+    assert unsettled.on(restarted, Snapshot(130, 140), 9) == replace(unsettled, identity=restarted)
+
+
+@given(
+    now=st.tuples(st.integers(80, 140), st.integers(0, 20)),
+    sent=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    where=st.sampled_from([HERE, CRASHED, replace(HERE, postmaster_start="later"), replace(HERE, timeline=2)]),
+)
+def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
+    now: tuple[int, int], sent: tuple[int, int], where: Identity
+) -> None:
+    """Guarantee 8: a horizon is kept only where its ids and its WAL are those of the server that is there."""
+    (counter, wal), (written, flushed) = now, sent
+    known = offset(written=written, flushed=flushed, pages=())
+    moved = known.on(where, Snapshot(counter, counter), wal)
+    assert moved.identity == where
+    if moved.horizon is None:
+        assert moved.compare
+        assert moved.sweep
+        return
+    assert where.same_history(known.identity)
+    assert wal >= flushed
+    assert moved.horizon.snapshot.xmax <= counter
+    if where is CRASHED:
+        assert written <= flushed
+        assert moved.horizon == known.durable
 
 
 def test_a_counter_that_runs_behind_trusts_nothing() -> None:

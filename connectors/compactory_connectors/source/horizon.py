@@ -55,5 +55,10 @@ class Horizon:
 
     @classmethod
     def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> Horizon:
-        """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover."""
-        return cls(snapshot, frozenset(xid for group in xids for xid in group if xid >= snapshot.xmin))
+        """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
+
+        What runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits.
+        """
+        running = frozenset(snapshot.xip)
+        seen = frozenset(xid for group in xids for xid in group if xid >= snapshot.xmin and xid not in running)
+        return cls(snapshot, seen)

@@ -15,35 +15,24 @@ import orjson
 
 from .horizon import Horizon, Snapshot
 from .id_ranges import IdRanges
+from .identity import Again, Identity
 
-__all__ = ["SEEN_LIMIT", "Cursor", "Edit", "Identity", "Page", "SourceOffset", "offset_key", "query_key", "sharing"]
+__all__ = [
+    "SEEN_LIMIT",
+    "Again",
+    "Cursor",
+    "Edit",
+    "Identity",
+    "Page",
+    "SourceOffset",
+    "offset_key",
+    "query_key",
+    "sharing",
+]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
 share is not written; after a restart the rows of those ids are sent once more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Which server and table the transaction ids of an offset belong to.
-
-    ``statistics_start`` changes when the server recovers from the crash of a backend (an out-of-memory kill): unflushed
-    ids are lost then as well, while the postmaster and its start time stay.
-    """
-
-    system_identifier: str
-    timeline: int
-    postmaster_start: str
-    statistics_start: str
-    table_oid: int
-
-    def same_history(self, other: Identity) -> bool:
-        """Whether transaction ids of both can be compared (a restarted server: yes; promoted or restored: no)."""
-        return (self.system_identifier, self.timeline, self.table_oid) == (
-            other.system_identifier,
-            other.timeline,
-            other.table_oid,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,11 @@ class SourceOffset:
     ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
-    ``compare`` says that rows which the topic has byte for byte are left out of the first load.
+    ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
+    over for the reason ``again``.
+
+    What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
+    bytes since the WAL began.
     """
 
     identity: Identity
@@ -136,44 +129,80 @@ class SourceOffset:
     edited: Edit | None = None
     ids: IdRanges | None = None
     initial: str | None = None
+    written: int = 0
+    flushed: int = 0
+    again: Again | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can take back nothing that was sent."""
+        return self.durable is not None and self.written <= self.flushed
 
     @property
     def cursor(self) -> Cursor:
         """How far the connector's own columns have got."""
         return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
-    def on(self, identity: Identity, snapshot: Snapshot) -> SourceOffset:
-        """Adapt to the server that ``identity`` and ``snapshot`` were read from.
+    def on(self, identity: Identity, snapshot: Snapshot, wal: int | None = None) -> SourceOffset:
+        """Adapt to the server that ``identity``, ``snapshot`` and the end of its ``wal`` were read from.
 
-        A restarted server may have lost transaction ids that were never flushed: back to the durable horizon. Another
-        history, or a counter that runs behind the stored one: nothing is trusted, every row is sent again.
+        A server that was shut down in order goes on where it was. One that crashed may have taken back what it had not
+        flushed: where some of that was sent, all rows are compared with the topic, for neither a version that is old
+        again nor a row that never was is found by transaction ids; else the durable horizon is right. Another
+        history, or counters that run behind the stored ones: the same comparison.
         """
+        moved = replace(self, identity=identity)
         if self.horizon is None and not self.pages:
-            return replace(self, identity=identity)
-        behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
-        if identity == self.identity and not behind:
-            return self
-        trusted = self.durable if identity.same_history(self.identity) else None
-        if trusted is not None and snapshot.xmax >= trusted.snapshot.xmax:
-            return replace(self, identity=identity, horizon=trusted, pages=())
-        if self.horizon is None:
-            return replace(self, identity=identity, pages=())
-        return replace(self, identity=identity).afresh()
+            return moved
+        if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
+            return moved.afresh(Again.HISTORY)
+        if identity.same_memory(self.identity):
+            behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
+            return moved.afresh(Again.HISTORY) if behind else moved
+        if self.horizon is None or self.durable is None or not self.settled:
+            return moved.afresh(Again.CRASH)
+        if snapshot.xmax < self.durable.snapshot.xmax:
+            return moved.afresh(Again.HISTORY)
+        return replace(moved, horizon=self.durable, pages=(), again=Again.CRASH)
 
-    def afresh(self) -> SourceOffset:
-        """Trust nothing: every row is sent, and keys that the table lacks are removed."""
-        return replace(self, horizon=None, durable=None, pages=(), sweep=True, rewind=None, initial=None)
+    def afresh(self, why: Again) -> SourceOffset:
+        """Trust nothing: every row that the topic lacks is sent, and keys that the table lacks are removed."""
+        initial = self.initial if self.horizon is None else None
+        return replace(
+            self,
+            horizon=None,
+            durable=None,
+            pages=(),
+            sweep=True,
+            rewind=None,
+            initial=initial,
+            compare=True,
+            written=0,
+            flushed=0,
+            again=why,
+        )
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
 
         Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
+        Deletions may not have been logged either, so keys that the table lacks are removed.
         """
         if shape == self.shape:
             return self
+        if self.horizon is None and not self.pages:
+            return replace(self, shape=shape)
         pages = tuple(Page(_unstamped(page.horizon), page.after) for page in self.pages)
         horizon, durable = (_unstamped(known) if known else None for known in (self.horizon, self.durable))
-        return replace(self, shape=shape, horizon=horizon, durable=durable, pages=pages)
+        return replace(
+            self,
+            shape=shape,
+            horizon=horizon,
+            durable=durable,
+            pages=pages,
+            sweep=True,
+            again=self.again or Again.SHAPE,
+        )
 
     def within(self, partitions: tuple[int, ...]) -> SourceOffset:
         """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept."""
@@ -181,9 +210,9 @@ class SourceOffset:
             return replace(self, partitions=partitions, fresh=())
         came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
         fresh = tuple(oid for oid in partitions if oid in came)
-        return replace(
-            self, partitions=partitions, fresh=fresh, sweep=self.sweep or not {*self.partitions} <= {*partitions}
-        )
+        gone = not {*self.partitions} <= {*partitions}
+        again = self.again or (Again.PARTITION if fresh else None)
+        return replace(self, partitions=partitions, fresh=fresh, sweep=self.sweep or gone, again=again)
 
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
@@ -198,6 +227,7 @@ class SourceOffset:
             "postmaster_start": self.identity.postmaster_start,
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
+            "database_oid": self.identity.database_oid,
             "topic": self.topic,
             "shape": self.shape,
             "durable": _horizon_fields(self.durable, share),
@@ -209,6 +239,9 @@ class SourceOffset:
             "compare": self.compare,
             "ids": self.ids.fields() if self.ids else None,
             "initial": self.initial,
+            "written": self.written,
+            "flushed": self.flushed,
+            "again": self.again.value if self.again else None,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -255,6 +288,9 @@ class SourceOffset:
             edited=_edit(value),
             ids=ids,
             initial=value.get("initial"),
+            written=int(value.get("written") or 0),
+            flushed=int(value.get("flushed") or 0),
+            again=Again(value["again"]) if value.get("again") else None,
         )
 
 
@@ -294,6 +330,7 @@ def _identity(value: dict[str, Any]) -> Identity:
         postmaster_start=str(value.get("postmaster_start") or ""),
         statistics_start=str(value.get("statistics_start") or ""),
         table_oid=int(value.get("table_oid") or 0),
+        database_oid=int(value.get("database_oid") or 0),
     )
 
 

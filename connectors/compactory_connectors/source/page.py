@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .horizon import Snapshot
+from .identity import Again
 from .offset import SourceOffset
 from .record import RowError
 from .row_function import Written
@@ -31,12 +32,14 @@ class Batch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
+    ``again`` says why records may have been sent before.
     """
 
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
     skipped: tuple[str, ...] = ()
+    again: Again | None = None
 
 
 class Reader(Protocol):

@@ -58,7 +58,10 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
-    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it."""
+    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it.
+
+    ``flushed`` is 0 for an unlogged table, which a crash empties whatever was flushed.
+    """
 
     snapshot: Snapshot
     written: int
@@ -157,7 +160,7 @@ class Server:
         self.connection = connection
         row = connection.execute(query("source/server")).fetchone()
         assert row is not None
-        standby, timeline, system, started, statistics, self.database = row
+        standby, timeline, system, started, statistics, self.database, database_oid = row
         if standby:
             raise ConfigError(
                 "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
@@ -169,6 +172,7 @@ class Server:
             "timeline": timeline,
             "postmaster_start": started,
             "statistics_start": statistics,
+            "database_oid": database_oid,
         }
 
     @classmethod

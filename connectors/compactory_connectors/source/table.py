@@ -15,6 +15,7 @@ from psycopg import sql
 from .comparison import Comparison
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
+from .identity import Again
 from .offset import Page, SourceOffset
 from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .place import instant_of, ordering
@@ -43,13 +44,12 @@ class TableReader:
         topic: tuple[str, str | None] | None = None,
     ) -> None:
         self.plan = plan
-        self.offset = offset or SourceOffset(
+        self._server = server
+        self._stored = offset or SourceOffset(
             identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
         )
-        self._server = server
+        self.offset = self._here(self._stored)
         self._unsafe: deque[tuple[int, Horizon]] = deque()
-        self._sent: Horizon | None = self.offset.horizon
-        self._stored = self.offset
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
@@ -67,8 +67,6 @@ class TableReader:
         self.offset = batch.offset
         if batch.persist:
             self._stored = batch.offset
-        if batch.records or self._sent is None:
-            self._sent = batch.offset.horizon
         if not batch.offset.compare:
             self.comparison = None
 
@@ -91,6 +89,7 @@ class TableReader:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(base, at, indexed)
+            again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
             if self.comparison is not None and not self._id_is_key:
                 for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
                     self.comparison.expect((record[0], record[1]) for record in self._render.records(rows))
@@ -101,17 +100,19 @@ class TableReader:
             rows = next(chunks)
             while len(rows) == page_rows:
                 seen_here = seen_here or self._visible(at.snapshot)
-                page = self._page(base, seen_here, rows)
+                page = replace(self._page(base, seen_here, rows), written=at.written)
                 xids.update(self._xids(rows))
                 records = self._lacking(self._render.records(rows))
-                yield Batch(records, self.offset if self._whole else page, skipped=self._render.drain_skipped())
+                offset = self.offset if self._whole else page
+                yield Batch(records, offset, skipped=self._render.drain_skipped(), again=again)
                 base = replace(page, pages=base.pages)
                 rows = next(chunks)
             xids.update(self._xids(rows))
             records = self._lacking(self._render.records(rows))
-            done = self._finished(base, at, xids, rows)
+            rests = at.written if records or base.compare else base.written
+            done = replace(self._finished(base, at, xids, rows), written=rests)
         persist = bool(records) or self._worth_storing(done)
-        yield Batch(records, done, persist, self._render.drain_skipped())
+        yield Batch(records, done, persist, self._render.drain_skipped(), again)
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
@@ -130,14 +131,24 @@ class TableReader:
         with self._server.poll(self._table, self.plan.oid) as at:
             horizon = self._visible(at.snapshot)
             durable = horizon if at.flushed >= at.written else None
-            base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False)
-            return replace(base, horizon=horizon, durable=durable)
+            base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False, again=None)
+            return replace(base, horizon=horizon, durable=durable, written=at.written, flushed=at.flushed)
+
+    def _here(self, offset: SourceOffset) -> SourceOffset:
+        """A stored offset as it holds for the server of this session."""
+        identity = self._server.identity(self.plan.oid)
+        return offset if identity == offset.identity else self._swept(offset.on(identity, self._server.peek()))
+
+    def _swept(self, offset: SourceOffset) -> SourceOffset:
+        """Without what a topic that has more than the table's rows does not allow."""
+        return offset if self.plan.sweeps else replace(offset, sweep=False, compare=False)
 
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
-        base = base.on(self._server.identity(self.plan.oid), at.snapshot).within(at.partitions)
+        base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
         if not indexed and _too_old(base.horizon, at.snapshot):
-            base = base.afresh()
+            base = base.afresh(Again.DISTANCE)
+        base = self._swept(base)
         # pages of another mode, or of a primary key that is another one now, say nothing
         fitting = not self._whole and all(len(page.after) == 1 + len(self._order) for page in base.pages)
         return base if fitting else replace(base, pages=())
@@ -152,7 +163,7 @@ class TableReader:
         horizon = self.offset.horizon
         if self._whole or horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
             return False
-        return self._sent is None or not _behind(self._stored.durable, self._sent)
+        return self.offset.again is None and self._stored.settled
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
@@ -235,9 +246,16 @@ class TableReader:
             known = [group.seen or () for group in (base.horizon, *(page.horizon for page in base.pages)) if group]
             polled = (widen(xid, at.snapshot.xmax) for xid in xids)
             horizon = Horizon.above(at.snapshot, polled, *known)
-        durable = self._durable(base.durable, horizon, at)
         return replace(
-            self._progress(base, rows), horizon=horizon, durable=durable, pages=(), fresh=(), rewind=None, compare=False
+            self._progress(base, rows),
+            horizon=horizon,
+            durable=self._durable(base.durable, horizon, at),
+            flushed=max(base.flushed, at.flushed),
+            pages=(),
+            fresh=(),
+            rewind=None,
+            compare=False,
+            again=None,
         )
 
     def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
@@ -287,12 +305,7 @@ class TableReader:
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
-        if (
-            self._sent
-            and done.durable
-            and _behind(stored.durable, self._sent)
-            and not _behind(done.durable, self._sent)
-        ):
+        if done.settled and not stored.settled:
             return True
         return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
 
@@ -315,7 +328,3 @@ def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
     if horizon is None:
         return False
     return snapshot.xmax - horizon.snapshot.xmin > _HALF_XIDS
-
-
-def _behind(durable: Horizon | None, sent: Horizon) -> bool:
-    return durable is None or durable.snapshot.xmax < sent.snapshot.xmax

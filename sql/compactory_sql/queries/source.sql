@@ -1,14 +1,16 @@
 -- name: source/server
 -- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
--- is right at once after a promotion; it fails on a standby, which is refused before it is asked. After the crash of a
--- backend the server recovers as after its own, but the postmaster lives on: only its statistics begin anew.
+-- is right at once after a promotion; it fails on a standby, which is refused before it is asked. Statistics begin anew
+-- whenever the server recovers from a crash, its own or that of a backend, which the postmaster survives; a clean
+-- shutdown keeps them.
 SELECT pg_is_in_recovery() AS standby,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        pg_postmaster_start_time()::text AS postmaster_start,
        coalesce((SELECT stats_reset::text FROM pg_stat_bgwriter), '') AS statistics_start,
-       current_database() AS database;
+       current_database() AS database,
+       (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database_oid;
 
 -- name: source/settings
 -- The session's settings, as far as this version has them. Those that are no formats stay as the connection's options
@@ -35,19 +37,28 @@ SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
-       pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint AS flushed,
+       CASE WHEN EXISTS (SELECT FROM pg_class
+                          WHERE relpersistence <> 'p' AND oid = ANY (ARRAY(
+                                SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass))))
+            THEN 0 ELSE pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint END AS flushed,
        to_regclass({table})::oid::int8 AS oid,
        ({shape}) AS shape,
        ARRAY(SELECT relid::oid::int8 FROM pg_partition_tree({oid}::oid::regclass) WHERE isleaf ORDER BY 1) AS partitions;
 
 -- name: source/shape
--- What a session's plan of a table rests on: columns and types, and which triggers there are. A trigger that was off
--- for a while counts as well, for each ALTER TABLE makes a new version of its row.
+-- What a session's plan of a table rests on: columns and types, which triggers there are, and the files of its rows. A
+-- trigger that was off for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite
+-- (ALTER COLUMN … TYPE … USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file
+-- too.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
                      FROM pg_trigger
-                    WHERE tgrelid = {oid} OR tgrelid IN (SELECT relid FROM pg_partition_tree({oid}::oid::regclass)))));
+                    WHERE tgrelid = {oid} OR tgrelid IN (SELECT relid FROM pg_partition_tree({oid}::oid::regclass))), ';',
+                  (SELECT string_agg(relfilenode::text, ',' ORDER BY oid)
+                     FROM pg_class
+                    WHERE oid = ANY (ARRAY(
+                          SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass))))));
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
