@@ -10,17 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from compactory.errors import LeaseLost
+from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
 from .row_function import Headers
 
-__all__ = ["Publisher"]
+__all__ = ["Permit", "Publisher", "TransactionTimedOut"]
+
+_LONGEST = 10.0
+"""Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
@@ -40,12 +43,31 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+class Permit(Protocol):
+    """What a publisher may publish by. Both raise LeaseLost when it may not any more, or another CompactoryError."""
+
+    def confirm(self) -> None:
+        """Called once earlier holders of the transactional id are fenced, before offsets are read."""
+        ...
+
+    def check(self) -> None:
+        """Called before anything is sent; asks nobody."""
+        ...
+
+
+class TransactionTimedOut(CompactoryError):
+    """Kafka aborted a transaction that stood open for too long; nobody needs to have taken over."""
+
+    retryable = True
+
+
 class Publisher:
     """A producer for one connector. Owned by one thread.
 
     Every failure raises and leaves the publisher unusable: close it, open another one, read the offsets again. Raises
-    LeaseLost when another holder of the transactional id has taken over, Unreachable when Kafka does not answer within
-    ``timeout`` seconds.
+    LeaseLost when another holder of the transactional id has taken over, TransactionTimedOut when this process was
+    frozen for so long that Kafka ended its transaction, Unreachable when Kafka does not answer within ``timeout``
+    seconds, and what ``permit`` raises.
     """
 
     def __init__(
@@ -57,18 +79,20 @@ class Publisher:
         transactions: bool = True,
         overrides: Mapping[str, Any] | None = None,
         timeout: float = 9.0,
+        permit: Permit | None = None,
     ) -> None:
         self._kafka = kafka
         self._offsets_topic = offsets_topic
         self._transactions = transactions
         self._id = f"compactory-{connector}"
         self._timeout = timeout
+        self._permit = permit
+        self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self._last_error: KafkaError | None = None
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
-            # An abandoned transaction blocks read_committed readers until it times out: 10 s at most.
-            own |= {"transactional.id": self._id, "transaction.timeout.ms": 10_000}
+            own |= {"transactional.id": self._id, "transaction.timeout.ms": int(_LONGEST * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
     def open(self, timeout: float = 30.0) -> None:
@@ -76,9 +100,12 @@ class Publisher:
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
             self._guard(taking, lambda: self._producer.init_transactions(timeout))
+        if self._permit is not None:
+            self._permit.confirm()
 
     def publish(self, topic: str, records: Iterable[Record], offset: Record) -> None:
         """Publish records and their offset; on return Kafka has acknowledged all of it."""
+        self._check()
         if self._transactions:
             self._guard("publish in a transaction", lambda: self._commit(topic, records, offset))
         else:
@@ -90,14 +117,15 @@ class Publisher:
 
         def write() -> None:
             if self._transactions:
-                self._producer.begin_transaction()
+                self._begin()
             for key, value, headers in offsets:
                 self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
             if self._transactions:
-                self._producer.commit_transaction(self._timeout)
+                self._end()
             else:
                 self._send(self._offsets_topic, [])
 
+        self._check()
         self._guard("write offsets", write)
 
     def close(self) -> None:
@@ -111,11 +139,23 @@ class Publisher:
             self._producer.flush(0)
         del self._producer
 
+    def _check(self) -> None:
+        if self._permit is not None:
+            self._permit.check()
+
     def _commit(self, topic: str, records: Iterable[Record], offset: Record) -> None:
-        self._producer.begin_transaction()
+        self._begin()
         self._enqueue(topic, records)
         self._enqueue(self._offsets_topic, [offset])
+        self._end()
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self._producer.begin_transaction()
+
+    def _end(self) -> None:
         self._producer.commit_transaction(self._timeout)
+        self._began = None
 
     def _send(self, topic: str, records: Iterable[Record]) -> None:
         self._enqueue(topic, records)
@@ -170,6 +210,11 @@ class Publisher:
         except Exception as error:
             cause = error.__cause__
             code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None
+            if code in _FENCED and self._began is not None and time.monotonic() - self._began >= _LONGEST:
+                raise TransactionTimedOut(
+                    f"a transaction stood open for more than {_LONGEST:g} s, because this process was frozen or Kafka"
+                    " was away, and Kafka has aborted it; its records are sent again"
+                ) from error
             if code in _FENCED:
                 raise LeaseLost("another source took over this connector's transactional id") from error
             raise

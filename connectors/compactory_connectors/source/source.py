@@ -16,20 +16,26 @@ from compactory.kafka import Kafka
 from .backoff import Backoff
 from .connector_config import ConnectorConfig
 from .control import Control, Halt, Stop
+from .lease import Lease, LeaseContested, LeaseTaken, Tenure
 from .pausing import Pausing
 from .session import Session
+from .standby import Standby
 from .status import SourceState, SourceStatus, StatusBoard
 
 __all__ = ["Source"]
 
 log = structlog.get_logger("compactory.source")
 
+_FENCED_PAUSE = 2.0  # seconds
+_FENCED_MOST = 3
+_FENCED_WITHIN = 600.0  # seconds
+
 
 class Source:
     """Polls the tables of one connector into their topics.
 
-    :meth:`run` belongs to one thread; :meth:`status` may be called from any. Two sources of the same connector name
-    fence each other by the transactional id: the earlier one raises LeaseLost.
+    :meth:`run` belongs to one thread; :meth:`status` may be called from any. Of several sources of one connector one
+    has the lease and publishes; the others stand by. Who lost the lease can't publish: the transactional id fences it.
     """
 
     def __init__(
@@ -42,6 +48,8 @@ class Source:
         self.control = Control()
         """What operators want of it."""
         self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
+        self._standby = Standby(connector, self.control, self._board)
+        self._fenced: list[float] = []  # when, by others than holders of the lease
         self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
 
@@ -53,37 +61,64 @@ class Source:
         """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.
 
         Outages are waited out with back-off. Until the first session is open, and with ``once`` always, a system that
-        stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once. LeaseLost is raised
-        whenever another source takes over.
+        stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once. While another source has
+        the lease this one stands by, with ``once`` for some seconds; then LeaseLost is raised, as it is where sources
+        that have no lease in common fence each other again and again.
         """
         for note in self._connector.notes:
             self._log.info(note)
-        backoff = Backoff()
-        deadline = time.monotonic() + patience
+        lease = Lease(self._connector, self._board.lease)
         try:
-            while not stop.is_set():
-                try:
-                    self._opened |= self._pausing.before_session(stop, once=once)
-                    self._live(Halt(stop, self.control), once, backoff)
-                    if once:
-                        break
-                except LeaseLost:
-                    raise
-                except CompactoryError as error:
-                    hopeless = not error.retryable or time.monotonic() >= deadline
-                    if hopeless and (once or not self._opened):
-                        raise
-                    self._wait_out(error, stop, backoff)
+            self._run(lease, stop, once, time.monotonic() + patience)
         except BaseException as error:
             self._board.connector(SourceState.FAILED, str(error))
             raise
+        finally:
+            lease.close()
         self._board.connector(SourceState.STOPPED)
 
-    def _live(self, stop: Stop, once: bool, backoff: Backoff) -> None:
-        """One session, until it fails, ``stop`` is set, or with ``once`` its first round is done."""
+    def _run(self, lease: Lease, stop: Stop, once: bool, deadline: float) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            try:
+                if self._turn(lease, stop, once, backoff):
+                    break
+            except (LeaseTaken, LeaseContested) as error:
+                raise LeaseLost(str(error)) from error
+            except LeaseLost as error:
+                self._wait_fenced(error, lease, stop)
+            except CompactoryError as error:
+                hopeless = not error.retryable or time.monotonic() >= deadline
+                if hopeless and (once or not self._opened):
+                    raise
+                self._wait_out(error, stop, backoff)
+
+    def _turn(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
+        """A session where the lease is to be had, else a little wait for it; whether ``once`` is satisfied."""
+        try:
+            lease.take()
+        except LeaseTaken as taken:
+            self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
+            self._opened = True
+            self._fenced.clear()
+            backoff.reset()
+            return False
+        self._standby.end()
+        if len(self._fenced) >= _FENCED_MOST:
+            raise LeaseContested(
+                f"the transactional id of connector {self._connector.name!r} was taken over {_FENCED_MOST} times,"
+                " although nobody else has its lease: another source of this name runs on another database, as a role"
+                " that may not write compactory.leases, or in an older version; stop it, or give it another name"
+            )
+        tenure = Tenure(stop, lease)
+        self._opened |= self._pausing.before_session(tenure, once=once)
+        return self._live(Halt(tenure, self.control), lease, once, backoff)
+
+    def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
+        """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
         self.control.take_restart()
         if stop.is_set():
-            return
+            return False
         session = Session.open(
             self._connector,
             self._kafka,
@@ -91,6 +126,7 @@ class Source:
             create_topics=self._create_topics,
             strict=once or not self._opened,
             control=self.control,
+            permit=lease,
         )
         try:
             self._opened = True
@@ -101,15 +137,28 @@ class Source:
                 backoff.reset()
                 if once:
                     self._raise_failures(session)
-                    break
+                    return not stop.is_set()
                 woken = busy or session.rest(stop)
         finally:
             session.close()
+        return False
 
     def _raise_failures(self, session: Session) -> None:
         """With ``once`` a table that failed is an error; the others were published all the same."""
         if failures := session.failures():
             raise CompactoryError("; ".join(failures))
+
+    def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
+        """Somebody took the transactional id over: where it is who took the lease, the next look finds them.
+
+        Else it was an edit of offsets, which gets the time to end, or a holder that froze on its way to it.
+        """
+        now = time.monotonic()
+        self._fenced = [*(at for at in self._fenced if now - at < _FENCED_WITHIN), now]
+        self._board.connector(SourceState.WAITING, str(error))
+        self._log.warning("source fenced", error=str(error))
+        if lease.held:
+            self.control.wait(stop, _FENCED_PAUSE)
 
     def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
         pause = backoff.pause()

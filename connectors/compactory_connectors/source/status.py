@@ -77,6 +77,21 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus:
+    """Whose turn it is to publish, when that was last known."""
+
+    held: bool
+    means: str | None
+    """``row``, ``lock``, or None before a database was reached."""
+    lacks: str | None = None
+    """What these means do not protect from, and the remedy."""
+    holder: str | None = None
+    """Who else has it."""
+    epoch: int | None = None
+    """How often a row has changed hands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """A moment's picture of one connector."""
 
@@ -85,6 +100,13 @@ class SourceStatus:
     detail: str | None
     tables: tuple[TableStatus, ...]
     warnings: tuple[str, ...] = ()
+    since: float | None = None  # when it came into this state
+    aim: Aim = field(default_factory=Aim)
+    aim_stored: bool = False
+
+    def shown(self, table: TableStatus) -> SourceState:
+        """The state of a table for people: a connector that does not run polls none."""
+        return table.state if self.state is SourceState.RUNNING else self.state
 
 
 class StatusBoard:
@@ -95,18 +117,13 @@ class StatusBoard:
         self._connector = connector
         self._state = SourceState.STARTING
         self._detail: str | None = None
+        self._since = time.time()
         self._tables: dict[str, TableStatus] = {}
         self._warned: dict[str, None] = {}
         self._waiting: set[str] = set()
+        self._lease: LeaseStatus | None = None
 
     def picture(self) -> SourceStatus:
-    since: float | None = None  # when it came into this state
-    aim: Aim = field(default_factory=Aim)
-    aim_stored: bool = False
-
-    def shown(self, table: TableStatus) -> SourceState:
-        """The state of a table for people: a connector that does not run polls none."""
-        return table.state if self.state is SourceState.RUNNING else self.state
         """The state now."""
         with self._lock:
             return SourceStatus(
@@ -115,13 +132,29 @@ class StatusBoard:
                 detail=self._detail,
                 tables=tuple(self._tables.values()),
                 warnings=tuple(self._warned),
+                since=self._since,
+                lease=self._lease,
             )
 
-        self._since = time.time()
     def connector(self, state: SourceState, detail: str | None = None) -> None:
         """Record the connector's state."""
         with self._lock:
+            if state is not self._state:
+                self._since = time.time()
             self._state, self._detail = state, detail
+
+    def lease(self, status: LeaseStatus) -> None:
+        """Record whose turn it is to publish."""
+        with self._lock:
+            self._lease = status
+
+    def stands_by(self, detail: str) -> None:
+        """Record that somebody else publishes."""
+        self.connector(SourceState.STANDBY, detail)
+        with self._lock:
+            self._tables = {
+                name: replace(known, state=SourceState.STANDBY, detail=None) for name, known in self._tables.items()
+            }
 
     def warn(self, *texts: str) -> None:
         """Log what an operator should know, once a process."""
@@ -132,14 +165,11 @@ class StatusBoard:
             log.warning(text, connector=self._connector)
 
     def table(self, table: str, topic: str, *, adopted: bool, reading: str = "", covered: bool = True) -> None:
-                since=self._since,
         """Announce a table of a new session; its counters go on."""
         with self._lock:
             known = self._tables.get(table) or TableStatus(table=table, topic=topic)
             self._tables[table] = replace(
                 known,
-            if state is not self._state:
-                self._since = time.time()
                 topic=topic,
                 adopted=adopted,
                 reading=reading,
