@@ -23,7 +23,7 @@ from .lineup import Lineup
 from .page import RowFailed
 from .planning import find_plans
 from .polled import PolledTable, Sink
-from .publisher import Publisher
+from .publisher import Permit, Publisher
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
 from .topics import OFFSETS_TOPIC
@@ -56,6 +56,7 @@ class Session:
         create_topics: bool,
         strict: bool = True,
         control: Control | None = None,
+        permit: Permit | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
 
@@ -77,6 +78,7 @@ class Session:
                 OFFSETS_TOPIC,
                 transactions=connector.transactions,
                 overrides=connector.producer,
+                permit=permit,
             )
             allowed = create_topics and connector.topics.create
             sink = Sink(
