@@ -34,7 +34,6 @@ class Lookups:
     """
 
     def __init__(self, store: GlobalStore) -> None:
-        self._store = store
         self._by_name = {directory.name: Lookup(store, directory) for directory in store.directories}
         self.by_place = {DIRECTORIES + name.encode(): lookup for name, lookup in self._by_name.items()}
 
@@ -58,7 +57,6 @@ class Lookup:
     """Answers for one directory with the bytes of the topic. Raises the errors of `problem`'s table."""
 
     def __init__(self, store: GlobalStore, directory: Directory[Any]) -> None:
-        self._store = store
         self._directory = directory
         self._view = store[directory.name]
         self._topic = directory.topic.encode()
@@ -77,10 +75,9 @@ class Lookup:
             key = decode_segment(key).encode()
         view = self._view if b"cache-control" not in headers else self._within(headers[b"cache-control"])
         try:
-            value, partition, offset = view.record(key)
+            value, partition, offset, topic_id = view.record(key)
         except KeyError as error:
             raise self._absent(error, key) from None
-        topic_id = self._store.topic_id(self._directory.topic)
         if topic_id is not self._topic_id:
             self._topic_id = topic_id
             self._identity = self._topic if topic_id is None else topic_id.encode()

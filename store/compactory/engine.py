@@ -131,7 +131,7 @@ class Engine:
             return False
         for feed in feeds:
             assert feed.volume.checkpoint is not None
-            feed.topic_id, feed.served = feed.volume.checkpoint.topic_id, True
+            feed.serve(feed.volume.checkpoint.topic_id)
             self.progress.keep(feed.topic, feed.volume.checkpoint)
             _swap(self.served, self.serving, feed)
         _serve(self.served, self.progress)

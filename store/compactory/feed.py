@@ -33,6 +33,12 @@ class Feed:
         self.tails = dict(volume.checkpoint.tails) if volume.checkpoint else {}  # see Checkpoint
         self._committed = volume.checkpoint  # the newest that was
 
+    def serve(self, topic_id: str | None) -> None:
+        """Views are answered from it now; ``topic_id`` is that of the topic that was read."""
+        self.topic_id, self.served = topic_id, True
+        for table in self.tables:
+            table.topic_id = topic_id
+
     @property
     def resumable(self) -> bool:
         """Whether the volume holds the topic complete, read under the same definitions."""

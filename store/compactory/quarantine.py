@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from compactory.cell import Origin
 from compactory.errors import BadRecord
 from compactory.records import Partition, RecordError
 
@@ -107,6 +108,14 @@ class Quarantine:
         self._remember(held)
         if not again:
             self._report(partition, offset, kind)
+
+    def outlives(self, key: bytes, good: Origin) -> bool:
+        """Say whether the bad record of a topic key is of another partition, and newer than this good one."""
+        held = self._by_key.get(key)
+        if held is None or held.error.partition == good.partition:
+            return False
+        bad = held.error
+        return (bad.timestamp_ms, bad.partition, bad.offset) > (good.timestamp_ms, good.partition, good.offset)
 
     def clear(self, key: bytes) -> None:
         """A newer record of the topic key is good or a tombstone: the bad one no longer counts."""

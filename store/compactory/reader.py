@@ -217,7 +217,7 @@ class Reader:
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
-        feed.topic_id, feed.served = self._progress.identity(topic), True
+        feed.serve(self._progress.identity(topic))
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)
         self._progress.renew(topic)

@@ -36,6 +36,7 @@ class Table:
                   partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
                   records, ``contested_keys`` lists the first
 
+    ``topic_id``  id of the topic that it was read from, once it is served
     ``version``   another object after each run: what was read at the present version is what there is
 
     An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
@@ -48,6 +49,7 @@ class Table:
         self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
         self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
         self.version: object = object()
+        self.topic_id: str | None = None
         self.spread = False
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
@@ -120,8 +122,8 @@ class Table:
             self._remove(topic_key, trailer)
         else:
             self._put(topic_key, name, value + trailer, terms)
-        if self.quarantine:  # only now, so that a reader never finds the key neither bad nor present
-            self.quarantine.clear(topic_key)
+        if self.quarantine and not self.quarantine.outlives(topic_key, origin(trailer)):
+            self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
 
     def _read(self, value: bytes | None) -> Document | None:
         """Return the document in a value as far as keys and indexes need it; None means deleted."""

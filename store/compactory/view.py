@@ -177,21 +177,23 @@ class View(Mapping[str, T], Generic[T]):
         """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
         return self._entry(key, self._cell(key, max_age))
 
-    def record(self, name: bytes) -> tuple[bytes, int, int]:
-        """Return value, partition and offset of the key with these UTF-8 bytes.
+    def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
+        """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
 
-        What `entry` tells, for callers that count microseconds. Raises KeyError, BadRecord.
+        What `entry` tells and of which topic that is, for callers that count microseconds. Raises KeyError, BadRecord.
         """
         served = self._served
         if not served.open:
             raise served.refusal()
         if self._max_age is not None:
             self._demand(self._max_age)
-        cell = served.entries.get(name)
+        table = served.table  # once: another may be served in the next moment, of another topic
+        cell = table.shelf.entries.get(name)
         if cell is None:
-            cell = self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
+            self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
+            return self.record(name)  # it came in between
         partition, offset, _ = unpack(cell)
-        return cell[:-TRAILER], partition, offset
+        return cell[:-TRAILER], partition, offset, table.topic_id
 
     def entries(self, **fields: Any) -> list[Entry]:
         """Return the entries with these values in an indexed field (or fields), in the order of their keys.

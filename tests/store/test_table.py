@@ -152,6 +152,23 @@ def test_a_later_good_record_or_tombstone_clears_a_bad_one(later: str | None) ->
     assert log.table.quarantine.total == 1
 
 
+@pytest.mark.parametrize("older", ['{"v":1}', None])
+def test_an_older_record_of_another_partition_clears_no_bad_one(older: str | None) -> None:
+    """Guarantees 1 and 4: it is still the newest of its key, in whatever order partitions are read."""
+    log = Log(Directory("d"))
+    log.table.spread = True
+    log.put("a", "{bad", at=20, partition=1)
+    log.put("a", older, at=10, partition=0)
+    assert [error.timestamp_ms for error in log.table.quarantine] == [20]
+    if older is None:
+        with pytest.raises(BadRecord):
+            log.view["a"]
+    else:
+        assert log.view["a"] == {"v": 1}
+    log.put("a", '{"v":3}', at=30, partition=0)
+    assert list(log.table.quarantine) == []
+
+
 def test_a_deleted_key_whose_next_record_is_bad_raises_bad_record() -> None:
     """Guarantee 4: the value from before the deletion is no good value."""
     log = Log(Directory("d"))
