@@ -86,6 +86,11 @@ class NewRowsReader:
         """Whether nothing was committed since the last poll, and a crash can't take back what was sent."""
         return self._polled == snapshot and self.offset.ids is not None and not self.offset.ids.unflushed
 
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent."""
+        return self.offset.ids is not None and not self.offset.ids.unflushed
+
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The oldest open transaction, once there are too many gaps that it, or one after it, may fill."""
         ids = self.offset.ids
@@ -96,6 +101,17 @@ class NewRowsReader:
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Nothing: keys of rows that went away stay in a topic that new rows are appended to."""
         yield from ()
+
+    def key_ranges(self) -> None:
+        """None, for the same reason."""
+
+    def survivors(self, limit: int) -> int:
+        """As if there were enough: nothing is ever removed."""
+        return limit
+
+    def removals_left(self) -> int:
+        """None."""
+        return 0
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""

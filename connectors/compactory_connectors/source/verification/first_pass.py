@@ -58,6 +58,12 @@ class Tally:
     suspects: dict[int, Finding] = field(default_factory=dict)
     digests: Digests | None = None
 
+    @property
+    def untracked(self) -> int:
+        """Keys without a verdict that are not among the suspects."""
+        tracked = sum(finding.open for finding in self.suspects.values())
+        return sum(count for finding, count in self.findings.items() if finding.open) - tracked
+
 
 class FirstPass:
     """Takes both sides in and compares them. Owned by one thread; a context manager."""

@@ -83,6 +83,11 @@ class Outcome:
         return sum(count for finding, count in self.findings.items() if finding.open)
 
     @property
+    def unsure(self) -> bool:
+        """Whether there are rows that can't be converted, so that nobody knows what lookups should find."""
+        return bool(self.findings[Finding.UNREADABLE] or self.unreadable)
+
+    @property
     def equal(self) -> bool:
         """Whether lookups see what the table has, all of it."""
-        return not (self.different or self.open or self.findings[Finding.UNREADABLE] or self.unreadable)
+        return not (self.different or self.open or self.unsure)

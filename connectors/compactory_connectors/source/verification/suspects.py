@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from compactory.kafka import Message
 
@@ -24,6 +25,7 @@ class Suspects:
         self._records: dict[int, dict[int, Found]] = {}
         self._rows: dict[int, list[Expected]] = {}
         self._parts: dict[int, set[tuple[int, KeyParts]]] = {}
+        self._judged_by: tuple[Mapping[int, int], Rules] = ({}, Rules())
 
     def take_records(self, messages: Iterable[Message]) -> None:
         """Records of the topic, those of a partition in its order."""
@@ -61,12 +63,18 @@ class Suspects:
 
     def judge(self, marks: Mapping[int, int], rules: Rules) -> None:
         """Say something of every watched key; those on which there is a verdict now are watched no more."""
+        self._judged_by = marks, rules
         for number in list(self.watched):
             rows = [(row.value or b"", row.flags) for row in self._rows.get(number, ())]
             finding = judge(rows, self._stored(number, marks), rules)
             self.findings[number] = finding
             if not finding.open:
                 self.watched.discard(number)
+
+    def give_up_on_sweeps(self) -> None:
+        """The time is up: keys that a running source has not removed by now are there to stay, held or forgotten."""
+        marks, rules = self._judged_by
+        self.judge(marks, replace(rules, sweeps_later=False))
 
     def difference(self, number: int) -> Difference:
         """A key that differs for good, with both its values."""

@@ -19,7 +19,7 @@ from compactory_connectors.source.polled import key_of
 from compactory_connectors.source.server import Server, postgres_errors
 from compactory_connectors.source.table_plan import Reading, TablePlan
 
-from .first_pass import FirstPass, Tally, digested, quick
+from .first_pass import Fingerprint, FirstPass, Tally, digested, quick
 from .judgement import Finding, Rules
 from .outcome import Difference, Outcome
 from .suspects import Suspects
@@ -85,13 +85,20 @@ class Verifier:
         began = time.monotonic()
         with TopicSide(self._kafka, topic) as side:
             fingerprint = digested if self._options.digests else quick
-            with FirstPass(fingerprint) as first:
-                tally = self._first(side, first, whole)
+            tally = self._first(side, fingerprint, whole)
+            deadline = time.monotonic() + self._options.wait
+            while tally.untracked and self._sources() and time.monotonic() < deadline:
+                time.sleep(_LONGEST_PAUSE)  # a load is under way: too many keys to look at one by one
+                tally = self._first(side, fingerprint, whole)
             suspects = Suspects(self._worth_a_look(tally), lambda key: fingerprint(key, b"")[0])
-            rounds = self._follow(side, suspects, whole)
+            rounds = self._follow(side, suspects, whole, deadline)
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
-    def _first(self, side: TopicSide, first: FirstPass, whole: bool) -> Tally:
+    def _first(self, side: TopicSide, fingerprint: Fingerprint, whole: bool) -> Tally:
+        with FirstPass(fingerprint) as first:
+            return self._pass(side, first, whole)
+
+    def _pass(self, side: TopicSide, first: FirstPass, whole: bool) -> Tally:
         marks = side.ends()
         standing = self._standing(side.topic, whole)
         done = 0
@@ -108,11 +115,10 @@ class Verifier:
             self._progress(f"topic {side.topic}", done)
         return first.compare(standing.rules, _MOST_SUSPECTS)
 
-    def _follow(self, side: TopicSide, suspects: Suspects, whole: bool) -> int:
+    def _follow(self, side: TopicSide, suspects: Suspects, whole: bool, deadline: float) -> int:
         """Look again until there is a verdict on every key, nothing will come any more, or the time is up."""
         if not suspects.watched:
             return 0
-        deadline = time.monotonic() + self._options.wait
         pause, rounds = _SHORTEST_PAUSE, 0
         side.rewind()
         while True:
@@ -120,7 +126,10 @@ class Verifier:
             self._round(side, suspects, whole, scan=rounds == 1 or not suspects.known)
             left = len(suspects.watched)
             self._progress("keys on their way", left)
-            if not left or time.monotonic() > deadline or (rounds > 1 and not self._sources()):
+            running = bool(self._sources())
+            if left and time.monotonic() > deadline and running:
+                suspects.give_up_on_sweeps()
+            if not left or time.monotonic() > deadline or (rounds > 1 and not running):
                 return rounds
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)

@@ -1,0 +1,111 @@
+"""``compactory verify``: does the topic have what the table has?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .flags import Flags, command
+from .loading import Providers
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.connector import ConnectorConfig
+    from compactory_connectors.source.verification.outcome import Outcome
+
+    from .configuration import Configuration
+
+__all__ = ["verify"]
+
+_DIFFERENT, _NOT_IN_TIME = 1, 3
+
+
+@command
+def verify(
+    flags: Flags,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIRECTORY | CONNECTOR.json",
+            help="A directory of compactory.toml that names its connector, or a connector.",
+            show_default=False,
+        ),
+    ],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.", show_default=False),
+    ] = None,
+    provider: Providers = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="How long a running source may take to catch up.", min=0)
+    ] = 30.0,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Differing keys to show.", min=0)] = 20,
+    values: Annotated[
+        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or the keys alone.")
+    ] = True,
+    digests: Annotated[
+        bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
+    ] = False,
+) -> None:
+    """Compare what lookups find with what the table has, key by key, while both change.
+
+    What is on its way is waited for; a difference counts when it will stay. Exit code 0: equal. 1: different. 3: no
+    difference, but rows that were not published in time, or that no running source will publish.
+    """
+    from .problems import Problems
+    from .session import begin
+
+    configuration = begin(flags)
+    problems = Problems()
+    found = problems.of(lambda: _resolve(configuration, target, provider or []))
+    kafka = problems.of(configuration.kafka)
+    problems.raise_any()
+    assert found is not None
+    assert kafka is not None
+    from compactory_connectors.source.verification.verification import verify as compare
+    from compactory_connectors.source.verification.verifier import Options
+
+    from .verify_view import Progress, show
+
+    connectors, topic = found
+    outcomes: list[Outcome] = []
+    with Progress() as progress:
+        for connector in connectors:
+            options = Options(wait=wait, most=max(limit, 1), digests=digests)
+            outcomes += compare(connector, kafka, options, tables=tables or [], topic=topic, progress=progress.update)
+    show(outcomes, limit=limit, values=values, as_json=flags.json)
+    if code := _code(outcomes):
+        raise typer.Exit(code)
+
+
+def _resolve(
+    configuration: Configuration, target: str, provider: Sequence[str]
+) -> tuple[list[ConnectorConfig], str | None]:
+    """The connectors, and the topic where a directory was named. Raises ConfigError."""
+    from compactory.errors import ConfigError
+
+    from .loading import load_connectors
+
+    settings = configuration.directories.get(target)
+    if settings is None:
+        if Path(target).suffix not in {".json", ".properties"}:
+            known = ", ".join(configuration.directories) or "none"
+            raise ConfigError(
+                f"{target!r} is neither a directory of compactory.toml (it has {known}) nor a connector's .json or"
+                " .properties"
+            )
+        return load_connectors([Path(target)], provider), None
+    if settings.connector is None:
+        raise ConfigError(
+            f'directory {target!r} names no connector: write connector = "FILE.json" into [directories.{target}] of'
+            f" {configuration.file}, or give the connector's file"
+        )
+    return load_connectors([settings.connector], provider), settings.directory.topic
+
+
+def _code(outcomes: Sequence[Outcome]) -> int:
+    if any(outcome.different or outcome.unsure for outcome in outcomes):
+        return _DIFFERENT
+    return 0 if all(outcome.equal for outcome in outcomes) else _NOT_IN_TIME

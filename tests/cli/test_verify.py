@@ -1,0 +1,82 @@
+"""``compactory verify`` with the article's connector, on real Postgres and Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from compactory_cli.verify_view import cut
+from tests.cli.conftest import Article, Shell
+from tests.cli.test_source_offsets import Offsets, in_process
+
+
+@pytest.fixture
+def published(compactory: Shell, article: Article, kafka: str, terminals: str) -> Iterator[Offsets]:
+    made = Offsets(compactory, article, kafka, terminals)
+    made.run()
+    yield made
+    made.sql.close()
+
+
+def send(kafka: str, topic: str, *records: tuple[bytes, bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    for key, value in records:
+        producer.produce(topic, value, key)
+    assert producer.flush(10) == 0
+
+
+def test_equal_different_and_not_caught_up(published: Offsets) -> None:
+    words = ("verify", *published.article.arguments, "--kafka", published.kafka)
+    outcome = in_process(*words)
+    assert outcome.code == 0, outcome.err
+    assert "equal" in outcome.out
+    published.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    outcome = in_process(*words)
+    assert outcome.code == 3
+    assert "1 pending: the table is ahead of what was published, and no source of the connector runs" in outcome.out
+    send(published.kafka, published.article.topic, (b"2", b'{"secret":1}'), (b"3", None), (b"\xff\x00", b"\xfe"))
+    outcome = in_process(*words, "--json")
+    assert outcome.code == 1
+    [topic] = outcome.json["topics"]
+    counts = {name: topic[name] for name in ("missing", "extra", "different", "pending", "changing", "expected")}
+    assert counts == {"missing": 1, "extra": 1, "different": 1, "pending": 1, "changing": 0, "expected": 5}
+    by_kind = {each["finding"]: each for each in topic["differences"]}
+    assert (by_kind["extra"]["key_base64"], by_kind["extra"]["found_base64"]) == ("/wA=", "/g==")
+    assert by_kind["different"]["found"] == '{"secret":1}'
+    assert '"terminalId":"T2"' in by_kind["different"]["expected"]
+    shown = in_process(*words, "--no-values")
+    assert shown.code == 1
+    assert "secret" not in shown.out + shown.err
+    assert "1 extra: lookups find them" in shown.out
+    assert '{"secret":1}' in in_process(*words).out
+
+
+def test_a_directory_by_its_name(published: Offsets) -> None:
+    article = published.article
+    (published.shell.folder / "compactory.toml").write_text(
+        f'[directories.terminals]\ntopic = "{article.topic}"\nconnector = "{article.path}"\n'
+        '[directories.other]\ntopic = "other"\n'
+        f'[directories.wrong]\ntopic = "wrong"\nconnector = "{article.path}"\n'
+    )
+    config = ("--config", published.shell.folder / "compactory.toml", "--kafka", published.kafka)
+    placeholders = article.arguments[1:]
+    assert in_process("verify", "terminals", *placeholders, *config).code == 0
+    outcome = in_process("verify", "other", *config)
+    assert (outcome.code, "names no connector" in outcome.err) == (2, True)
+    outcome = in_process("verify", "wrong", *placeholders, *config)
+    assert (outcome.code, "not to topic 'wrong'" in outcome.err) == (2, True)
+    outcome = in_process("verify", "nothing", *config)
+    assert (outcome.code, "neither a directory" in outcome.err) == (2, True)
+
+
+def test_a_long_value_is_cut_where_it_differs() -> None:
+    one = b'{"a":"' + b"x" * 100 + b'","b":1,"c":"' + b"y" * 100 + b'"}'
+    other = one.replace(b'"b":1', b'"b":2')
+    assert '"b":1' in cut(one, other)
+    assert '"b":2' in cut(other, one)
+    assert len(cut(one, other)) <= 62
+    assert cut(b"short", None) == "short"
+    assert cut(None, b"x") == "–"
+    assert cut(b"z" * 100, b"z" * 90).endswith("z" * 10)
