@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import resource
 import sys
@@ -12,6 +13,8 @@ from threading import Thread
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
+
+from benchmarks.stage import LAUNCHED
 
 __all__ = ["Clock", "memory", "reads"]
 
@@ -29,8 +32,10 @@ class Clock:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def figures(self) -> dict[str, float]:
-        """Return ``seconds`` and ``cpu``."""
-        return {"seconds": time.perf_counter() - self._wall, "cpu": time.process_time() - self._cpu}
+        """Return ``seconds`` and ``cpu``, and ``launch_seconds`` since the process was launched."""
+        figures = {"seconds": time.perf_counter() - self._wall, "cpu": time.process_time() - self._cpu}
+        launched = os.environ.get(LAUNCHED)
+        return figures | ({"launch_seconds": time.time() - float(launched)} if launched else {})
 
 
 def memory() -> dict[str, float]:

@@ -61,6 +61,11 @@ def _rows(taken: Figures, entries: int, partitions: int) -> Iterator[Row]:
     for (kind, peer), floor in WANTED.items():
         what = f"bootstrap of {of}, {NAMES[kind]}"
         yield beside(taken, what, kind, (peer, CALLED[peer]), loading, wanted=Wanted(AT_LEAST, floor))
+    for (kind, peer), floor in WANTED.items():
+        if peer == "default":
+            what = f"launch of the process to ready, {of}, {NAMES[kind]}"
+            wanted = Wanted(AT_LEAST, floor)
+            yield beside(taken, what, kind, (peer, CALLED[peer]), launch, figure="launch_seconds", wanted=wanted)
     wanted = Wanted(AT_MOST, 1.0)
     for kind in ("apply", "indexed"):
         yield beside(
@@ -114,6 +119,11 @@ def loading(taken: Figures, name: str) -> str:
     """Describe how a program loaded."""
     seconds, entries, cpu, peak = (taken.median(name, figure) for figure in ("seconds", "entries", "cpu", "peak_mb"))
     return f"{seconds:.2f} s, {entries / seconds / 1e6:.2f} M/s, CPU {cpu:.2f} s, peak {peak:.0f} MB"
+
+
+def launch(taken: Figures, name: str) -> str:
+    """Describe how long a service waits for a program that was just launched."""
+    return f"{taken.median(name, 'launch_seconds'):.2f} s"
 
 
 def resident(taken: Figures, name: str) -> str:

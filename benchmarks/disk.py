@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.bootstrap import count, loading
+from benchmarks.bootstrap import count, launch, loading
 from benchmarks.peers import GLOBAL_TABLE, global_table
 from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
@@ -42,6 +42,9 @@ def _rows(taken: Figures, entries: int) -> Iterator[Row]:
     what = f"bootstrap of {count(entries)} records into RocksDB"
     for peer in (("default", f"{PEER[1]}, defaults"), ("table", f"{PEER[1]}, large polls")):
         yield beside(taken, what, "ours", peer, loading, wanted=Wanted(AT_LEAST, 1.2))
+    what = f"launch of the process to ready, {count(entries)} records into RocksDB"
+    peer = ("default", f"{PEER[1]}, defaults")
+    yield beside(taken, what, "ours", peer, launch, figure="launch_seconds", wanted=Wanted(AT_LEAST, 1.2))
     what, wanted = f"view.get on RocksDB, {count(entries)} entries", Wanted(AT_LEAST, 1.3)
     yield beside(taken, f"{what}, decoded", "ours", PEER, reading, figure="rate", wanted=wanted)
     raw = ("raw", f"{PEER[1]}, bytes")

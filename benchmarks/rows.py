@@ -80,15 +80,16 @@ def beside(
 ) -> Row:
     """Return the row of one program beside another; ``peer`` is its name among the figures and for people.
 
-    The ratio of times (``seconds``) and rates (``…rate``) says how many times faster ours is; that of anything else
+    The ratio of times (``…seconds``) and rates (``…rate``) says how many times faster ours is; that of anything else
     (memory, latency) is ours divided by the peer's.
     """
     name, called = peer
     lacking = taken.lacking(ours, name)
     if lacking is not None:
         return Row(what=what, figure=f"not measured: {lacking}", beside=called, wanted=str(wanted or ""))
-    faster = figure == "seconds" or figure.endswith("rate")
-    ratio = taken.ratio(ours, name, figure) if figure == "seconds" else taken.ratio(name, ours, figure)
+    times = figure.endswith("seconds")
+    faster = times or figure.endswith("rate")
+    ratio = taken.ratio(ours, name, figure) if times else taken.ratio(name, ours, figure)
     return Row(
         what=what,
         figure=describe(taken, ours),

@@ -18,9 +18,12 @@ from benchmarks.rows import Figures, Row
 from benchmarks.topics import filled
 from tests.stack.apache_kafka import ApacheKafka
 
-__all__ = ["WORK", "Absent", "Measured", "Stage", "Terms", "kafka_server"]
+__all__ = ["LAUNCHED", "WORK", "Absent", "Measured", "Stage", "Terms", "kafka_server"]
 
 WORK = Path(__file__).parents[1] / "build" / "benchmarks"
+LAUNCHED = "BENCH_LAUNCHED"
+"""When a program was launched, in seconds since 1970: an environment variable of the program."""
+
 _PROGRAM_SECONDS = 900  # after which a program is given up
 
 
@@ -120,7 +123,10 @@ def python(module: str, *arguments: object) -> list[str]:
 def run(command: Sequence[str]) -> dict[str, Any]:
     """Run a program; return the JSON of its last line. Raises RuntimeError with what it said when it failed."""
     began = time.monotonic()
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PROGRAM_SECONDS)
+    environment = {**os.environ, LAUNCHED: repr(time.time())}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=_PROGRAM_SECONDS, env=environment
+    )
     if done.returncode:
         said = f"{done.stdout[-500:]}{done.stderr[-3000:]}"
         raise RuntimeError(f"{' '.join(command)} failed after {time.monotonic() - began:.1f} s:\n{said}")
