@@ -54,6 +54,14 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
         labels=("connector",),
         samples={(status.connector,): max(0.0, now - since) if since is not None else 0.0},
     )
+    epoch = status.lease.epoch if status.lease is not None else None
+    yield Metric(
+        name="compactory_source_lease_epoch",
+        kind="gauge",
+        help="How often the connector's lease has changed hands; none where an advisory lock stands in for it",
+        labels=("connector",),
+        samples={(status.connector,): float(epoch)} if epoch is not None else {},
+    )
 
 
 def _counters(status: SourceStatus) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ import structlog
 
 from .target import Aim
 
-__all__ = ["MOVES", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+__all__ = ["MOVES", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -100,6 +100,7 @@ class SourceStatus:
     detail: str | None
     tables: tuple[TableStatus, ...]
     warnings: tuple[str, ...] = ()
+    lease: LeaseStatus | None = None
     since: float | None = None  # when it came into this state
     aim: Aim = field(default_factory=Aim)
     aim_stored: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from compactory.errors import OrderRefused
@@ -35,9 +36,11 @@ class SourceWorker:
         return self._alive() or self._source.status().state is SourceState.STARTING
 
     def ready(self) -> bool:
-        """Whether every table was published as far as it went at some time since the start."""
-        tables = self._source.status().tables
-        return bool(tables) and all(table.current_at is not None for table in tables)
+        """Whether every table was published as far as it went at some time since the start, or by whom it waits for."""
+        status = self._source.status()
+        if status.state is SourceState.STANDBY:
+            return True
+        return bool(status.tables) and all(table.current_at is not None for table in status.tables)
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return the tables that were never published to their end, or why there is no session yet."""
@@ -57,6 +60,7 @@ class SourceWorker:
             "target_stored": status.aim_stored,
             "since": status.since,
             "detail": status.detail,
+            "lease": asdict(status.lease) if status.lease is not None else None,
             "warnings": list(status.warnings),
             "tables": [self._table(status, table) for table in status.tables],
         }
