@@ -1,0 +1,221 @@
+"""What is to be removed from a table's topic, and what of it has to wait (guarantees 10 and 13).
+
+A poll that would remove suspiciously much publishes everything else and leaves its tombstones to a sweep, which knows
+what the topic has: it counts, removes, or holds. The offset says that a sweep is due, so that a hold outlives the
+process; each sweep looks again, so that a hold ends by itself when the rows come back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from .hold import Hold
+from .page import PAGE_ROWS, Batch, Reader
+from .record import RowError
+from .removal import Copy, HeldRemoval, enough_left, removal_id, too_many
+from .sweeper import Found, Sweeper
+
+__all__ = ["Removals"]
+
+log = structlog.get_logger("compactory.source")
+
+_LOOK_AGAIN = 30.0  # seconds between two looks at what is held
+_LOOK_DEARLY = 300.0  # the same where every look reads topic and table whole
+_SOON = 0.1  # of the interval: when the first sweep after a start is due
+
+
+@dataclass(slots=True, kw_only=True)
+class Removals:
+    """The removals of one table. Owned by the session's thread.
+
+    ``percent`` of the keys may be removed at once. ``interval``: seconds between two sweeps, 0 for none but those that
+    are needed. ``catch_up`` polls the table and says whether it came to its end, ``send`` publishes the tombstones of
+    copies with an offset.
+    """
+
+    sweeper: Sweeper
+    hold: Hold
+    percent: int
+    interval: float
+    others: list[str]
+    """Other tables that are published to the topic."""
+    catch_up: Callable[[], bool]
+    send: Callable[[Sequence[Copy], Batch], None]
+    _running: Generator[int] | None = None
+    _leaving: bool = False  # of this poll
+    _left: bool = False  # of polls since the sweep began
+    _due: float = field(default=float("inf"))
+
+    def __post_init__(self) -> None:
+        if self.interval and self._reader.plan.sweeps:
+            self._due = time.monotonic() + self.interval * _SOON
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do, by the monotonic clock."""
+        plan, offset = self._reader.plan, self._reader.offset
+        wanted = offset.sweep and offset.horizon is not None and not plan.keyless and not self.hold.active
+        return 0.0 if self._running is not None or wanted else self._due
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self._leaving = False
+        if self.hold.hear():
+            self._due = 0.0
+
+    def gate(self, batch: Batch) -> Batch:
+        """A batch as it may be published: without its tombstones where the poll has suspiciously many.
+
+        Raises RemovalHeld where the poll can't be divided.
+        """
+        if not self._leaving:
+            gone = [*batch.deactivated, *(record[0] for record in batch.records if record[1] is None)]
+            removed = len(gone) and len(gone) + self._reader.removals_left()
+            if not self._suspicious(removed):
+                return batch
+            if batch.deactivated or not self._reader.plan.sweeps:
+                self._refuse(removed, [key for key in gone if key is not None])
+                return batch
+            self._leaving = self._left = True
+            self._due = 0.0
+            log.warning("removals of a poll are left to a sweep", table=self._name, removed=removed)
+        puts = [record for record in batch.records if record[1] is not None]
+        return replace(batch, records=puts, offset=replace(batch.offset, sweep=True), persist=True)
+
+    def ended(self) -> None:
+        """A poll was published to its end."""
+        plan = self._reader.plan
+        if plan.sweeps_always:
+            self._due = 0.0
+        elif self.hold.active and not plan.sweeps:
+            self.hold.release()
+
+    def tend(self) -> int:
+        """Go a step further with what is due; how many tombstones that sent. Raises what sweeping raises."""
+        if self._running is None:
+            if time.monotonic() < self.wake_at:
+                return 0
+            self._running = self._sweep()
+        try:
+            return next(self._running)
+        except StopIteration:
+            self._running = None
+        except BaseException:
+            self._running = None
+            raise
+        return 0
+
+    def close(self) -> None:
+        """Stop sweeping, and forget what is known."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+        self.sweeper.forget()
+
+    @property
+    def _reader(self) -> Reader:
+        return self.sweeper.reader
+
+    @property
+    def _name(self) -> str:
+        return self._reader.plan.qualified
+
+    def _sweep(self) -> Generator[int]:
+        self._due = time.monotonic() + self.interval if self.interval else float("inf")
+        self._left, partitions = False, self._reader.offset.partitions
+        steps = self.sweeper.run()
+        try:
+            found = yield from _steps(steps)
+        except RowError as error:
+            self._doubt(f"the key of a row is not known, and may be one that the table seems to lack: {error}")
+            return
+        finally:
+            steps.close()
+        if not self._reader.plan.sweeps_always and not self.catch_up():
+            return
+        found = replace(found, vanished=tuple(self.sweeper.untouched(found.vanished)))
+        if self._stays(found):
+            return
+        yield from self._remove(found)
+        if self._reader.offset.sweep and not self._left and self._reader.offset.partitions == partitions:
+            self.send((), Batch([], replace(self._reader.offset, sweep=False)))
+
+    def _stays(self, found: Found) -> bool:
+        """Whether what has vanished must stay in the topic for now; shown if it must."""
+        keys = {copy.key for copy in found.vanished}
+        missing = f"{len(keys)} of {found.keys} keys of topic {self._reader.plan.topic!r} are not in table {self._name}"
+        if keys and self.others:
+            self._doubt(
+                f"{missing} and may be of {', '.join(self.others)}, which was published there too; give each table a"
+                " topic of its own, or if that has ended, forget its offset: compactory source offsets reset"
+            )
+            return True
+        if not too_many(len(keys), found.keys, self.percent):
+            return False
+        known = self.hold.removal if found.known else None
+        removal = HeldRemoval(id=known.id if known else removal_id(keys), removed=len(keys), keys=found.keys)
+        if self.hold.allows(removal):
+            return False
+        self.sweeper.remember(found.vanished)
+        self.hold.keep(removal, f"{missing}, {removal.percent} %; {self._limit()}; lookups go on with them")
+        self._look_again()
+        return True
+
+    def _remove(self, found: Found) -> Iterator[int]:
+        for copies in _pages(found.strays):
+            self._send(copies)
+            yield len(copies)
+        for copies in _pages(found.vanished):
+            left = self.sweeper.untouched(copies)
+            self._send(left)
+            yield len(left)
+        self.hold.release()
+        if not self.interval:
+            self.sweeper.forget()
+        if found.vanished or found.strays:
+            removed, strays = len(found.vanished), len(found.strays)
+            log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=strays)
+
+    def _send(self, copies: Sequence[Copy]) -> None:
+        if copies:
+            self.send(copies, Batch([], self._reader.offset))
+
+    def _suspicious(self, removed: int) -> bool:
+        enough = enough_left(removed, self.percent)
+        return enough > 0 and self._reader.survivors(enough) < enough
+
+    def _refuse(self, removed: int, keys: list[bytes]) -> None:
+        """Hold a poll that can't be divided, unless it was approved."""
+        left = self._reader.survivors(enough_left(removed, self.percent))
+        removal = HeldRemoval(id=removal_id(keys), removed=removed, keys=removed + left)
+        what = f"a poll would remove {removed} of {removal.keys} keys of topic {self._reader.plan.topic!r}"
+        self.hold.refuse(removal, f"{what}, {removal.percent} %; {self._limit()}; the table waits as a whole")
+
+    def _limit(self) -> str:
+        return f"compactory.max.removed.percent is {self.percent}"
+
+    def _doubt(self, detail: str) -> None:
+        self.hold.doubt(detail)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._due = time.monotonic() + (_LOOK_AGAIN if self.sweeper.knows else _LOOK_DEARLY)
+
+
+def _steps(steps: Generator[None, None, Found]) -> Generator[int, None, Found]:
+    """The same, in tombstones sent: none."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        yield 0
+
+
+def _pages(copies: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
+    return (copies[start : start + PAGE_ROWS] for start in range(0, len(copies), PAGE_ROWS))
