@@ -98,6 +98,10 @@ class ConnectorConfig:
     producer: Mapping[str, str] = field(repr=False)
     """Properties of the producer by librdkafka's names; may hold credentials."""
     soft_delete: SoftDelete | None
+    sweep_interval_ms: int = 0
+    """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
+    max_removed_percent: int = 20
+    """More of a directory's keys are not removed at once without an operator."""
     bulk_deletes: bool = False
     """Mode bulk: after each poll, keys that the table has not are removed from the topic."""
     transactions: bool

@@ -16,6 +16,7 @@ class Again(Enum):
     DISTANCE = "distance"  # the offset is older than 2³¹ transactions
     SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
     PARTITION = "partition"  # an attached partition is sent whole
+    SPREAD = "spread"  # the topic was given more partitions
     PLACE = "place"  # somebody set the offset back
 
 

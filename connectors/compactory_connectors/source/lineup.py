@@ -45,6 +45,7 @@ class Lineup:
         self._tables: dict[str, PolledTable] = {}
         self._unfit: dict[str, tuple[str, ...]] = {}
         self._topic_ids: dict[str, str | None] = {}
+        self._spread: dict[str, int] = {}  # partitions of each topic
         self._look_at_topics = 0.0
         self._look_at_tables = 0.0
 
@@ -55,7 +56,7 @@ class Lineup:
     @property
     def due(self) -> float:
         """When to look again for tables or topics, or to poll one, by the monotonic clock."""
-        return min([self._look_at_topics, self._look_at_tables, *(table.due for table in self._tables.values())])
+        return min([self._look_at_topics, self._look_at_tables, *(table.wake_at for table in self._tables.values())])
 
     def begin(self, found: Plans, *, strict: bool) -> None:
         """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
@@ -91,6 +92,14 @@ class Lineup:
                 raise TopicReplaced(
                     f"topic {name!r} was deleted, or deleted and created again, since this session began"
                 )
+        grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
+        if grown:  # the producer must not go on with what it knows of them
+            raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
+
+    def close(self) -> None:
+        """Stop what tables do between their polls."""
+        for table in self._tables.values():
+            table.removals.close()
 
     def check_tables(self) -> None:
         """Look now and then for tables that came, went, or can be polled by now; the others are left alone."""
@@ -171,13 +180,12 @@ class Lineup:
         values = stored_values(self._sink.kafka)
         topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
+        self._spread |= {name: len(found.partitions) for name, found in topics.items()}
         for plan in plans:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
             offset = self._usable(self._offset(values.get(key), plan), topic, plan)
             self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
-        if any(plan.notifies for plan in plans):
-            self._server.listen()
 
     def _open(
         self,
@@ -188,7 +196,12 @@ class Lineup:
         others: list[str],
     ) -> None:
         reader = open_reader(self._server, plan, offset, topic)
-        self._tables[plan.qualified] = PolledTable(sink=self._sink, reader=reader, key=key, others=others)
+        if (former := self._tables.get(plan.qualified)) is not None:
+            former.removals.close()
+        spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
+        self._tables[plan.qualified] = PolledTable(
+            sink=self._sink, reader=reader, key=key, others=others, partitions=spread
+        )
         self._sink.board.table(
             plan.qualified,
             plan.topic,

@@ -125,6 +125,7 @@ class SourceOffset:
     timestamp_nanos: int | None = None
     incrementing: int | None = None
     rewind: Cursor | None = None
+    spread: int | None = None
     compare: bool = False
     edited: Edit | None = None
     ids: IdRanges | None = None
@@ -236,6 +237,7 @@ class SourceOffset:
             "partitions": self.partitions,
             "fresh": self.fresh,
             "rewind": asdict(self.rewind) if self.rewind else None,
+            "spread": self.spread,
             "compare": self.compare,
             "ids": self.ids.fields() if self.ids else None,
             "initial": self.initial,
@@ -284,6 +286,7 @@ class SourceOffset:
             timestamp_nanos=cursor.timestamp_nanos,
             incrementing=cursor.incrementing,
             rewind=rewind,
+            spread=value.get("spread"),
             compare=bool(value.get("compare", False)),
             edited=_edit(value),
             ids=ids,

@@ -168,7 +168,7 @@ class OffsetDesk:
     def difference(self, table: str) -> Difference:
         """Compare a table with its topic, row by row."""
         with postgres_errors(self._connector.connection):
-            return difference(self._server, self._kafka, self.plans[table])
+            return difference(self._server, self._kafka, self.plans[table], self._connector.max_removed_percent)
 
     @property
     def _server(self) -> Server:

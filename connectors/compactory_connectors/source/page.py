@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .horizon import Snapshot
 from .identity import Again
@@ -13,6 +13,9 @@ from .record import RowError
 from .row_function import Written
 from .server import RawRow
 from .table_plan import TablePlan
+
+if TYPE_CHECKING:
+    from .key_ranges import KeyRanges
 
 __all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "RowFailed"]
 
@@ -32,6 +35,7 @@ class Batch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
+    ``deactivated`` are the keys of records that say by a value of theirs that they are deleted.
     ``again`` says why records may have been sent before.
     """
 
@@ -39,6 +43,7 @@ class Batch:
     offset: SourceOffset
     persist: bool = True
     skipped: tuple[str, ...] = ()
+    deactivated: tuple[bytes, ...] = ()
     again: Again | None = None
 
 
@@ -73,12 +78,29 @@ class Reader(Protocol):
         """Whether a poll at this snapshot could bring nothing."""
         ...
 
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent; else a poll soon finds out that it is so."""
+        ...
+
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
         ...
 
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
+        ...
+
+    def key_ranges(self) -> KeyRanges | None:
+        """The same by ranges of the primary key; None where there is none."""
+        ...
+
+    def survivors(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``."""
+        ...
+
+    def removals_left(self) -> int:
+        """How many deletions come behind the page that was handed over last, at the most."""
         ...
 
     def count(self) -> int:

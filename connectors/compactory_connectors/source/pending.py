@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compactory.errors import CompactoryError
@@ -10,11 +10,11 @@ from compactory.kafka import Kafka
 
 from .comparison import Comparison
 from .offset import SourceOffset
-from .page import Batch, Reader
+from .page import Batch, Reader, Record
 from .readers import COMPARING, open_reader
 from .record import RowError
+from .removal import too_many
 from .server import Server
-from .sweep import deleted, too_many, vanished
 from .table_plan import TablePlan
 
 __all__ = ["Difference", "difference", "pending_rows"]
@@ -41,8 +41,11 @@ def pending_rows(server: Server, plan: TablePlan, offset: SourceOffset | None) -
     return open_reader(server, plan, offset).count()
 
 
-def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
-    """Compare every row with the topic. Raises psycopg.Error, Unreachable, CompactoryError."""
+def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> Difference:
+    """Compare every row with the topic, of which ``percent`` may be removed at once.
+
+    Raises psycopg.Error, Unreachable, CompactoryError.
+    """
     comparison = Comparison()
     if plan.topic in kafka.topics([plan.topic]):
         comparison = Comparison.of(kafka, plan.topic)
@@ -54,16 +57,27 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan) -> Difference:
     examples: list[tuple[bytes | None, bytes | None]] = []
     for batch in _batches(reader):
         lacking += len(batch.records)
-        living -= deleted(batch.records)
+        living -= _deleted(batch.records)
         examples += [(record[0], record[1]) for record in batch.records[: _EXAMPLES - len(examples)]]
-    gone = vanished(living, reader) if plan.sweeps else set[bytes]()
+    gone = living.difference(_table_keys(reader)) if plan.sweeps else set[bytes]()
     return Difference(
         same=comparison.left_out,
         lacking=lacking,
         removed=len(gone),
-        held=too_many(gone, living),
+        held=too_many(len(gone), len(living), percent),
         examples=tuple(examples),
     )
+
+
+def _deleted(records: Iterable[Record]) -> set[bytes]:
+    """Keys of tombstones: the table has said what became of them."""
+    return {record[0] for record in records if record[0] is not None and record[1] is None}
+
+
+def _table_keys(reader: Reader) -> Iterator[bytes]:
+    render_key = reader.plan.rows.render_key
+    keys = (render_key(row) for rows in reader.living_rows() for row in rows)
+    return (key for key in keys if key is not None)
 
 
 def _batches(reader: Reader) -> Iterator[Batch]:

@@ -68,16 +68,25 @@ class PlaceReader:
             while len(rows) == page_rows and (following := reader.fetch(1)):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
-                yield Batch(self._render.records(rows), page, skipped=self._render.drain_skipped())
+                records = self._render.records(rows)
+                gone = self._render.drain_deactivated()
+                yield Batch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
                 rows = [*following, *reader.fetch(page_rows - 1)]
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
-        yield Batch(records, done, bool(rows) or done.shape != self.offset.shape, self._render.drain_skipped())
+        persist = bool(rows) or done.shape != self.offset.shape
+        gone = self._render.drain_deactivated()
+        yield Batch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Never: time passes, and a view may show what no commit of this database brought."""
         del snapshot
         return False
+
+    @property
+    def settled(self) -> bool:
+        """Always: a place is all that is remembered, and it is not known what stands for it."""
+        return True
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """Nothing is remembered but a place."""
@@ -94,6 +103,18 @@ class PlaceReader:
             reader = ChunkReader(self._server.connection, "keys", query)
             while rows := reader.fetch(PAGE_ROWS):
                 yield rows
+
+    def key_ranges(self) -> None:
+        """None: the whole is read at once."""
+
+    def survivors(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``."""
+        parts = {"relation": self.plan.relation(), "alive": self._where.alive(), "limit": sql.Literal(limit)}
+        return int(self._server.scalar(statement("source/survivors", **parts)))
+
+    def removals_left(self) -> int:
+        """Not known: what has no row versions is counted page by page."""
+        return 0
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,19 @@ from compactory.kafka import Kafka
 from .backoff import Backoff
 from .comparison import Comparison
 from .control import Control, Stop
+from .hold import Hold
+from .identity import Again
 from .offset import SourceOffset, offset_key, query_key
+from .pace import Pace
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
 from .readers import COMPARING
-from .record import RowError
+from .removal import Copy, HeldRemoval
+from .removals import Removals
 from .status import StatusBoard
-from .sweep import deleted, too_many, vanished
+from .sweeper import Sweeper
 from .table_plan import TablePlan
-from .topics import ensure, living_keys
+from .topics import ensure
 
 if TYPE_CHECKING:
     from .connector_config import ConnectorConfig
@@ -57,15 +62,31 @@ class PolledTable:
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     due: float = 0.0
+    pace: Pace = field(init=False)
     failures: int = 0
     """Polls in a row that failed."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
     locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
     """Pauses while somebody has locked the table."""
     _locked: bool = False
-    _topic_keys: set[bytes] | None = None
-    _held: bool = False
+    partitions: int = 1
+    """Of its topics."""
+    removals: Removals = field(init=False)
+    _stop: Stop | None = None
     _made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        sink, connector = self.sink, self.sink.connector
+        self.pace = Pace(interval=connector.poll_interval_ms / 1000)
+        self.removals = Removals(
+            sweeper=Sweeper(sink.kafka, self.reader, self.partitions),
+            hold=Hold(connector.name, self.name, sink.control, sink.board),
+            percent=connector.max_removed_percent,
+            interval=connector.sweep_interval_ms / 1000,
+            others=self.others,
+            catch_up=self._catch_up,
+            send=self._bury,
+        )
 
     @property
     def plan(self) -> TablePlan:
@@ -82,32 +103,94 @@ class PolledTable:
         """Whether its last poll failed, or found it locked."""
         return self.failures > 0 or self._locked
 
+    @property
+    def sweeping(self) -> bool:
+        """Whether a slice of a sweep is due; see :meth:`tend`."""
+        return not self.ailing and self.removals.wake_at <= time.monotonic()
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do, by the monotonic clock."""
+        return self.due if self.ailing else min(self.due, self.removals.wake_at)
+
     def drain(self, stop: Stop) -> bool:
-        """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything."""
-        sent = 0
+        """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything.
+
+        Raises RemovalHeld where nothing may be published before an operator approves it.
+        """
         before = self.reader.offset
+        self.removals.begin()
+        self._check_partitions()
         self._compare(before)
-        for batch in self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows)):
-            if self._topic_keys is None and (batch.offset.sweep or self.plan.sweeps_always):
-                # Before anything of ours is in it; nobody else writes it any more.
-                self._topic_keys = living_keys(self.sink.kafka, self.plan.topic)
-            self._report(batch)
-            self._publish(batch)
-            if self._topic_keys:
-                self._topic_keys -= deleted(batch.records)
-            sent += len(batch.records)
-            if stop.is_set():
-                return True
+        empty = self._begins_empty()
+        sent, ended = self._poll(stop, gated=not empty)
+        if not ended:
+            return True
+        if empty:  # nobody else's keys were in it
+            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
         if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
-            log.warning("another server or history: every row was sent again", table=self.name)
-        if self.plan.sweeps_always or (self.reader.offset.sweep and not self._held):
-            sent += self._sweep()
+            log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
+        self.removals.ended()
         self.failures = 0
         self._locked = False
         self.backoff.reset()
         self.locks.reset()
         self.sink.board.polled(self.name, sent)
         return sent > 0
+
+    def tend(self, stop: Stop) -> bool:
+        """Go a slice further with a sweep that is due; whether that removed anything."""
+        self._stop = stop
+        sent = self.removals.tend()
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
+        """Publish the pages of one poll; how many records they had, and whether it was all of them."""
+        sent = 0
+        with closing(self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows))) as pages:
+            for found in pages:
+                batch = self.removals.gate(found) if gated else found
+                self._report(batch)
+                self._publish(batch)
+                sent += len(batch.records)
+                if stop.is_set():
+                    return sent, False
+        return sent, True
+
+    def _catch_up(self) -> bool:
+        assert self._stop is not None
+        return self._poll(self._stop)[1]
+
+    def _begins_empty(self) -> bool:
+        """Whether a first load begins on a topic that never had a record."""
+        offset = self.reader.offset
+        if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
+            return False
+        partitions = self.sink.kafka.topics([self.plan.topic])[self.plan.topic].all()
+        return not any(self.sink.kafka.high_watermarks(partitions).values())
+
+    def _check_partitions(self) -> None:
+        """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
+        known, now = self.reader.offset.spread, self.partitions
+        if known is not None and known != now and not self.plan.keyless:
+            growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
+            self.removals.hold.refuse(growth, self._grown(known, now))
+            self.removals.hold.release()
+            # not compared: what belongs in another partition now has to be sent, though the topic has it
+            self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+        self._assume(replace(self.reader.offset, spread=now))
+
+    def _assume(self, offset: SourceOffset) -> None:
+        self.reader.acknowledge(Batch([], offset, persist=False))
+
+    def _grown(self, known: int, now: int) -> str:
+        return (
+            f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
+            " have in their former partitions would stay there; approved, every row is sent again and stray records"
+            " get tombstones"
+        )
 
     def failed(self, detail: str) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough."""
@@ -133,7 +216,6 @@ class PolledTable:
         reader = self.reader
         if offset.compare and isinstance(reader, COMPARING) and reader.comparison is None:
             reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
-            self._topic_keys = reader.comparison.living()
 
     def _report(self, batch: Batch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
@@ -152,6 +234,7 @@ class PolledTable:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
             self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+            self.removals.sweeper.note(batch.records)
         self.reader.acknowledge(batch)
 
     def _make_topics(self, batch: Batch) -> None:
@@ -163,46 +246,11 @@ class PolledTable:
             self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
             self._made |= names
 
-    def _sweep(self) -> int:
-        """Remove keys from the topic that the table lacks, unless they may be another's or are suspiciously many."""
-        known = self._topic_keys or set()
-        gone, detail = self._vanished(known)
-        if detail is not None:
-            log.error("removal held", table=self.name, removed=len(gone), keys=len(known), detail=detail)
-            self.sink.board.held(self.name, detail)
-            self._held = True
-            self._topic_keys = None
-            return 0
-        if self._held:
-            self._held = False
-            self.sink.board.held(self.name, None)
-        for keys in _slices(sorted(gone)):
-            self._publish(Batch([(key, None) for key in keys], self.reader.offset))
-        if self.reader.offset.sweep:
-            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
-        self._topic_keys = None
-        if gone:
-            log.info("keys removed that the table lacks", table=self.name, removed=len(gone))
-        return len(gone)
-
-    def _vanished(self, known: set[bytes]) -> tuple[set[bytes], str | None]:
-        """The keys that the table lacks, and why they may have to stay."""
-        try:
-            gone = vanished(known, self.reader)
-        except RowError as error:
-            return set(), f"the key of a row is not known, and may be one that the table seems to lack: {error}"
-        return gone, self._doubt(gone, known)
-
-    def _doubt(self, gone: set[bytes], known: set[bytes]) -> str | None:
-        """Why keys that the table lacks may have to stay (guarantee 13), or None."""
-        missing = f"{len(gone)} of {len(known)} keys of topic {self.plan.topic!r} are not in table {self.name}"
-        if gone and self.others:
-            others = ", ".join(self.others)
-            return (
-                f"{missing} and may be of {others}, which was published there too; give each table a topic of its own,"
-                f" or if that has ended, forget its offset: compactory source offsets reset"
-            )
-        return missing if too_many(gone, known) else None
+    def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
+        """Send tombstones to where these copies are, and an offset with them."""
+        self.sink.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
+        self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
+        self.reader.acknowledge(batch)
 
 
 def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
@@ -213,7 +261,3 @@ def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
 def _named(text: str, name_rows: bool) -> str:
     """Why a row was skipped, with or without its id."""
     return text if name_rows else text.partition(": ")[2]
-
-
-def _slices(keys: list[bytes]) -> Iterator[list[bytes]]:
-    return (keys[start : start + PAGE_ROWS] for start in range(0, len(keys), PAGE_ROWS))

@@ -18,6 +18,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
+from .removal import Copy
 from .row_function import Headers
 
 __all__ = ["Permit", "Publisher", "TransactionTimedOut"]
@@ -103,13 +104,13 @@ class Publisher:
         if self._permit is not None:
             self._permit.confirm()
 
-    def publish(self, topic: str, records: Iterable[Record], offset: Record) -> None:
-        """Publish records and their offset; on return Kafka has acknowledged all of it."""
+    def publish(self, topic: str, records: Iterable[Record], offset: Record, buried: Iterable[Copy] = ()) -> None:
+        """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
         self._check()
         if self._transactions:
-            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset))
+            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, buried))
         else:
-            self._guard("publish", lambda: self._send(topic, records))
+            self._guard("publish", lambda: self._send(topic, records, buried))
             self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
@@ -143,9 +144,10 @@ class Publisher:
         if self._permit is not None:
             self._permit.check()
 
-    def _commit(self, topic: str, records: Iterable[Record], offset: Record) -> None:
+    def _commit(self, topic: str, records: Iterable[Record], offset: Record, buried: Iterable[Copy]) -> None:
         self._begin()
         self._enqueue(topic, records)
+        self._bury(topic, buried)
         self._enqueue(self._offsets_topic, [offset])
         self._end()
 
@@ -157,8 +159,9 @@ class Publisher:
         self._producer.commit_transaction(self._timeout)
         self._began = None
 
-    def _send(self, topic: str, records: Iterable[Record]) -> None:
+    def _send(self, topic: str, records: Iterable[Record], buried: Iterable[Copy] = ()) -> None:
         self._enqueue(topic, records)
+        self._bury(topic, buried)
         left = self._producer.flush(self._timeout)
         if self._failure is not None:
             raise KafkaException(self._failure)
@@ -178,6 +181,10 @@ class Publisher:
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
 
+    def _bury(self, topic: str, copies: Iterable[Copy]) -> None:
+        for copy in copies:
+            self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
+
     def _send_routed(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
         """A record whose topic and headers transforms have made."""
         try:
@@ -185,13 +192,23 @@ class Publisher:
         except BufferError:
             self._insist(topic, value, key, headers)
 
-    def _insist(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers | None = None) -> None:
+    def _insist(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None = None,
+        *,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None:
         deadline = time.monotonic() + self._timeout
+        placed: dict[str, Any] = {"headers": headers, "partition": partition, "timestamp": timestamp}
         while time.monotonic() < deadline:
-            self._producer.poll(0.1)
             try:
-                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
+                self._producer.produce(topic, value, key, on_delivery=self._delivered, **placed)
             except BufferError:
+                self._producer.poll(0.1)
                 continue
             return
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full"))  # noqa: SLF001

@@ -40,6 +40,7 @@ class Renderer:
         self._never_null = _never_null(plan)
         self.skipped: list[str] = []
         """What was left out since this was last emptied."""
+        self._deactivated: list[bytes] = []
 
     def records(self, rows: Sequence[RawRow]) -> list[Record]:
         """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``."""
@@ -63,6 +64,11 @@ class Renderer:
         skipped, self.skipped = tuple(self.skipped), []
         return skipped
 
+    def drain_deactivated(self) -> tuple[bytes, ...]:
+        """Keys of deactivated rows that became values since the last call."""
+        found, self._deactivated = tuple(self._deactivated), []
+        return found
+
     def name(self, row: RawRow) -> str:
         """A row by its id or primary key, for people; empty where it has neither."""
         names = self._plan.order or ("",)
@@ -84,6 +90,8 @@ class Renderer:
         record = plan.rows.render_deletion(row) if gone else plan.rows.render(row)
         if record is not None and record[0] is None and not plan.keyless:
             raise RowError("the record's key is null, which a compacted topic refuses")
+        if phase == b"1" and record is not None and record[0] is not None and record[1] is not None:
+            self._deactivated.append(record[0])
         return record
 
     def _living(self, rows: Sequence[RawRow]) -> set[bytes | None]:

@@ -7,7 +7,8 @@ that come and go, don't disturb the others.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 import psycopg
@@ -16,6 +17,7 @@ import structlog
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
+from .attention import Attention
 from .connector_config import ConnectorConfig
 from .control import Control, Stop
 from .horizon import Snapshot
@@ -24,6 +26,7 @@ from .page import RowFailed
 from .planning import find_plans
 from .polled import PolledTable, Sink
 from .publisher import Permit, Publisher
+from .removal import RemovalHeld
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
 from .topics import OFFSETS_TOPIC
@@ -32,7 +35,7 @@ __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.source")
 
-_SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
+_BEGINNING = Snapshot(0, 0)  # older than any: who would wait for nobody then, never does
 
 
 class Session:
@@ -43,8 +46,7 @@ class Session:
         self._connector = sink.connector
         self._server = server
         self._lineup = Lineup(sink, server)
-        self._blocked = 0.0
-        self._current: Snapshot | None = None
+        self._attention = Attention(server, self._lineup, sink.control)
 
     @classmethod
     def open(
@@ -103,15 +105,20 @@ class Session:
 
     def close(self) -> None:
         """Let go of both sides; what was not acknowledged is sent again by the next session."""
+        self._lineup.close()
         self._sink.publisher.close()
         self._server.close()
+
+    def sweeping(self) -> bool:
+        """Whether a sweep goes on."""
+        return any(table.sweeping for table in self._lineup)
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
         return self._lineup.failures()
 
-    def round(self, stop: Stop, *, woken: bool = False) -> bool:
-        """Poll every table that is due, or with ``woken`` those that notify; whether anything was published.
+    def round(self, stop: Stop) -> bool:
+        """Poll every table that is due and may have changed; whether anything was published.
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
         """
@@ -119,38 +126,21 @@ class Session:
         with postgres_errors(self._connector.connection):
             self._heed()
             self._lineup.check_tables()
-            current = self._current or self._server.peek()
-            self._current = None
+            turn = self._attention.turn()
+            for table in turn.unchanged:
+                self._sink.board.current(table.name, turn.looked_at)
             published = False
-            now, looked_at = time.monotonic(), time.time()
+            for table in turn.poll:
+                published |= self._poll(table, turn.looked_at, stop)
             for table in self._lineup:
-                wanted = self._sink.control.wants(table.name)
-                if not (wanted or (woken and table.plan.notifies and not table.ailing)) and now < table.due:
-                    continue
-                table.due = now + self._connector.poll_interval_ms / 1000
-                published |= self._poll(table, current, looked_at, stop)
+                if table.sweeping:
+                    published |= self._attempt(table, partial(table.tend, stop)) or False
             return published
 
-    def rest(self, stop: Stop) -> bool:
-        """Wait until a writer notifies, a table is due or ``stop`` is set; whether a writer did."""
-        oids = [table.plan.oid for table in self._lineup if table.plan.notifies]
-        until = self._lineup.due
-        if not oids:
-            stop.wait(max(0.0, until - time.monotonic()))
-            return False
+    def rest(self, stop: Stop) -> None:
+        """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
         with postgres_errors(self._connector.connection):
-            try:
-                self._current = self._server.sleep(oids)
-                if self._current is None:
-                    # A writer that saw the source awake has not committed: it will not notify, so look again soon.
-                    self._blocked = min(_SLICE, self._blocked * 2 or 0.002)
-                    stop.wait(self._blocked)
-                    return True
-                self._blocked = 0.0
-                return self.round(stop, woken=True) or self._notified(until, stop)
-            finally:
-                if not self._server.connection.closed:
-                    self._current = self._server.wake()
+            self._attention.rest(stop)
 
     def _heed(self) -> None:
         """Look afresh at the tables that an operator wants restarted; other orders are for the tables."""
@@ -158,23 +148,21 @@ class Session:
         for name in self._sink.control.take_restarts():
             self._lineup.restart(name)
 
-    def _notified(self, until: float, stop: Stop) -> bool:
-        while not stop.is_set():
-            left = until - time.monotonic()
-            if left <= 0 or self._sink.control.changed.is_set():
-                return False
-            if self._server.wait(min(left, _SLICE)):
-                return True
-        return False
+    def _poll(self, table: PolledTable, looked_at: float, stop: Stop) -> bool:
+        """Poll one table; whether anything was published."""
+        published = self._attempt(table, lambda: None if self._waits(table) else table.drain(stop))
+        if published is None:
+            return False
+        self._sink.board.current(table.name, looked_at)
+        self._attention.polled(table, published)
+        return published
 
-    def _poll(self, table: PolledTable, current: Snapshot, looked_at: float, stop: Stop) -> bool:
-        """Poll one table; whether anything was published. What fails of it alone is kept with it."""
+    def _attempt(self, table: PolledTable, action: Callable[[], bool | None]) -> bool | None:
+        """What an action of one table says; None where it can't be done. What fails of it alone is kept with it."""
         try:
-            published = False
-            if table.ailing or self._sink.control.wants(table.name) or not table.reader.is_idle(current):
-                if self._waits(table, current):
-                    return False
-                published = table.drain(stop)
+            return action()
+        except RemovalHeld as held:
+            log.debug("table held", table=table.name, removal=held.removal.id)
         except RowFailed as error:
             table.failed(f"{table.plan.label}: {error}")
         except TableReplaced:
@@ -185,14 +173,12 @@ class Session:
             if self._server.connection.closed:
                 raise
             table.failed(f"{table.plan.label}: {refusal(error)}")
-        else:
-            self._sink.board.current(table.name, looked_at)
-            return published
-        return False
+        return None
 
-    def _waits(self, table: PolledTable, current: Snapshot) -> bool:
+    def _waits(self, table: PolledTable) -> bool:
         """Whether an open transaction has made what is to be remembered too much to go on."""
-        xid = table.reader.waits_for(current)
+        may = table.reader.waits_for(_BEGINNING) is not None
+        xid = table.reader.waits_for(self._server.peek()) if may else None
         if xid is None:
             self._sink.board.resumed(table.name)
             return False

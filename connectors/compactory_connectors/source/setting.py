@@ -24,6 +24,7 @@ __all__ = [
     "nearest_class",
     "non_empty_names",
     "one_of",
+    "percentage",
     "refused",
     "rejected",
     "required_text",
@@ -92,6 +93,14 @@ def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def percentage(value: str) -> int:
+    """A whole number from 0 to 100."""
+    number = int(value) if _WHOLE.fullmatch(value.strip()) else -1
+    if not 0 <= number <= 100:
+        raise ValueError("must be a whole number from 0 to 100")
+    return number
 
 
 def whole_number(value: str) -> int:

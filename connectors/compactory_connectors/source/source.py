@@ -131,14 +131,16 @@ class Source:
         try:
             self._opened = True
             self._board.connector(SourceState.RUNNING)
-            woken = False
             while not stop.is_set():
-                busy = session.round(stop, woken=woken)
+                busy = session.round(stop)
                 backoff.reset()
+                if once and session.sweeping():
+                    continue
                 if once:
                     self._raise_failures(session)
                     return not stop.is_set()
-                woken = busy or session.rest(stop)
+                if not busy:
+                    session.rest(stop)
         finally:
             session.close()
         return False

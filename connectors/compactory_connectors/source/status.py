@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from .removal import HeldRemoval
 from .target import Aim
 
 __all__ = ["MOVES", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
@@ -73,6 +74,8 @@ class TableStatus:
     last_publish: float | None = None
     current_at: float | None = None  # everything committed before then is in the topic
     held_since: float | None = None
+    removal: HeldRemoval | None = None
+    """What waits for an approval."""
     detail: str | None = None
 
 
@@ -252,13 +255,13 @@ class StatusBoard:
         if waited:
             self.held(table, None)
 
-    def held(self, table: str, detail: str | None) -> None:
+    def held(self, table: str, detail: str | None, removal: HeldRemoval | None = None) -> None:
         """Record that something of this table waits for an operator, or with None that it no longer does."""
         with self._lock:
             known = self._tables[table]
             state = SourceState.RUNNING if detail is None else SourceState.HELD
             since = None if detail is None else known.held_since or time.time()
-            self._tables[table] = replace(known, state=state, detail=detail, held_since=since)
+            self._tables[table] = replace(known, state=state, detail=detail, held_since=since, removal=removal)
 
     def failed(self, detail: str) -> None:
         """Count an error against every table of the session that just ended."""

@@ -7,8 +7,9 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from psycopg import sql
 
@@ -16,6 +17,7 @@ from .comparison import Comparison
 from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .identity import Again
+from .key_ranges import KeyRanges
 from .offset import Page, SourceOffset
 from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .place import instant_of, ordering
@@ -59,6 +61,7 @@ class TableReader:
         self._xid = self._phase + 1 + len(self._order)
         self._whole = plan.reading is Reading.WHOLE
         self._id_is_key = plan.incrementing in plan.rows.key_columns
+        self._ahead: SourceOffset | None = None  # within a poll, what was handed over
         self.comparison: Comparison | None = None
         """While the offset says ``compare``: records that the topic has already are left out."""
 
@@ -79,16 +82,19 @@ class TableReader:
         """
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
+        ahead = self._readers_of(base) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
             indexed=indexed,
             streaming=base.horizon is None,
             serializable=self.plan.serializable,
+            ahead=[*ahead.values()],
+            limit=page_rows,
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            base = self._adapted(base, at, indexed)
+            expected, base = base, self._adapted(base, at, indexed)
             again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
             if self.comparison is not None and not self._id_is_key:
                 for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
@@ -96,7 +102,7 @@ class TableReader:
             xids: set[int] = set()
             seen_here: Horizon | None = None
             self._render.drain_skipped()
-            chunks = self._chunks(base, page_rows)
+            chunks = self._chunks(base, page_rows, ahead=ahead if base == expected else {})
             rows = next(chunks)
             while len(rows) == page_rows:
                 seen_here = seen_here or self._visible(at.snapshot)
@@ -104,15 +110,19 @@ class TableReader:
                 xids.update(self._xids(rows))
                 records = self._lacking(self._render.records(rows))
                 offset = self.offset if self._whole else page
-                yield Batch(records, offset, skipped=self._render.drain_skipped(), again=again)
+                self._ahead = page
+                gone = self._render.drain_deactivated()
+                yield Batch(records, offset, skipped=self._render.drain_skipped(), again=again, deactivated=gone)
                 base = replace(page, pages=base.pages)
                 rows = next(chunks)
             xids.update(self._xids(rows))
             records = self._lacking(self._render.records(rows))
             rests = at.written if records or base.compare else base.written
             done = replace(self._finished(base, at, xids, rows), written=rests)
+        self._ahead = None
         persist = bool(records) or self._worth_storing(done)
-        yield Batch(records, done, persist, self._render.drain_skipped(), again)
+        gone = self._render.drain_deactivated()
+        yield Batch(records, done, persist, self._render.drain_skipped(), again=again, deactivated=gone)
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
@@ -165,6 +175,11 @@ class TableReader:
             return False
         return self.offset.again is None and self._stored.settled
 
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent."""
+        return self._stored.settled
+
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
         horizon = self.offset.horizon
@@ -181,11 +196,34 @@ class TableReader:
             while rows := reader.fetch(PAGE_ROWS):
                 yield rows
 
-    def _chunks(self, base: SourceOffset, size: int, purpose: str = "") -> Iterator[list[RawRow]]:
-        """Chunks of exactly ``size`` rows, then a smaller one, possibly empty."""
+    def key_ranges(self) -> KeyRanges | None:
+        """The same by ranges of the primary key, each in a snapshot of its own; None where there is none."""
+        return KeyRanges(self._server, self.plan) if self.plan.ties else None
+
+    def survivors(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
+        parts = {"relation": self._table, "alive": self._where.alive(), "limit": sql.Literal(limit)}
+        return int(self._server.scalar(statement("source/survivors", **parts)))
+
+    def removals_left(self) -> int:
+        """How many deactivated and deleted rows come behind the page that was handed over last."""
+        if self._ahead is None:
+            return 0
+        counts = [statement("source/removals", rows=query) for _, query in self._queries(self._ahead)]
+        return sum(int(self._server.scalar(count)) for count in counts)
+
+    def _readers_of(self, base: SourceOffset) -> dict[str, ChunkReader]:
+        """What reads the changes since ``base``, to be opened before it is known whether that is what a poll takes."""
+        connection = self._server.connection
+        return {name: ChunkReader(connection, f"ahead {name}", query) for name, query in self._queries(base)}
+
+    def _chunks(
+        self, base: SourceOffset, size: int, purpose: str = "", ahead: Mapping[str, ChunkReader] = MappingProxyType({})
+    ) -> Iterator[list[RawRow]]:
+        """Chunks of exactly ``size`` rows, then a smaller one, possibly empty; ``ahead`` are open already."""
         left: list[RawRow] = []
         for name, query in self._queries(base):
-            reader = ChunkReader(self._server.connection, f"{purpose}{name}", query)
+            reader = ahead.get(name) or ChunkReader(self._server.connection, f"{purpose}{name}", query)
             while True:
                 rows = reader.fetch(size - len(left))
                 complete = len(rows) < size - len(left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Mapping
+from typing import Literal
 
 import structlog
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -14,7 +15,7 @@ from compactory.records import Partition
 
 from .topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "ensure", "living_keys", "read", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "ensure", "read", "slices", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
@@ -56,6 +57,23 @@ def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -
 
 def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
     """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds."""
+    for messages in slices(kafka, topic, timeout=timeout, profile="load"):
+        yield from messages
+
+
+def slices(
+    kafka: Kafka,
+    topic: str,
+    *,
+    most: int = 10_000,
+    pause: float = 0.2,
+    timeout: float = 60.0,
+    profile: Literal["load", "follow"] = "follow",
+) -> Iterator[list[Message]]:
+    """The same in slices of at most ``most`` records, each waited for no longer than ``pause`` seconds.
+
+    The profile ``follow`` buffers little, ``load`` far ahead.
+    """
     found = kafka.topics([topic])
     if topic not in found:
         raise ConfigError(f"topic {topic!r} does not exist")
@@ -65,19 +83,17 @@ def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
     left = {part: end for part, end in ends.items() if end > starts[part]}
     if not left:
         return
-    consumer = kafka.consumer("load")
+    consumer = kafka.consumer(profile)
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
         deadline = time.monotonic() + timeout
         while left:
             with kafka_errors(f"read topic {topic!r}", kafka.bootstrap):
-                messages = consumer.consume(10_000, 0.2)
+                messages = consumer.consume(most, pause)
                 _drop_finished(left, messages)
             if messages:
                 deadline = time.monotonic() + timeout
-            for message in messages:
-                if message.error() is None:
-                    yield message
+            yield [message for message in messages if message.error() is None]
             if time.monotonic() > deadline:
                 raise Unreachable("Kafka", f"topic {topic!r} was not read to its end: {_behind(left)} still to go")
     finally:
@@ -95,16 +111,6 @@ def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
             else:
                 found.pop(key, None)
     return found
-
-
-def living_keys(kafka: Kafka, topic: str) -> set[bytes]:
-    """Keys whose latest record in any partition is no tombstone."""
-    last: dict[tuple[int, bytes], bool] = {}
-    for message in read(kafka, topic):
-        key, partition = message.key(), message.partition()
-        if isinstance(key, bytes) and partition is not None:
-            last[partition, key] = message.value() is not None
-    return {key for (_, key), alive in last.items() if alive}
 
 
 def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[list[str], list[str]]:

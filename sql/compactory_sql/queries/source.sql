@@ -75,9 +75,17 @@ SELECT {columns}, {phase} AS "compactory phase", {places}, t.xmin::text
 -- How many rows a query of a poll would bring.
 SELECT count(*) FROM ({rows}) AS pending;
 
+-- name: source/removals
+-- How many of the rows that such a query would bring are deactivated or gone.
+SELECT count(*) FROM ({rows}) AS pending WHERE "compactory phase" > 0;
+
+-- name: source/survivors
+-- Rows that live, counted as far as it matters.
+SELECT count(*) FROM (SELECT FROM {relation} AS t WHERE {alive} LIMIT {limit}) AS living;
+
 -- name: source/deleted
 -- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
-SELECT {columns}, 2, {nulls}d.id::text, '0'
+SELECT {columns}, 2 AS "compactory phase", {nulls}d.id::text, '0'
   FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
  WHERE d."table" = {oid}::oid AND {unseen}
  ORDER BY d.id;
@@ -93,6 +101,15 @@ SELECT {columns} FROM unnest({arrays}) AS d ({names}) JOIN {table} AS t ON {matc
 -- name: source/keys
 -- Every row whose key belongs in the topic; for their record keys only.
 SELECT {columns} FROM {table} AS t WHERE {present};
+
+-- name: source/key_rows
+-- A range of a table in the order of its primary key; for the record keys only.
+SELECT {columns}, {places} FROM {table} AS t WHERE {within} AND {present} ORDER BY {order} LIMIT {limit};
+
+-- name: source/key_hash
+-- Whether the keys of a range are still the same, whatever their order: their number and the sum of their hashes.
+SELECT concat_ws(' ', count(*), sum(hashtextextended((ROW({keys})::text) COLLATE "C", 0))) AS fingerprint
+  FROM {table} AS t WHERE {within} AND {present};
 
 -- name: source/holders
 -- Who holds the snapshot's floor back: the transaction with this id, open or prepared.

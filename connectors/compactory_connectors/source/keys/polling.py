@@ -12,6 +12,7 @@ from ..setting import (
     moot,
     names,
     one_of,
+    percentage,
     required_text,
     switch,
     whole_number,
@@ -58,6 +59,18 @@ KEYS: tuple[Setting, ...] = (
         "mode bulk: on removes keys from the topic, after each poll, that the table has not",
         "off",
         switch,
+    ),
+    honoured(
+        "compactory.sweep.interval.ms",
+        "milliseconds between two sweeps for keys of rows that were deleted unseen; 0: off",
+        "0",
+        at_least(0),
+    ),
+    honoured(
+        "compactory.max.removed.percent",
+        "a removal of more of a directory's keys waits for compactory source approve; 100: none does",
+        "20",
+        percentage,
     ),
     honoured(
         "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
