@@ -67,10 +67,33 @@ class Server:
         found: dict[str, int] = json.loads(answer)
         return found
 
-    def _ask(self, path: str, body: bytes | None = None) -> tuple[bytes, Any]:
+    def status(self) -> dict[str, Any]:
+        """What every part of the process does."""
+        body, _ = self._ask("/v1/status")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def connector(self, name: str) -> dict[str, Any]:
+        """What one connector does."""
+        body, _ = self._ask(f"/v1/connectors/{quote(name, safe='')}/status")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def order(
+        self, connector: str, verb: str, *, table: str | None = None, document: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Give a source an order; its status when it has taken note. StepFailed where the state does not allow it."""
+        part = f"/tables/{quote(table, safe='')}" if table is not None else ""
+        method = "PUT" if verb in {"pause", "resume"} else "POST"
+        body = json.dumps(document).encode() if document is not None else b""
+        answer, _ = self._ask(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
         """Ask with GET, with a body by POST."""
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
-        request = Request(self._url + path, body, headers)  # noqa: S310 - http(s), checked
+        request = Request(self._url + path, body, headers, method=method)  # noqa: S310 - http(s), checked
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import source_offsets
+from . import source_control, source_offsets
 from .flags import Flags, LogLevel, command
 from .loading import Connectors, Providers, load_connectors
 
@@ -24,6 +24,11 @@ app = typer.Typer(
 )
 
 app.add_typer(source_offsets.app)
+app.command("status")(source_control.status)
+app.command("pause")(source_control.pause)
+app.command("resume")(source_control.resume)
+app.command("restart")(source_control.restart)
+app.command("approve")(source_control.approve)
 
 
 @app.command("run")

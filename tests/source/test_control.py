@@ -8,9 +8,10 @@ import psycopg
 import pytest
 
 from compactory.errors import CompactoryError, OrderRefused
+from compactory_connectors.source import pausing
 from compactory_connectors.source.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.offsets_topic import read_offsets
-from compactory_connectors.source.pausing import read_aim
+from compactory_connectors.source.pausing import read_aim, write_aim
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.target import Aim, Target
@@ -34,6 +35,7 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     bench.wait_for_records(1)
     running.source.control.pause()
     running.wait_for(SourceState.PAUSED)
+    wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
     bench.add("T2")
     aim = read_aim(bench.kafka, bench.prefix)
     assert (aim, running.source.control.stored) == (running.source.control.aim, True)
@@ -53,6 +55,17 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     again.stop()
     assert read_aim(bench.kafka, bench.prefix) == Aim()
     bench.once()
+
+
+def test_a_pause_ends_when_somebody_else_has_stored_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source without a listener is resumed by way of the offsets topic."""
+    monkeypatch.setattr(pausing, "LOOK", 0.2)
+    write_aim(bench.connector(), bench.kafka, Aim(target=Target.PAUSED, since=1.0))
+    running = bench.start()
+    running.wait_for(SourceState.PAUSED)
+    bench.add("T1")
+    write_aim(bench.connector(), bench.kafka, Aim())
+    bench.wait_for_records(1)
 
 
 def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(bench: Bench) -> None:
@@ -87,6 +100,7 @@ def test_a_source_that_waits_for_postgres_can_be_paused(bench: Bench) -> None:
         )
         running.source.control.pause()
         running.wait_for(SourceState.PAUSED)
+        wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
         assert read_aim(bench.kafka, bench.prefix).target is Target.PAUSED
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     running.source.control.resume()

@@ -93,19 +93,12 @@ class Control:
             self._stored = aim
 
     def wait(self, stop: Stop, seconds: float) -> None:
-        """Wait until an order comes, ``stop`` is set, or so many seconds have passed."""
+        """Wait until an order comes or came since the last wait, ``stop`` is set, or so many seconds have passed."""
         end = time.monotonic() + seconds
-        self.changed.clear()
         while not stop.is_set() and (left := end - time.monotonic()) > 0:
             if self.changed.wait(min(left, _SLICE)):
+                self.changed.clear()
                 break
-
-    def wait_while_paused(self, stop: Stop) -> None:
-        """Wait until it is not paused any more, or ``stop`` is set."""
-        while self.paused and not stop.is_set():
-            self.changed.clear()
-            if self.paused:
-                self.changed.wait(_SLICE)
 
     def restart(self, table: str | None = None) -> None:
         """Forget failures and look at a table afresh at once; None: at everything, in a new session."""

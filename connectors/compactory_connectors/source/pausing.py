@@ -5,9 +5,12 @@ Owned by the source's thread, which holds the lease meanwhile; there is no sessi
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 import structlog
 
-from compactory.errors import CompactoryError
+from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka import Kafka
 
 from .connector_config import ConnectorConfig
@@ -17,7 +20,10 @@ from .status import SourceState, StatusBoard
 from .target import Aim, target_key
 from .topics import OFFSETS_TOPIC, ensure, stored_values
 
-__all__ = ["Pausing", "read_aim", "write_aim"]
+__all__ = ["LOOK", "Pausing", "read_aim", "write_aim"]
+
+LOOK: Final = 10.0
+"""Seconds after which a paused source looks whether the offsets topic says otherwise by now."""
 
 log = structlog.get_logger("compactory.source")
 
@@ -45,13 +51,28 @@ class Pausing:
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
             )
         waited = False
-        while not stop.is_set():
-            self._store()
-            if not self._control.paused:
-                break
+        while self._control.paused and not stop.is_set():
             waited = True
             self._rest(stop)
+        if not stop.is_set():
+            self._store()
         return waited
+
+    def _rest(self, stop: Stop) -> None:
+        """Wait for an order, for the stop, or until it is time to look whether somebody resumed it from elsewhere."""
+        detail = "an operator paused it; compactory source resume ends that"
+        self._board.connector(SourceState.PAUSED, detail)
+        try:
+            self._store()
+        except Unreachable as error:
+            later = f"{detail}; not stored yet, so that a restart of the process would end it: {error}"
+            self._board.connector(SourceState.PAUSED, later)
+        self._control.wait(stop, LOOK)
+        with suppress(Unreachable):  # a pause is kept while Kafka is away
+            self._control.recall(read_aim(self._kafka, self._connector.name))
+        if not self._control.paused and not stop.is_set():
+            self._board.connector(SourceState.STARTING)
+            log.info("source resumed", connector=self._connector.name)
 
     def _store(self) -> None:
         """Store what was ordered and is not stored yet."""
@@ -60,14 +81,6 @@ class Pausing:
             write_aim(self._connector, self._kafka, aim, create=self._create)
             self._control.keep(aim)
             log.info("target stored", connector=self._connector.name, target=aim.target.value)
-
-    def _rest(self, stop: Stop) -> None:
-        self._board.connector(SourceState.PAUSED, "paused by an operator; compactory source resume ends it")
-        log.info("source paused", connector=self._connector.name)
-        self._control.wait_while_paused(stop)
-        if not stop.is_set():
-            self._board.connector(SourceState.STARTING)
-            log.info("source resumed", connector=self._connector.name)
 
 
 def read_aim(kafka: Kafka, connector: str) -> Aim:

@@ -28,6 +28,11 @@ class Aim:
     target: Target = Target.RUNNING
     since: float | None = None
 
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be published."""
+        return self.target is Target.PAUSED
+
     def dumps(self) -> bytes | None:
         """The record's value; None is a tombstone."""
         if self.target is Target.RUNNING:

@@ -1,0 +1,119 @@
+"""``compactory source status|pause|resume|restart|approve`` on a source that runs, and where none answers."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.api.serving import ask
+from tests.cli.conftest import Article, Outcome, Shell
+from tests.store.topics import eventually
+
+TOKENS = {"COMPACTORY_HTTP_READ_TOKEN": "rd", "COMPACTORY_HTTP_ADMIN_TOKEN": "adm"}
+
+
+class Remote:
+    """A source that runs in a process of its own, and commands that ask it."""
+
+    def __init__(self, shell: Shell, article: Article, kafka: str) -> None:
+        self.shell, self.article, self.kafka = shell, article, kafka
+        place = ("--listen", "127.0.0.1:0", "--kafka", kafka, "--log-format", "json")
+        self.process = shell.start("source", "run", *article.arguments, *place, **TOKENS)
+        self.lines: list[str] = []
+        assert self.process.stderr is not None
+        self._reader = threading.Thread(target=self.lines.extend, args=(self.process.stderr,))
+        self._reader.start()
+        try:
+            found = eventually(lambda: re.search(r"health on http://127\.0\.0\.1:(\d+)", "".join(self.lines)))
+        except BaseException:
+            self.stop()
+            raise
+        self.port = int(found[1])
+
+    def __call__(self, *arguments: str, token: str = "adm") -> Outcome:
+        environment = {"COMPACTORY_URL": f"http://127.0.0.1:{self.port}", "COMPACTORY_HTTP_ADMIN_TOKEN": token}
+        return self.shell("source", *arguments, **environment)
+
+    def files(self, verb: str, *arguments: str) -> Outcome:
+        """The same command for a connector file, without a process to ask."""
+        return self.shell("source", verb, *self.article.arguments, "--kafka", self.kafka, *arguments)
+
+    def figure(self, name: str, **labels: str) -> float | None:
+        from tests.api.test_operations import samples
+
+        wanted = frozenset({"connector": self.article.path.stem, **labels}.items())
+        text = ask(self.port, "/metrics").body.decode()
+        return samples(text).get((f"compactory_source_{name}", wanted))
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self._reader.join(10)
+        self.process.communicate()
+        assert code == 0, self.lines
+
+
+@pytest.fixture
+def remote(compactory: Shell, article: Article, terminals: str, kafka: str) -> Iterator[Remote]:
+    running = Remote(compactory, article, kafka)
+    eventually(lambda: ask(running.port, "/readyz").status == 200)
+    yield running
+    running.stop()
+
+
+def test_a_night_shift(remote: Remote, terminals: str) -> None:
+    """Look, pause, look again, stop the process, resume without it: what each command says and does."""
+    name = remote.article.path.stem
+    shown = remote("status")
+    assert (shown.code, remote.article.topic in shown.out) == (0, True)
+    assert "RUNNING" in shown.out
+    assert remote.figure("state", state="RUNNING") == 1
+    [found] = remote("restart", name, "--table", "public.terminal_acquirer", "--json").json["connectors"]
+    assert (found["state"], found["target"]) == ("RUNNING", "RUNNING")
+
+    paused = remote("pause")
+    assert (paused.code, "PAUSED" in paused.out) == (0, True), paused
+    assert (remote.figure("state", state="PAUSED"), remote.figure("state", state="RUNNING")) == (1, 0)
+    assert remote.figure("active", table="public.terminal_acquirer") == 0
+    assert remote.figure("table_state", table="public.terminal_acquirer", state="PAUSED") == 1
+    assert remote.figure("paused_seconds") > 0  # type: ignore[operator]
+    assert ask(remote.port, "/livez").status == ask(remote.port, "/readyz").status == 200
+    lag = remote.figure("lag_seconds", table="public.terminal_acquirer")
+    with psycopg.connect(terminals, autocommit=True) as connection:
+        connection.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T6', 'A')")
+    unasked = remote.files("status")
+    assert unasked.code == 0
+    assert "no process was asked" in unasked.out
+    assert re.search(r"target +PAUSED for \d+ s", unasked.out)
+    assert "reference" not in unasked.err
+    assert remote.figure("lag_seconds", table="public.terminal_acquirer") > lag  # type: ignore[operator]
+    assert remote.figure("rows_total", table="public.terminal_acquirer") == 5
+    remote.stop()
+
+    once = remote.files("run", "--once")
+    assert (once.code, "is paused" in once.err) == (1, True)
+    assert remote.files("resume").code == 0
+    again = remote.files("status", "--json")
+    assert (again.code, again.json["connectors"][0]["target"]) == (1, "RUNNING"), "nobody publishes"
+
+
+def test_orders_are_refused_with_what_to_do(remote: Remote) -> None:
+    refused = remote("pause", token="rd")
+    assert (refused.code, "COMPACTORY_HTTP_ADMIN_TOKEN" in refused.err) == (2, True)
+    assert remote("restart", "--table", "gone").code == 1
+    nothing = remote("approve")
+    assert (nothing.code, "no such removal is held" in nothing.err) == (2, True)
+    running = remote.files("pause")
+    assert (running.code, "is running" in running.err) == (4, True)
+
+
+def test_without_a_place_the_remedy_is_told(compactory: Shell) -> None:
+    told = compactory("source", "pause")
+    assert (told.code, "--url" in told.err) == (2, True)
+    gone = compactory("source", "status", "--url", "http://127.0.0.1:1")
+    assert (gone.code, "was not reached" in gone.err) == (3, True)
