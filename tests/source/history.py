@@ -1,0 +1,84 @@
+"""Random histories of one table: transactions of several connections, interleaved with a source's polls in one thread.
+
+Nothing runs at the same time, so that a seed repeats a history, statement by statement. Locks are given up after
+milliseconds: the statement fails, as it may for an application.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import sql
+
+__all__ = ["INSTANT", "LOCK_TIMEOUT", "Layout", "Shared", "create", "living"]
+
+ROWS = 60
+
+INSTANT = "2026-03-01 12:00:00"
+"""The timestamp of very many rows."""
+
+LOCK_TIMEOUT = "-c lock_timeout=8ms -c deadlock_timeout=20ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the table is like."""
+
+    partitioned: bool
+    soft: bool
+    adopted: bool
+
+    def __str__(self) -> str:
+        """The name of a test's parameter."""
+        shape = "partitioned" if self.partitioned else "plain"
+        return f"{shape}-{'soft' if self.soft else 'hard'}-{'adopted' if self.adopted else 'as-it-is'}"
+
+
+def create(connection: psycopg.Connection, layout: Layout) -> None:
+    """The table ``terminal``, the table that its foreign key refers to, and rows."""
+    connection.execute(
+        "CREATE TABLE acquirer (id int8 PRIMARY KEY);"
+        " INSERT INTO acquirer SELECT generate_series(1, 5);"
+        " CREATE TABLE terminal (id int8 NOT NULL, slot int NOT NULL,"
+        " acquirer int8 REFERENCES acquirer ON UPDATE CASCADE,"
+        " value text, is_active bool NOT NULL DEFAULT true,"
+        " changed timestamp NOT NULL DEFAULT timezone('utc', current_timestamp), PRIMARY KEY (id, slot))"
+        + (" PARTITION BY LIST (slot)" if layout.partitioned else "")
+    )
+    if layout.partitioned:
+        for slot in (1, 2, 3):
+            connection.execute(f"CREATE TABLE part_{slot} PARTITION OF terminal FOR VALUES IN ({slot})")
+    connection.execute(
+        "INSERT INTO terminal (id, slot, acquirer, value, changed)"
+        f" SELECT n, 1 + n % 3, 1 + n % 5, 'first ' || n, '{INSTANT}' FROM generate_series(1, {ROWS}) n"
+    )
+
+
+@dataclass(slots=True)
+class Shared:
+    """What writers have in common: every value and id is given once."""
+
+    layout: Layout
+    values: int = 0
+    ids: int = ROWS
+    prepared: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def value(self) -> str:
+        """A value that no row had before."""
+        self.values += 1
+        return f"v{self.values}"
+
+    def id(self) -> int:
+        """An id that no row had before."""
+        self.ids += 1
+        return self.ids
+
+
+def living(url: str, layout: Layout) -> dict[bytes, str]:
+    """What the topic must hold: values of active rows, or of all where nothing says which are active."""
+    where = sql.SQL("WHERE is_active") if layout.soft else sql.SQL("")
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(sql.SQL("SELECT id, slot, acquirer, value, is_active FROM terminal {}").format(where))
+        return {str(row[0]).encode(): repr(row[1:]) for row in rows.fetchall()}

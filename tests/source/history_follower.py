@@ -1,0 +1,125 @@
+"""A source without Kafka: its polls are driven page by page, and its topic is a dict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import replace
+
+import psycopg
+
+from compactory_connectors.source.offset import SourceOffset
+from compactory_connectors.source.page import Batch
+from compactory_connectors.source.planning import plan_tables
+from compactory_connectors.source.readers import open_reader
+from compactory_connectors.source.server import Server, TableReplaced
+from tests.source.harness import holding
+from tests.source.history import LOCK_TIMEOUT, Layout
+from tests.source.poller import config, settings
+
+__all__ = ["Follower"]
+
+
+class Follower:
+    """A source without Kafka, between whose pages other things happen; only what was stored survives a kill."""
+
+    def __init__(self, url: str, layout: Layout, log: list[str]) -> None:
+        changes = {"compactory__soft__delete__column": "is_active"} if layout.soft else {}
+        options = f"{url}?options={LOCK_TIMEOUT.replace(' ', '%20').replace('=', '%3D')}"
+        kinds = "PARTITIONED TABLE" if layout.partitioned else "TABLE"
+        self._config = config(
+            settings(options, "timestamp+incrementing", table__whitelist="terminal", table__types=kinds, **changes)
+        )
+        self._log = log
+        self.topic: dict[bytes, bytes] = {}
+        self.stored: bytes | None = None
+        self.unexplained: list[tuple[bytes, bytes | None]] = []
+        self._pages: Generator[Batch] | None = None
+        self._server: Server | None = None
+        self.start()
+
+    def start(self) -> None:
+        """A new process."""
+        self._server = Server.open(self._config.connection.conninfo)
+        (plan,) = plan_tables(self._server, self._config)
+        offset = SourceOffset.loads(self.stored) if self.stored else None
+        self.reader = open_reader(self._server, plan, offset, (plan.topic, None))
+        if self.reader.offset.compare:
+            self.reader.comparison = holding(self.topic)
+
+    def kill(self) -> None:
+        """As kill -9 does: at whatever page it was."""
+        self._log.append("source: killed")
+        self._end_poll()
+        assert self._server is not None
+        self._server.close()
+        self.start()
+
+    def close(self) -> None:
+        self._end_poll()
+        if self._server is not None:
+            self._server.close()
+
+    def _end_poll(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
+        self._pages = None
+
+    def step(self, page_rows: int) -> None:
+        """Publish the next page of a poll, or begin one."""
+        try:
+            if self._pages is None:
+                self._log.append(f"source: poll in pages of {page_rows}")
+                self._pages = self.reader.pages(page_rows)
+            batch = next(self._pages, None)
+        except TableReplaced:
+            self._log.append("source: the table is another one")
+            return self.kill()
+        except psycopg.errors.LockNotAvailable:
+            self._end_poll()
+            return None
+        if batch is None:
+            self._pages = None
+            return self.sweep() if self.reader.offset.sweep else None
+        return self._publish(batch)
+
+    def settle(self) -> None:
+        """Poll to the end."""
+        self._end_poll()
+        self.step(10_000)
+        while self._pages is not None:
+            self.step(10_000)
+
+    def _publish(self, batch: Batch) -> None:
+        self._log.append(f"source: {len(batch.records)} records {batch.again or ''}")
+        for record in batch.records:
+            key, value = record[0], record[1]
+            assert key is not None
+            if batch.again is None and value is not None and self.topic.get(key) == value:
+                self.unexplained.append((key, value))
+            if value is None:
+                self.topic.pop(key, None)
+            else:
+                self.topic[key] = value
+        self.reader.acknowledge(batch)
+        if batch.persist:
+            self.stored = batch.offset.dumps()
+
+    def sweep(self) -> None:
+        """Remove keys that the table lacks."""
+        try:
+            rows = [row for chunk in self.reader.living_rows() for row in chunk]
+        except psycopg.errors.LockNotAvailable:
+            return
+        keys = {self.reader.plan.rows.render_key(row) for row in rows}
+        for key in self.topic.keys() - keys:
+            del self.topic[key]
+        self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+
+    def values(self) -> dict[bytes, str]:
+        """The topic in the form of ``living``."""
+        found = {}
+        for key, value in self.topic.items():
+            row = json.loads(value)
+            found[key] = repr((row["slot"], row["acquirer"], row["value"], row["is_active"]))
+        return found

@@ -1,0 +1,150 @@
+"""Whatever a history does to a table: once it rests, the topic is the table. See ``history``."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import replace
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.source import conditions
+from compactory_connectors.source.conditions import Conditions
+from compactory_connectors.source.horizon import Horizon, Snapshot
+from compactory_connectors.source.offset import SourceOffset
+from tests.source.history import Layout, Shared, create, living
+from tests.source.history_follower import Follower
+from tests.source.history_writer import Writer
+from tests.source.poller import cleared
+
+SECONDS = float(os.environ.get("PROOF_SECONDS", "60"))
+"""How long each of the long runs takes."""
+
+PROOF = [pytest.mark.proof, pytest.mark.timeout(SECONDS + 300)]
+LAYOUTS = [
+    Layout(partitioned=partitioned, soft=soft, adopted=adopted)
+    for partitioned in (False, True)
+    for soft in (False, True)
+    for adopted in (False, True)
+]
+
+
+def one_history(url: str, layout: Layout, seed: int, steps: int) -> None:
+    """Run a history and compare."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        create(connection, layout)
+        if layout.adopted:
+            install(connection)
+            active = "is_active" if layout.soft else None
+            adoption = Adoption(table="terminal", key=("id",), active=active, timestamp="changed", notify=False)
+            adopt(connection, adoption)
+    seeded = random.Random(seed)
+    shared = Shared(layout)
+    writers = [Writer(url, f"w{number}", seeded, shared) for number in range(4)]
+    follower = Follower(url, layout, shared.log)
+    try:
+        for _ in range(steps):
+            _step(seeded, writers, follower)
+        for writer in writers:
+            writer.finish()
+        for _ in range(2):
+            follower.settle()
+        if not layout.adopted:
+            follower.sweep()  # what finds hard deletes of such a table in time
+        assert follower.values() == living(url, layout)
+        assert not follower.unexplained, "records were sent twice, and nothing says why"
+    except BaseException:
+        print("\n".join(shared.log))
+        print(f"{layout}, history {seed}")
+        raise
+    finally:
+        follower.close()
+        for writer in writers:
+            writer.close()
+        _roll_back_prepared(url)
+
+
+def _step(seeded: random.Random, writers: list[Writer], follower: Follower) -> None:
+    kind = seeded.random()
+    if kind < 0.28:
+        follower.step(seeded.choice([1, 3, 7, 25, 10_000]))
+    elif kind < 0.31:
+        follower.kill()
+    elif kind < 0.34:
+        seeded.choice(writers).alone()
+    elif kind < 0.36:
+        for writer in writers:
+            writer.finish()
+    else:
+        seeded.choice(writers).step()
+
+
+def _roll_back_prepared(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        left = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall()
+        for (gid,) in left:
+            connection.execute(f"ROLLBACK PREPARED '{gid}'")
+
+
+@pytest.mark.parametrize("seconds", [0.8, pytest.param(SECONDS, marks=PROOF)], ids=["short", "long"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_topic_ends_as_the_table(shared: str, layout: Layout, seconds: float, seeded: random.Random) -> None:
+    """Guarantee 8: interleaved transactions, savepoints, exception blocks, prepared ones, cascades, COPY, upserts, row
+    movement, attached and detached partitions, rewrites, replication roles, triggers that are off, clocks set back;
+    the source killed between any two pages. Guarantee 9: what goes out twice is explained.
+    """
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        one_history(cleared(shared), layout, seeded.getrandbits(32), steps=seeded.choice([60, 200, 400]))
+
+
+def _without_running(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
+    return sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
+
+
+def _by_timestamp(where: Conditions, horizon: Horizon) -> sql.Composable:
+    del where, horizon
+    return sql.SQL("t.changed > (SELECT max(changed) - interval '1 minute' FROM terminal WHERE isfinite(changed))")
+
+
+def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> Horizon:
+    del xids
+    return Horizon(snapshot, frozenset(range(snapshot.xmin, snapshot.xmax)) - {*snapshot.xip})
+
+
+def _without_pages(offset: SourceOffset) -> bytes:
+    horizon = offset.pages[-1].horizon if offset.pages else offset.horizon
+    return DUMPS(replace(offset, horizon=horizon, pages=()))
+
+
+DUMPS = SourceOffset.dumps
+BROKEN = {
+    "running transactions are forgotten": (conditions, "_not_in_snapshot", _without_running, True),
+    "timestamps decide": (Conditions, "_unseen", _by_timestamp, False),
+    "savepoints have no ids": (Horizon, "above", staticmethod(_as_if_no_savepoints), False),
+    "partitions are always the same": (SourceOffset, "within", lambda offset, _: offset, False),
+    "the table is always the same": (SourceOffset, "under", lambda offset, shape: replace(offset, shape=shape), True),
+    "a killed source has seen what it read": (SourceOffset, "dumps", _without_pages, True),
+}
+SLOW = [*BROKEN][-2:]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=PROOF if name in SLOW else []) for name in BROKEN])
+def test_a_source_that_is_broken_on_purpose_is_found_out(
+    shared: str, name: str, seeded: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The histories are nasty enough: each of these mistakes loses changes within a few of them."""
+    where, what, mistake, adopted = BROKEN[name]
+    monkeypatch.setattr(where, what, mistake)
+    layout = Layout(partitioned=True, soft=True, adopted=adopted)
+
+    def many() -> None:
+        for _ in range(60):
+            one_history(cleared(shared), layout, seeded.getrandbits(32), steps=200)
+
+    with pytest.raises(AssertionError):
+        many()
