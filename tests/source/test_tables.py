@@ -54,7 +54,12 @@ class Shop:
         return [message.key() for message in read(self.kafka, topic)] if self.kafka.topics([topic]) else []
 
     def wait_for(self, table: str, *keys: bytes) -> None:
-        wait_until(lambda: self.keys(table) == list(keys), 20, f"{keys} of {table}, not {self.keys(table)}")
+        wait_until(
+            lambda: self.keys(table) == list(keys) or any(running.ended for running in self.running),
+            20,
+            f"{keys} of {table}, not {self.keys(table)}",
+        )
+        assert self.keys(table) == list(keys), [running.error for running in self.running]
 
     def status(self, table: str) -> TableStatus | None:
         tables = self.running[-1].source.status().tables

@@ -6,6 +6,7 @@ import base64
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -61,8 +62,8 @@ class ApacheKafka:
     who is always there, may do everything.
 
     ``listeners`` are further ones beside it, name → security protocol, each on a port of its own; ``settings`` say what
-    they need (``listener.name.NAME.…``). ``scram`` maps users to passwords that are stored before the first start.
-    ``java`` are options of the JVM.
+    they need (``listener.name.NAME.…``); ``advertised`` maps some of them to addresses that clients are told instead.
+    ``scram`` maps users to passwords that are stored before the first start. ``java`` are options of the JVM.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ApacheKafka:
         settings: Mapping[str, str] | None = None,
         users: Iterable[str] = (),
         listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
         java: Iterable[str] = (),
         heap: str = "640m",
@@ -80,6 +82,7 @@ class ApacheKafka:
         self._controller = free_port()
         self._users = tuple(users)
         self._protocols = dict(listeners or {})
+        self._advertised = dict(advertised or {})
         self._ports = {name: free_port() for name in self._protocols}
         self._scram = dict(scram or {})
         self._java = tuple(java)
@@ -152,6 +155,15 @@ class ApacheKafka:
         if self._process:
             self._process.kill()
 
+    def freeze(self) -> None:
+        """The process stops, its connections stay."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.home, ignore_errors=True)
@@ -192,7 +204,9 @@ class ApacheKafka:
         protocols = {"CONTROLLER": "PLAINTEXT", own: own, **self._protocols}
         return {
             "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{self._controller}"]),
-            "advertised.listeners": ",".join(addresses),
+            "advertised.listeners": ",".join(
+                f"{name}://{self._advertised.get(name, address)}" for name, address in public.items()
+            ),
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "security.inter.broker.protocol": own,
         }

@@ -29,6 +29,9 @@ TOPICS_EVERY = 5.0
 """Seconds between two looks whether a topic was deleted and created again."""
 
 
+_LOCKED_EVERY = 2.0  # seconds between two looks at a table that was locked when its plan was to be made
+
+
 class TopicReplaced(CompactoryError):
     """A topic that the source publishes to is another one now; a new session looks again."""
 
@@ -65,13 +68,13 @@ class Lineup:
         plans, found = (found.plans, found) if strict else self._publishable(found)
         self._sink.board.warn(*found.warnings)
         self._sink.publisher.open()
+        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
         self._add(plans)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._sink.board.warn(self._nothing())
-        self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
@@ -262,6 +265,9 @@ class Lineup:
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._sink.board.unfit(name, "; ".join(problems))
+            if name in found.locked:
+                self._sink.board.table_waits(name, problems[0])
+                self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _failed(self, name: str) -> bool:
         return name in self._tables and self._tables[name].failures > 0

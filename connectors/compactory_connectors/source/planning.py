@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
+import psycopg
+
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
 
@@ -34,6 +36,8 @@ class Plans:
     """What is wrong as a whole: names that nothing has, names that several schemas have."""
     unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Tables that can't be polled, each with all its problems."""
+    locked: tuple[str, ...] = ()
+    """Those of them that somebody has locked: nothing is wrong with them."""
     warnings: tuple[str, ...] = ()
 
 
@@ -63,13 +67,18 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
         problems += connector.selection.clashes(chosen)
         plans: list[TablePlan] = []
         unfit: list[tuple[str, tuple[str, ...]]] = []
+        locked: list[str] = []
         for relation in chosen:
             if (relation.oid, str(relation)) in known:
                 continue
             try:
-                plan = _plan(server, connector, relation)
+                with server.connection.transaction():  # a savepoint: what fails of one table leaves the others alone
+                    plan = _plan(server, connector, relation)
             except ConfigError as error:
                 unfit.append((str(relation), tuple(error.problems)))
+            except psycopg.errors.LockNotAvailable:
+                unfit.append((str(relation), (_locked(server, relation),)))
+                locked.append(str(relation))
             else:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))
@@ -79,8 +88,14 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
         chosen=tuple(map(str, chosen)),
         problems=tuple(problems),
         unfit=tuple(unfit),
+        locked=tuple(locked),
         warnings=warnings,
     )
+
+
+def _locked(server: Server, relation: Relation) -> str:
+    by = "; ".join(server.lockers(relation.oid)) or "a transaction that has ended meanwhile"
+    return f"table {relation}: it is locked by {by}; it is looked at again by itself"
 
 
 def _dropped(plans: list[TablePlan]) -> Iterator[str]:

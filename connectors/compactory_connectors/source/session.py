@@ -71,7 +71,8 @@ class Session:
             with postgres_errors(connector.connection):
                 server.announce(connector.name)
                 found = find_plans(server, connector)
-            problems = [*found.problems, *(problem for _, its in found.unfit for problem in its)]
+            unfit = (its for name, its in found.unfit if name not in found.locked)
+            problems = [*found.problems, *(problem for its in unfit for problem in its)]
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
             publisher = Publisher(
