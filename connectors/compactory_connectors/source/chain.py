@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from compactory.errors import ConfigError
 
-from .branches import Case, Failed, grow, leaves, tested, usual
+from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
 from .column_node import column_node, column_warnings
 from .connector import ConnectorConfig
 from .converters import Render
+from .formatted import Formatted, formatted
 from .record import Cell, Node, Record, RowError, StructNode, cells
 from .row_function import Row, RowCompiler, Written
 from .schema import Field, Schema, Type
@@ -62,6 +63,8 @@ class RowPlan:
     """Raw columns → key bytes; None where there is no key, or a Filter drops the row."""
     render_deletion: Callable[[Row], Written | None] = field(repr=False)
     """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
+    formatted: Formatted | None = field(default=None, repr=False)
+    """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
 
 
 def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
@@ -101,7 +104,15 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         render=functions.record,
         render_key=functions.key,
         render_deletion=functions.deletion,
+        formatted=_formatted(config, case, table),
     )
+
+
+def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted | None:
+    if not isinstance(case, Leaf):
+        return None
+    columns = {column.name: column for column in table.columns}
+    return formatted(case.record, config.key_converter.converter, config.value_converter.converter, columns)
 
 
 def _used(record: Record) -> Iterator[Cell]:

@@ -96,6 +96,8 @@ class Step:
     plain: Mapping[Kind, Callable[[bytes], bytes | None]] = field(default_factory=dict)
     lossless: bool = False
     """Two different values never become one."""
+    to_char: str | None = None
+    """The pattern with which ``to_char`` writes the same of a time in the years 1583 to 9999, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

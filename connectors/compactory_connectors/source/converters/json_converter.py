@@ -82,12 +82,15 @@ class JsonConverter(Topicless):
         if node is None:
             return lambda _: None
         parts = _Parts(positions, numeric=self.numeric)
-        if self.schemas_enable:
-            parts.literal(b'{"schema":' + schema_json(node.schema) + b',"payload":')
+        before, after = self.envelope(node)
+        parts.literal(before)
         parts.node(node)
-        if self.schemas_enable:
-            parts.literal(b"}")
+        parts.literal(after)
         return parts.render()
+
+    def envelope(self, node: Node) -> tuple[bytes, bytes]:
+        """What stands before a value and behind it: its schema, where that is written."""
+        return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
 
 
 class _Parts:

@@ -101,7 +101,7 @@ class TimestampConverter(Steady):
             value = None if node.value is None else write(read(node.value))
             return Constant(schema=schema, java=java, value=value)
         plain = _text_cuts(self.format) if self.target == "string" and not node.steps else {}
-        step = Step(lambda value: write(read(value)), plain)
+        step = Step(lambda value: write(read(value)), plain, to_char=_to_char(self.format) if plain else None)
         return replace(node, schema=schema, java=java, steps=(*node.steps, step))
 
     def _schema(self, optional: bool) -> Schema:
@@ -213,6 +213,15 @@ def _text_cuts(pattern: DateFormat | None) -> Mapping[Kind, Callable[[bytes], by
         return timestamp(raw[:-3]) if raw.endswith(b"+00") else None
 
     return {Kind.TIMESTAMP: timestamp, Kind.TIMESTAMPTZ: timestamptz}
+
+
+_TO_CHAR = {"y": "YYYY", "M": "MM", "d": "DD", "H": "HH24", "m": "MI", "s": "SS", "S": "MS"}
+
+
+def _to_char(pattern: DateFormat | None) -> str:
+    """The pattern of Postgres for one that has short cuts: just these fields, and literals without a quote."""
+    parts = pattern.parts if pattern else ()
+    return "".join(_TO_CHAR[part] if count else f'"{part}"' if {*part} & {*"TZ"} else part for part, count in parts)
 
 
 def _merged(template: bytes, cuts: list[slice]) -> Callable[[bytes], bytes]:
