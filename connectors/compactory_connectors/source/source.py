@@ -13,6 +13,7 @@ import structlog
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka import Kafka
 
+from .abandoned import end_abandoned
 from .backoff import Backoff
 from .connector_config import ConnectorConfig
 from .control import Control, Halt, Stop
@@ -110,6 +111,7 @@ class Source:
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
+        end_abandoned(self._connector, self._kafka, lease)
         tenure = Tenure(stop, lease)
         self._opened |= self._pausing.before_session(tenure, once=once)
         return self._live(Halt(tenure, self.control), lease, once, backoff)
