@@ -1,6 +1,13 @@
 -- name: verification/rows
--- Rows to compare with the topic: whether they are deactivated, belong in it, are not covered by the stored offset, and
--- may be left out by a first load.
-SELECT {columns}, {phase}, ({present}) IS TRUE, ({due}) IS TRUE, ({optional}) IS TRUE
+-- Rows to compare with the topic. The number behind a row's columns says: 1 not covered by the stored offset, 2 does not
+-- belong in the topic, 4 a first load may leave it out.
+SELECT {columns}, CASE WHEN ({due}) IS TRUE THEN 1 ELSE 0 END + CASE WHEN ({present}) IS TRUE THEN 0 ELSE 2 END
+                  + CASE WHEN ({optional}) IS TRUE THEN 4 ELSE 0 END
   FROM {relation} AS t
  WHERE (({present}) IS TRUE OR ({due}) IS TRUE) AND {chosen} {suffix};
+
+-- name: verification/deleted
+-- Hard-deleted rows of an adopted table that no poll has taken yet.
+SELECT {columns}, {flags}
+  FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
+ WHERE d."table" = {oid}::oid AND {unseen};

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from struct import Struct
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
 from compactory.digest import DirectoryDigest, RangeDigest, record_digest
 from compactory.kafka import Message
@@ -23,28 +23,41 @@ from .outcome import Digests
 from .spool import BUCKETS, Spool
 from .table_side import Expected
 
-__all__ = ["Fingerprint", "FirstPass", "Tally", "digested", "quick"]
+__all__ = ["DIGESTED", "QUICK", "Fingerprint", "FirstPass", "Tally"]
 
-Fingerprint: TypeAlias = Callable[[bytes, bytes], tuple[int, bytes]]
-"""Key and value → a number for the key, 8 or 16 bytes for both."""
 
-_ROW = Struct("<q16sB")  # key, value, flags
-_RECORD = Struct("<q16sBHq")  # key, value, flags, partition, timestamp
-_SAME = 24  # bytes that are equal where a row and its record agree
-_FLAGS = _SAME
-_PLACE = slice(25, 27)
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What stands for keys and records. ``row`` packs both and flags; ``record`` a partition and timestamp as well."""
+
+    key: Callable[[bytes], int]
+    value: Callable[[bytes, bytes], int | bytes]
+    row: Struct
+    record: Struct
+
+    @property
+    def same(self) -> int:
+        """Bytes at the beginning that are equal where a row and its record agree; the flags are behind them."""
+        return self.row.size - 1
+
+
+_AGE = Struct("<Hq")
 _MASK = BUCKETS - 1
 
 
-def quick(key: bytes, value: bytes) -> tuple[int, bytes]:
-    """Fingerprints of this process alone."""
-    return hash(key), hash(value).to_bytes(8, "little", signed=True)
+def _number(key: bytes) -> int:
+    return int.from_bytes(sha256(key, usedforsecurity=False).digest()[:8], "big", signed=True)
 
 
-def digested(key: bytes, value: bytes) -> tuple[int, bytes]:
-    """Fingerprints that digests are made of; the range of a key is in the number's first byte."""
-    number = int.from_bytes(sha256(key, usedforsecurity=False).digest()[:8], "big", signed=True)
-    return number, record_digest(key, value)
+def _value(_key: bytes, value: bytes) -> int:
+    return hash(value)
+
+
+QUICK = Fingerprint(hash, _value, Struct("<qqB"), Struct("<qqBHq"))
+"""Numbers of this process alone."""
+
+DIGESTED = Fingerprint(_number, record_digest, Struct("<q16sB"), Struct("<q16sBHq"))
+"""What digests are made of; the range of a key is the highest byte of its number."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,11 +81,12 @@ class Tally:
 class FirstPass:
     """Takes both sides in and compares them. Owned by one thread; a context manager."""
 
-    def __init__(self, fingerprint: Fingerprint = quick) -> None:
+    def __init__(self, fingerprint: Fingerprint = QUICK) -> None:
         self._fingerprint = fingerprint
-        self._rows = Spool(_ROW.size)
-        self._records = Spool(_RECORD.size)
+        self._rows = Spool(fingerprint.row.size)
+        self._records = Spool(fingerprint.record.size)
         self._partitions: set[int] = set()
+        self._same = fingerprint.same
 
     def __enter__(self) -> Self:
         return self
@@ -85,22 +99,25 @@ class FirstPass:
 
     def take_rows(self, rows: Iterable[Expected]) -> None:
         """Rows of the table, in any order."""
-        fingerprint, buckets, pack = self._fingerprint, self._rows.buckets, _ROW.pack
+        number_of, value_of = self._fingerprint.key, self._fingerprint.value
+        buckets, pack = self._rows.buckets, self._fingerprint.row.pack
         for key, value, flags, _ in rows:
-            number, mark = fingerprint(key, value or b"")
-            buckets[number & _MASK] += pack(number, mark, flags)
+            number = number_of(key)
+            buckets[number & _MASK] += pack(number, value_of(key, value or b""), flags)
         self._rows.settle()
 
     def take_records(self, records: Iterable[Message], marks: Mapping[int, int]) -> None:
         """Records of the topic, those of a partition in its order; ``marks`` are the ends that were noted before."""
-        fingerprint, buckets, pack = self._fingerprint, self._records.buckets, _RECORD.pack
+        number_of, value_of = self._fingerprint.key, self._fingerprint.value
+        buckets, pack = self._records.buckets, self._fingerprint.record.pack
         for message in records:
-            key, value = message.key(), message.value()
-            partition, offset = message.partition() or 0, message.offset() or 0
-            flags = Stored.LATE.value if offset >= marks.get(partition, 0) else 0
+            key, value, partition = message.key(), message.value(), message.partition() or 0
+            assert isinstance(key, bytes)
+            flags = Stored.LATE if (message.offset() or 0) >= marks.get(partition, 0) else 0
             if value is None:
-                flags |= Stored.TOMBSTONE.value
-            number, mark = fingerprint(key or b"", value or b"")
+                flags |= Stored.TOMBSTONE
+            number = number_of(key)
+            mark = value_of(key, value or b"")
             self._partitions.add(partition)
             buckets[number & _MASK] += pack(number, mark, flags, partition, message.timestamp()[1])
         self._records.settle()
@@ -108,7 +125,7 @@ class FirstPass:
     def compare(self, rules: Rules, most: int) -> Tally:
         """Judge every key; ``most`` suspects are kept by number, the others are only counted."""
         tally = Tally()
-        if self._fingerprint is digested:
+        if self._fingerprint is DIGESTED:
             tally.digests = Digests(table=DirectoryDigest(), topic=DirectoryDigest())
         for rows, records in zip(self._rows.drain(), self._records.drain(), strict=True):
             self._compare(rows, records, rules, most, tally)
@@ -116,24 +133,26 @@ class FirstPass:
 
     def _compare(self, rows: list[bytes], records: list[bytes], rules: Rules, most: int, tally: Tally) -> None:
         newest, doubled = self._newest(records)
-        stored = {each[:_SAME] for each in newest.values() if not each[_FLAGS] & Stored.TOMBSTONE}
-        wanted = {each[:_SAME] for each in rows if not each[_FLAGS] & (Row.ABSENT | Row.UNREADABLE)}
+        same, gone, unknown = self._same, Stored.TOMBSTONE, Row.UNREADABLE
+        absent = Row.ABSENT | unknown
+        stored = {each[:same] for each in newest.values() if not each[same] & gone}
+        wanted = {each[:same] for each in rows if not each[same] & absent}
         tally.expected += len(wanted)
         tally.stored += len(stored)
         tally.doubled += doubled
         if tally.digests is not None:
             _add(tally.digests.table, wanted)
             _add(tally.digests.topic, stored)
-        unlike = {each[:8] for each in stored ^ wanted} | {each[:8] for each in rows if each[_FLAGS] & Row.UNREADABLE}
+        unlike = {each[:8] for each in stored ^ wanted} | {each[:8] for each in rows if each[same] & unknown}
         if not unlike:
             return
         by_key: dict[bytes, list[tuple[bytes, int]]] = {key: [] for key in unlike}
         for each in rows:
             with suppress(KeyError):
-                by_key[each[:8]].append((each[8:_SAME], each[_FLAGS]))
+                by_key[each[:8]].append((each[8:same], each[same]))
         for key, its in by_key.items():
             record = newest.get(key)
-            finding = judge(its, (record[8:_SAME], record[_FLAGS]) if record is not None else None, rules)
+            finding = judge(its, (record[8:same], record[same]) if record is not None else None, rules)
             if finding is Finding.EQUAL:
                 continue
             tally.findings[finding] += 1
@@ -144,25 +163,25 @@ class FirstPass:
         """Each key's newest record, of several partitions the one that lookups find; how many keys live in several."""
         if len(self._partitions) < 2:
             return {each[:8]: each for each in records}, 0
-        by_partition = {(each[:8], each[_PLACE]): each for each in records}
+        flags = self._same
+        by_partition = {(each[:8], each[flags + 1 : flags + 3]): each for each in records}
         newest: dict[bytes, bytes] = {}
         living: Counter[bytes] = Counter()
         for (key, _), each in by_partition.items():
-            living[key] += not each[_FLAGS] & Stored.TOMBSTONE
-            if key not in newest or _age(each) > _age(newest[key]):
+            living[key] += not each[flags] & Stored.TOMBSTONE
+            if key not in newest or self._age(each) > self._age(newest[key]):
                 newest[key] = each
         return newest, sum(count > 1 for count in living.values())
 
-
-def _age(record: bytes) -> tuple[int, int]:
-    _, _, _, partition, timestamp = _RECORD.unpack(record)
-    return timestamp, partition
+    def _age(self, record: bytes) -> tuple[int, int]:
+        partition, timestamp = _AGE.unpack_from(record, self._same + 1)
+        return timestamp, partition
 
 
 def _add(digest: DirectoryDigest, entries: Iterable[bytes]) -> None:
     """Add fingerprints to the digests of their ranges."""
     by_range: dict[int, list[bytes]] = {}
     for each in entries:
-        by_range.setdefault(each[7], []).append(each[8:_SAME])
+        by_range.setdefault(each[7], []).append(each[8:])
     for number, marks in by_range.items():
         digest.add(number, RangeDigest.of(marks))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, IntFlag
+from enum import Enum
+from typing import Final
 
 __all__ = ["Finding", "Row", "Rules", "Stored", "judge"]
 
@@ -45,24 +46,24 @@ class Finding(Enum):
         return self in {Finding.PENDING, Finding.CHANGING}
 
 
-class Row(IntFlag):
-    """What a row of the table says besides its record."""
+class Row:
+    """What a row of the table says besides its record, as bits; plain numbers, for every row is asked."""
 
-    DUE = 1
+    DUE: Final = 1
     """The stored offset does not cover it."""
-    ABSENT = 2
+    ABSENT: Final = 2
     """Its key does not belong in the topic: deactivated, or deleted."""
-    OPTIONAL = 4
+    OPTIONAL: Final = 4
     """Older than ``timestamp.initial``: a first load leaves it out."""
-    UNREADABLE = 8
+    UNREADABLE: Final = 8
 
 
-class Stored(IntFlag):
-    """What a record of the topic says besides its value."""
+class Stored:
+    """What a record of the topic says besides its value, as bits."""
 
-    LATE = 1
+    LATE: Final = 1
     """It came after the topic's end had been noted."""
-    TOMBSTONE = 2
+    TOMBSTONE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

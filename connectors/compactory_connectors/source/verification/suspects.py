@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from compactory.kafka import Message
+from compactory_connectors.source.server import RawRow
 
 from .judgement import Finding, Row, Rules, Stored, judge
 from .outcome import Difference, Found
@@ -17,11 +18,17 @@ __all__ = ["Suspects"]
 class Suspects:
     """Keys by their numbers. Owned by one thread; pure but for what it is told."""
 
-    def __init__(self, found: Mapping[int, Finding], number_of: Callable[[bytes], int]) -> None:
+    def __init__(
+        self,
+        found: Mapping[int, Finding],
+        number_of: Callable[[bytes], int],
+        parts_of: Sequence[Callable[[RawRow], KeyParts]],
+    ) -> None:
         self.findings: dict[int, Finding] = dict(found)
         self.watched = set(found)
         """Those on which there is no verdict yet."""
         self._number_of = number_of
+        self._parts_of = parts_of
         self._records: dict[int, dict[int, Found]] = {}
         self._rows: dict[int, list[Expected]] = {}
         self._parts: dict[int, set[tuple[int, KeyParts]]] = {}
@@ -46,10 +53,10 @@ class Suspects:
         """Rows of one of the tables."""
         number_of, watched = self._number_of, self.watched
         for row in rows:
-            number = number_of(row.key)
+            number = number_of(row[0])
             if number in watched:
                 self._rows.setdefault(number, []).append(row)
-                self._parts.setdefault(number, set()).add((table, row.parts))
+                self._parts.setdefault(number, set()).add((table, self._parts_of[table](row[3])))
 
     def parts(self, table: int) -> list[KeyParts]:
         """The key's columns of the watched keys in a table."""
@@ -65,7 +72,7 @@ class Suspects:
         """Say something of every watched key; those on which there is a verdict now are watched no more."""
         self._judged_by = marks, rules
         for number in list(self.watched):
-            rows = [(row.value or b"", row.flags) for row in self._rows.get(number, ())]
+            rows = [(value or b"", flags) for _, value, flags, _ in self._rows.get(number, ())]
             finding = judge(rows, self._stored(number, marks), rules)
             self.findings[number] = finding
             if not finding.open:
@@ -79,12 +86,12 @@ class Suspects:
     def difference(self, number: int) -> Difference:
         """A key that differs for good, with both its values."""
         record = self._newest(number)
-        living = [row for row in self._rows.get(number, ()) if not row.flags & (Row.ABSENT | Row.UNREADABLE)]
-        key = record.key if record is not None else living[0].key
+        living = [row for row in self._rows.get(number, ()) if not row[2] & (Row.ABSENT | Row.UNREADABLE)]
+        key = record.key if record is not None else living[0][0]
         return Difference(
             finding=self.findings[number],
             key=key,
-            expected=living[0].value if living else None,
+            expected=living[0][1] if living else None,
             found=record,
             partitions=tuple(
                 sorted(at for at, each in self._records.get(number, {}).items() if each.value is not None)
@@ -100,8 +107,8 @@ class Suspects:
         record = self._newest(number)
         if record is None:
             return None
-        flags = Stored.LATE.value if record.offset >= marks.get(record.partition, 0) else 0
-        return record.value or b"", flags | (Stored.TOMBSTONE.value if record.value is None else 0)
+        flags = Stored.LATE if record.offset >= marks.get(record.partition, 0) else 0
+        return record.value or b"", flags | (Stored.TOMBSTONE if record.value is None else 0)
 
 
 def _found(key: bytes, message: Message) -> Found:

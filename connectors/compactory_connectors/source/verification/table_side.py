@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import LiteralString, NamedTuple, TypeAlias, cast
+from typing import LiteralString, TypeAlias, cast
 
 from psycopg import sql
 
@@ -21,18 +21,12 @@ from .judgement import Row
 
 __all__ = ["Expected", "KeyParts", "Look", "TableSide"]
 
-_FlagsOf: TypeAlias = Callable[[RawRow], int]
 KeyParts: TypeAlias = tuple[bytes | None, ...]
 """The columns of a record's key, as Postgres writes them."""
 
 
-class Expected(NamedTuple):
-    """A key that the table has something to say of. ``flags`` are those of :class:`Row`."""
-
-    key: bytes
-    value: bytes | None
-    flags: int
-    parts: KeyParts
+Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
+"""A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
 
 
 class Look:
@@ -45,9 +39,8 @@ class Look:
         self._due = due_rows(server, plan, offset, at)
         self._deletions = due_deletions(server, plan, offset, at)
         self._since = since(plan, (offset.initial if offset else None) or plan.since)
-        columns = plan.rows.columns
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in columns)
-        self._positions = [columns.index(name) for name in plan.rows.key_columns]
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
         """Rows of which not even the key is known, each with the reason."""
 
@@ -56,7 +49,6 @@ class Look:
         query = statement(
             "verification/rows",
             columns=self._columns,
-            phase=self._where.phase(),
             present=self._where.present(),
             due=self._due,
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
@@ -64,33 +56,40 @@ class Look:
             chosen=sql.SQL("true") if only is None else self._having(only),
             suffix=self._plan.suffix_text() if self._plan.reading is Reading.WHOLE else sql.SQL(""),
         )
-        yield from self._read("compared", query, topic, self._flags)
+        yield from self._read("compared", query, topic)
         if self._deletions is not None and only is None:
-            yield from self._read("compared deletions", self._deleted(), topic, _deleted)
+            yield from self._read("compared deletions", self._deleted(), topic)
 
-    def _read(self, name: str, query: sql.Composed, topic: str, flags_of: _FlagsOf) -> Iterator[list[Expected]]:
+    def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self._server.connection, name, query)
+        render, flags_at, plain = self._plan.rows.render, self._flags_at, not self._plan.rows.routed
         while rows := reader.fetch(PAGE_ROWS):
             found: list[Expected] = []
             for row in rows:
-                expected = self._expected(row, topic, flags_of(row))
-                if expected is not None:
-                    found.append(expected)
+                try:
+                    if plain and row[flags_at] == b"0" and (record := render(row)) is not None:
+                        key, value = record[0], record[1]
+                        if key is not None and value is not None:
+                            found.append((key, value, 0, row))
+                            continue
+                except RowError:
+                    pass  # looked at more closely now
+                found += self._expected(row, topic)
             yield found
 
-    def _expected(self, row: RawRow, topic: str, flags: int) -> Expected | None:
-        plan = self._plan.rows
+    def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
+        """What is not the plain case: nothing for a row that goes elsewhere, or that a Filter drops."""
+        plan, flags = self._plan.rows, int(row[self._flags_at] or 0)
         try:
             record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
         except RowError as error:
-            return self._failed(row, str(error))
+            yield from self._failed(row, str(error))
+            return
         if record is None or record[0] is None or (len(record) != 2 and record[2] != topic):
-            return None
-        if record[1] is None:
-            flags |= Row.ABSENT
-        return Expected(record[0], record[1], flags, self._parts(row))
+            return
+        yield record[0], record[1], flags | (Row.ABSENT if record[1] is None else 0), row
 
-    def _failed(self, row: RawRow, why: str) -> Expected | None:
+    def _failed(self, row: RawRow, why: str) -> Iterator[Expected]:
         """A row whose record is not known; where its key is, nothing is said of that key."""
         try:
             key = self._plan.rows.render_key(row)
@@ -98,26 +97,16 @@ class Look:
             key = None
         if key is None:
             self.unreadable.append(why)
-            return None
-        return Expected(key, None, Row.UNREADABLE, self._parts(row))
-
-    def _parts(self, row: RawRow) -> KeyParts:
-        return tuple(row[position] for position in self._positions)
-
-    def _flags(self, row: RawRow) -> int:
-        present, due, optional = row[len(self._plan.rows.columns) + 1 :]
-        flags = 0 if present == b"t" else int(Row.ABSENT)
-        if due == b"t":
-            flags |= Row.DUE
-        return flags | Row.OPTIONAL if optional == b"t" else flags
+        else:
+            yield key, None, Row.UNREADABLE, row
 
     def _deleted(self) -> sql.Composed:
         table = sql.Identifier(self._plan.schema, self._plan.name)
         assert self._deletions is not None
         return statement(
-            "source/deleted",
+            "verification/deleted",
             columns=self._columns,
-            nulls=sql.SQL(""),
+            flags=sql.Literal(Row.ABSENT | Row.DUE),
             table=table,
             oid=sql.Literal(self._plan.oid),
             unseen=self._deletions,
@@ -143,6 +132,11 @@ class TableSide:
     def __init__(self, server: Server, plan: TablePlan) -> None:
         self.plan = plan
         self._server = server
+        self._positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
+
+    def parts(self, row: RawRow) -> KeyParts:
+        """The columns of a row's key."""
+        return tuple(row[position] for position in self._positions)
 
     @contextmanager
     def look(self, offset: SourceOffset | None) -> Iterator[Look]:
@@ -155,11 +149,6 @@ class TableSide:
         else:
             with self._server.reading(serializable=plan.serializable):
                 yield Look(self._server, plan, offset, None)
-
-
-def _deleted(row: RawRow) -> int:
-    del row
-    return Row.ABSENT | Row.DUE
 
 
 def _type(declared: str) -> sql.SQL:

@@ -19,7 +19,7 @@ from compactory_connectors.source.polled import key_of
 from compactory_connectors.source.server import Server, postgres_errors
 from compactory_connectors.source.table_plan import Reading, TablePlan
 
-from .first_pass import Fingerprint, FirstPass, Tally, digested, quick
+from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
 from .judgement import Finding, Rules
 from .outcome import Difference, Outcome
 from .suspects import Suspects
@@ -84,13 +84,13 @@ class Verifier:
         """Compare. ``whole`` False: the connector publishes more tables there, so that extra keys may be theirs."""
         began = time.monotonic()
         with TopicSide(self._kafka, topic) as side:
-            fingerprint = digested if self._options.digests else quick
+            fingerprint = DIGESTED if self._options.digests else QUICK
             tally = self._first(side, fingerprint, whole)
             deadline = time.monotonic() + self._options.wait
             while tally.untracked and self._sources() and time.monotonic() < deadline:
                 time.sleep(_LONGEST_PAUSE)  # a load is under way: too many keys to look at one by one
                 tally = self._first(side, fingerprint, whole)
-            suspects = Suspects(self._worth_a_look(tally), lambda key: fingerprint(key, b"")[0])
+            suspects = Suspects(self._worth_a_look(tally), fingerprint.key, [side.parts for side in self._sides])
             rounds = self._follow(side, suspects, whole, deadline)
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
