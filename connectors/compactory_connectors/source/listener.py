@@ -27,8 +27,8 @@ _CLASS = sql.Literal(WAKEUP_LOCK_CLASS)
 class Slept:
     """What came of falling asleep for some tables, and the snapshot after that.
 
-    ``shared`` are tables for which another source sleeps. What is in neither set has a writer whose transaction saw this
-    source awake, and has not ended.
+    ``shared`` are tables for which another source sleeps. What is in neither set has a writer whose transaction saw
+    this source awake, and has not ended.
     """
 
     asleep: frozenset[int]

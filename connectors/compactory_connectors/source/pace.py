@@ -10,6 +10,7 @@ __all__ = ["BUSY", "Pace"]
 BUSY = 8
 """Notifications in a row that came while their table was polled, after which its writers are asked to stay silent."""
 
+_SHORTEST = 0.001  # seconds between two looks at anything
 _IDLE = 1.0  # seconds between two looks at a table that does not change
 _NOTIFYING = 5.0  # at one whose writers notify: a look only finds what they failed to tell
 _SETTLING = 0.2  # until a look at a table whose last changes a crash could take back; the server's wal_writer_delay
@@ -41,7 +42,11 @@ class Pace:
     def quiet(self, now: float, *, notifying: bool, settled: bool = True) -> float:
         """A look found nothing; when to look again."""
         most = max(self.interval, _NOTIFYING if notifying else _IDLE)
-        self._step = self._step * 2 if self.interval <= self._step * 2 <= most else max(self._step, self.interval)
+        longer = max(self._step * 2, self.interval, _SHORTEST)
+        if longer <= most:
+            self._step = longer
+        elif self._step > most:
+            self._step = self.interval
         return self._next(now, settled)
 
     def blocked(self, now: float) -> float:
@@ -56,6 +61,6 @@ class Pace:
         self._blocked = 0.0
 
     def _next(self, now: float, settled: bool) -> float:
-        step = max(self._step, 0.001)
-        following = (math.floor(now / step) + 1) * step
+        step = max(self._step, _SHORTEST)
+        following = math.floor(now / step + 1.001) * step  # never now itself, whatever the last bit says
         return following if settled else min(following, now + _SETTLING)
