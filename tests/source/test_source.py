@@ -10,9 +10,8 @@ import pytest
 
 from compactory.errors import ConfigError, LeaseLost, Unreachable
 from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.source.horizon import Snapshot
+from compactory_connectors.source.listener import Listener, Slept
 from compactory_connectors.source.preview import preview
-from compactory_connectors.source.server import Server
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import OFFSETS_TOPIC, stored_values
 from tests.source.conftest import Bench
@@ -123,14 +122,14 @@ def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monk
     """Its triggers stayed silent, and it ended before the lock was taken: only a look after the lock finds it."""
     adopt_terminals(bench)
     bench.add("T1")
-    sleep, late = Server.sleep, ["T2"]
+    sleep, late = Listener.sleep, ["T2"]
 
-    def sleep_after_a_commit(server: Server, oids: Sequence[int]) -> Snapshot | None:
+    def sleep_after_a_commit(listener: Listener, oids: Sequence[int]) -> Slept:
         if late:
             bench.add(late.pop())
-        return sleep(server, oids)
+        return sleep(listener, oids)
 
-    monkeypatch.setattr(Server, "sleep", sleep_after_a_commit)
+    monkeypatch.setattr(Listener, "sleep", sleep_after_a_commit)
     bench.start(poll_interval_ms=3_600_000)
     bench.wait_for_records(2, timeout=10)
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_sql import SOURCE_LOCK_CLASS, WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
+from compactory_sql import SOURCE_LOCK_CLASS, query
 
 from .horizon import Snapshot
 from .jdbc_url import Connection
@@ -125,13 +125,31 @@ class ChunkReader:
         self._connection = connection
         self._name = sql.Identifier(name)
         self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
+        self._ahead: list[RawRow] = []
+        self._ended = False
 
     def fetch(self, limit: int) -> list[RawRow]:
         """The next rows, at most ``limit``; fewer mean that there are no more."""
-        fetch = sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(limit), self._name)
-        cursor = self._connection.execute(self._declare + fetch)
-        self._declare = sql.Composed([])
-        return raw_rows(_last(cursor))
+        rows, self._ahead = self._ahead[:limit], self._ahead[limit:]
+        if len(rows) < limit and not self._ended:
+            cursor = self._connection.execute(self._declare + self._fetch(limit - len(rows)))
+            self._declare = sql.Composed([])
+            rows += raw_rows(_last(cursor))
+        return rows
+
+    def opening(self, limit: int) -> sql.Composed:
+        """What opens the cursor and brings its first rows, to be sent with another statement; then :meth:`opened`."""
+        return self._declare + self._fetch(limit)
+
+    def opened(self, cursor: psycopg.Cursor[Any], limit: int) -> None:
+        """Take the next two results for those of :meth:`opening`."""
+        cursor.nextset()
+        cursor.nextset()
+        self._declare, self._ahead = sql.Composed([]), raw_rows(cursor)
+        self._ended = len(self._ahead) < limit
+
+    def _fetch(self, limit: int) -> sql.Composed:
+        return sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(limit), self._name)
 
 
 def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
@@ -166,7 +184,7 @@ class Server:
                 "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
                 " (several hosts and targetServerType=primary find it)"
             )
-        self._announced: int | None = None
+        self._sights: dict[tuple[int, str], sql.Identifier] = {}
         self._identity = {
             "system_identifier": system,
             "timeline": timeline,
@@ -211,10 +229,13 @@ class Server:
         indexed: bool = False,
         streaming: bool = False,
         serializable: bool = False,
+        ahead: Sequence[ChunkReader] = (),
+        limit: int = 0,
     ) -> Iterator[PollSnapshot]:
         """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
 
         ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
+        ``ahead``: cursors whose first ``limit`` rows come along, in the same round trip.
         Raises TableReplaced when the table's name no longer belongs to ``table_oid``.
         """
         begin = statement(
@@ -222,14 +243,11 @@ class Server:
             isolation=sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ"),
             seqscan=sql.SQL("off" if indexed else "on"),
             fraction=sql.SQL("0.1" if streaming else "1"),
-            table=sql.Literal(table.as_string()),
             locked=table,
-            oid=sql.Literal(table_oid),
-            shape=statement("source/shape", oid=sql.Literal(table_oid)),
+            sight=self._sight(table, table_oid),
         )
         try:
-            row = _last(self.connection.execute(begin)).fetchone()
-            assert row is not None
+            row = self._begin(begin, ahead, limit)
             if row[3] != table_oid:
                 raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
             yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
@@ -238,6 +256,43 @@ class Server:
         finally:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")
+
+    def _begin(self, begin: sql.Composed, ahead: Sequence[ChunkReader], limit: int) -> tuple[Any, ...]:
+        """The row of what begins a poll. Cursors that fail are not open then, and fail again where they are read."""
+        try:
+            return self._begin_with(begin, ahead, limit)
+        except psycopg.errors.LockNotAvailable:
+            raise
+        except psycopg.Error:
+            if self.connection.closed or not ahead:
+                raise
+        self.connection.execute("ROLLBACK")
+        return self._begin_with(begin, (), limit)
+
+    def _begin_with(self, begin: sql.Composed, ahead: Sequence[ChunkReader], limit: int) -> tuple[Any, ...]:
+        opening = [part for reader in ahead for part in (sql.SQL("; "), reader.opening(limit))]
+        cursor = self.connection.execute(sql.Composed([begin, *opening]))
+        while cursor.description is None:
+            cursor.nextset()
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        assert row is not None
+        for reader in ahead:
+            reader.opened(cursor, limit)
+        return row
+
+    def _sight(self, table: sql.Identifier, oid: int) -> sql.Identifier:
+        """The prepared statement that tells what a poll of this table sees: to plan it takes longer than to run it."""
+        name = table.as_string()
+        known = self._sights.get((oid, name))
+        if known is None:
+            known = sql.Identifier(f"compactory sight {len(self._sights)}")
+            its = sql.Literal(oid)
+            shape = statement("source/shape", oid=its)
+            self.connection.execute(
+                statement("source/sight", sight=known, table=sql.Literal(name), oid=its, shape=shape)
+            )
+            self._sights[oid, name] = known
+        return known
 
     @contextmanager
     def reading(self, *, serializable: bool = False) -> Iterator[ReadingAt]:
@@ -272,44 +327,13 @@ class Server:
         """Who keeps a table, or a partition of it, from being read, in words."""
         return [str(text) for text in self.column(statement("source/lockers", oid=sql.Literal(oid)))]
 
-    def listen(self) -> None:
-        """Subscribe to the notifications that adopted tables send while the source sleeps."""
-        self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(WAKEUP_CHANNEL)))
-
-    def sleep(self, oids: Sequence[int]) -> Snapshot | None:
-        """Announce that the source sleeps, so that writers of these tables notify it; the snapshot after that.
-
-        None when a writer that saw the source awake has not committed yet: poll again soon instead of sleeping.
-        """
-        signed = [oid - (1 << 32) if oid >= 1 << 31 else oid for oid in oids]
-        both = statement("source/sleep", **{"class": sql.Literal(WAKEUP_LOCK_CLASS), "oids": sql.Literal(signed)})
-        cursor = self.connection.cursor(row_factory=scalar_row).execute(both)
-        if not cursor.fetchone():
-            return None
-        return Snapshot.parse(str(_last(cursor).fetchone()))
-
-    def wake(self) -> Snapshot:
-        """Announce that the source is awake; the snapshot at that moment."""
-        awake = statement(
-            "source/wake", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(self._announced)}
-        )
-        return Snapshot.parse(self.scalar(awake))
-
     def announce(self, connector: str) -> None:
         """Let others know, until this connection ends, that a source of this connector runs."""
-        self._announced = connector_lock(connector)
-        self.scalar(
-            statement(
-                "source/announce", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(self._announced)}
-            )
-        )
+        key = sql.Literal(connector_lock(connector))
+        self.scalar(statement("source/announce", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": key}))
 
     def running(self, connector: str) -> list[str]:
         """In words, the sources of this connector that are connected to this database, this connection left out."""
         key = connector_lock(connector) % (1 << 32)
         query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
         return [str(text) for text in self.column(query)]
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a notification for at most ``seconds``; whether one came."""
-        return any(True for _ in self.connection.notifies(timeout=seconds, stop_after=1))

@@ -35,6 +35,11 @@ BEGIN ISOLATION LEVEL {isolation} READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
+EXECUTE {sight};
+
+-- name: source/sight
+-- What a poll sees, after the locks: its snapshot, WAL positions, the oid of the table's name now, shape, partitions.
+PREPARE {sight} AS
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
        CASE WHEN EXISTS (SELECT FROM pg_class
@@ -64,12 +69,70 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
 SELECT pg_current_snapshot()::text AS snapshot;
 
+-- name: source/glance
+-- The current snapshot, whether this connection listens, and how full the server's queue of notifications is (0 to 1).
+SELECT pg_current_snapshot()::text AS snapshot,
+       EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
+       pg_notification_queue_usage() AS queue;
+
+-- name: source/probe
+-- Which of many tables may have changed since a snapshot, in one statement that is planned once: $1 its xmax, $2 what
+-- ran then, $3 its floor in 32 bits, $4 the snapshot itself. The order leads to an index whatever the statistics say.
+-- The catalogue's row versions tell of new columns, triggers, files and partitions, in sums that any change moves.
+PREPARE {question} (xid8, xid8[], xid, text) AS
+SELECT pg_current_snapshot()::text AS snapshot,
+       EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
+       pg_notification_queue_usage() AS queue,
+       CASE WHEN pg_current_snapshot()::text = $4 THEN ''
+            ELSE concat_ws(' ',
+                 (SELECT concat_ws(' ', count(*), sum(xmin::text::int8)) FROM pg_class WHERE oid = ANY ({tree})),
+                 (SELECT concat_ws(' ', count(*), sum(xmin::text::int8)) FROM pg_attribute WHERE attrelid = ANY ({tree})),
+                 (SELECT concat_ws(' ', count(*), sum(xmin::text::int8)) FROM pg_trigger WHERE tgrelid = ANY ({tree})),
+                 (SELECT concat_ws(' ', count(*), sum(xmin::text::int8)) FROM pg_inherits WHERE inhparent = ANY ({tree})))
+            END AS catalogue,
+       CASE WHEN pg_current_snapshot()::text = $4 THEN '{{}}'
+            ELSE array_remove(ARRAY[{tables}]::int8[], NULL) END AS suspects;
+
+-- name: source/probe_stamped
+-- One adopted table in the probe: the newest stamp, and those of transactions that ran.
+CASE WHEN (SELECT t.updated_xid FROM {table} AS t ORDER BY t.updated_xid DESC LIMIT 1) >= $1
+       OR (SELECT d.xid FROM compactory.deleted_rows AS d WHERE d."table" = {oid}::oid ORDER BY d.xid DESC LIMIT 1) >= $1
+       OR EXISTS (SELECT FROM unnest($2) AS x WHERE x IN (
+            (SELECT t.updated_xid FROM {table} AS t WHERE t.updated_xid <= x ORDER BY t.updated_xid DESC LIMIT 1),
+            (SELECT d.xid FROM compactory.deleted_rows AS d
+              WHERE d."table" = {oid}::oid AND d.xid <= x ORDER BY d.xid DESC LIMIT 1)))
+     THEN {oid} END;
+
+-- name: source/probe_versions
+-- One table as it is in the probe: row versions at or above the snapshot's floor.
+CASE WHEN EXISTS (SELECT FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age($3)) THEN {oid} END;
+
+-- name: source/probe_tree
+-- Tables with their partitions, of which the probe watches the catalogue.
+SELECT relid::oid::int8 FROM unnest({oids}::int8[]) AS root, pg_partition_tree(root::oid::regclass)
+ UNION SELECT unnest({oids}::int8[]);
+
 -- name: source/rows
 -- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
 SELECT {columns}, {phase} AS "compactory phase", {places}, t.xmin::text
   FROM {table} AS t
  WHERE {unseen}
  ORDER BY "compactory phase", {order};
+
+-- name: source/formatted
+-- Living rows of a load, as records that the server writes itself.
+SELECT {key}, {value}, {astray}, {places}
+  FROM {table} AS t
+ WHERE {living}
+ ORDER BY {order};
+
+-- name: source/expected
+-- How many rows a load will bring, without putting them in order.
+SELECT count(*) FROM {table} AS t WHERE {unseen};
+
+-- name: source/left
+-- Whether there is a row that an earlier page covers and a later one does not.
+SELECT EXISTS (SELECT FROM {table} AS t WHERE {left});
 
 -- name: source/pending
 -- How many rows a query of a poll would bring.
@@ -142,14 +205,22 @@ SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid}
                 (SELECT count(*) FROM {table} AS t));
 
 -- name: source/sleep
--- Announce that the source sleeps: from now on the statement triggers of these tables send NOTIFY. The snapshot is
--- taken by a statement of its own, after the locks.
-SELECT bool_and(pg_try_advisory_lock({class}, oid)) AS locked FROM unnest({oids}::int[]) AS oid;
+-- Announce for which tables the source sleeps: from now on their statement triggers send NOTIFY. The snapshot is taken
+-- by a statement of its own, after the locks.
+SELECT key FROM unnest({oids}::int[]) AS key WHERE pg_try_advisory_lock({class}, key);
 SELECT pg_current_snapshot()::text AS snapshot;
 
+-- name: source/sleepers
+-- Tables for which another source sleeps; writers hold the lock shared.
+SELECT l.objid::int8 AS oid
+  FROM pg_locks AS l
+ WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock' AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.classid = {class}::int8::oid AND l.objid = ANY ({oids}::int8[]::oid[]);
+
 -- name: source/wake
--- The source is awake: triggers stay silent. What says that it runs is taken again at once.
-SELECT pg_current_snapshot()::text AS snapshot, pg_advisory_unlock_all(), pg_try_advisory_lock_shared({class}, {key});
+-- The source is awake for these tables: their triggers stay silent.
+SELECT bool_and(pg_advisory_unlock({class}, key)) AS awake FROM unnest({oids}::int[]) AS key;
 
 -- name: source/announce
 -- A source of a connector runs: a lock that all of them share, for as long as the connection lasts.
