@@ -13,7 +13,9 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, install, plan
-from compactory_connectors.database.session import pooled_by_transaction
+from compactory_connectors.database.session import pooled_by_transaction, refuse_pooling
+from compactory_connectors.source.lease_claim import connect_lease
+from compactory_connectors.source.server import Server
 
 from .conftest import one
 
@@ -101,6 +103,20 @@ class TransactionPooler:
         while data := self._backend.recv(65536):
             assert self._asking is not None
             self._asking.sendall(data)
+
+
+def test_a_source_behind_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection):
+    pooler = TransactionPooler(db.info.port)
+    place = {"conninfo": database, "port": pooler.port, "sslmode": "disable", "gssencmode": "disable"}
+    try:
+        with pytest.raises(ConfigError, match="pooler in transaction mode"):
+            Server.open(place)
+        connection = connect_lease(place)
+        with pytest.raises(ConfigError, match="pooler in transaction mode"):
+            refuse_pooling(connection)
+        connection.close()
+    finally:
+        pooler.close()
 
 
 def test_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection):

@@ -13,11 +13,16 @@ from psycopg.rows import dict_row, scalar_row
 from compactory.errors import ConfigError, Unreachable
 from compactory_sql import query
 
-__all__ = ["Connection", "autocommit", "check_server", "opened", "pooled_by_transaction"]
+__all__ = ["Connection", "autocommit", "check_server", "opened", "pooled_by_transaction", "refuse_pooling"]
 
 Connection = psycopg.Connection[Any]
 
 _OLDEST = 13
+
+_POOLED = (
+    "the connection goes through a pooler in transaction mode, which breaks advisory locks, settings of the session and"
+    " LISTEN: connect to Postgres itself, or to a pool in session mode"
+)
 
 
 @contextmanager
@@ -61,12 +66,19 @@ def check_server(connection: Connection) -> None:
     if server["version"] < _OLDEST * 10_000:
         problems.append(f"PostgreSQL {server['version'] // 10_000} is too old: {_OLDEST} or newer is needed")
     if server["pid"] != connection.info.backend_pid and pooled_by_transaction(connection, server["pid"]):
-        problems.append(
-            "the connection goes through a pooler in transaction mode, which breaks advisory locks and LISTEN: "
-            "connect to Postgres itself, or to a pool in session mode"
-        )
+        problems.append(_POOLED)
     if problems:
         raise ConfigError(problems)
+
+
+def refuse_pooling(connection: Connection) -> None:
+    """Raise ConfigError for a connection that has a backend for each transaction only.
+
+    A pooler makes its backends' pids up, so that nothing more than the pid is asked where there is none.
+    """
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if row is not None and row[0] != connection.info.backend_pid and pooled_by_transaction(connection, row[0]):
+        raise ConfigError(_POOLED)
 
 
 def pooled_by_transaction(connection: Connection, backend: int) -> bool:

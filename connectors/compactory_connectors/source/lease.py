@@ -15,6 +15,7 @@ import psycopg
 import structlog
 
 from compactory.errors import CompactoryError, LeaseLost
+from compactory_connectors.database.session import refuse_pooling
 
 from .connector_config import ConnectorConfig
 from .control import Stop
@@ -173,6 +174,7 @@ class Lease:
         if self._claim is None:
             conninfo = self._connector.connection.conninfo
             self._connection = connect_lease(conninfo)
+            refuse_pooling(self._connection)
             self._claim = choose_claim(self._connection, self._connector.name, self._holder)
             if self._connected:
                 # Postgres may have been away for the holder as well: it gets the time to come back.

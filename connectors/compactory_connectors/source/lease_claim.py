@@ -24,7 +24,7 @@ from .watched_connection import WatchedConnection
 
 __all__ = ["TTL", "Claim", "LeaseConnection", "Standing", "choose_claim", "connect_lease", "new_holder"]
 
-TTL: Final = 3.0
+TTL: Final = 2.5
 """Seconds without a renewal after which a lease may be taken over."""
 
 _CONNECT = 3  # seconds

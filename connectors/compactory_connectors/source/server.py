@@ -18,6 +18,7 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_connectors.database.session import refuse_pooling
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
 from .horizon import Snapshot
@@ -198,6 +199,7 @@ class Server:
         """Connect. Raises psycopg.Error and ConfigError."""
         connection = connect(conninfo)
         try:
+            refuse_pooling(connection)
             return cls(connection)
         except BaseException:
             connection.close()
