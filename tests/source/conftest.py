@@ -80,7 +80,7 @@ class Bench:
     def connector(self, **changes: Any) -> ConnectorConfig:
         config = load_connector(ARTICLE, environment=article_environment(self.url, self.prefix))
         changes = {"name": self.prefix, "poll_interval_ms": 50, **changes}
-        if changes.pop("soft_delete", None):
+        if changes.get("soft_delete") is True:
             changes["soft_delete"] = SoftDelete("is_active")
         return replace(config, **changes)
 

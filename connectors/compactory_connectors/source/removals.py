@@ -46,7 +46,9 @@ class Removals:
     catch_up: Callable[[], bool]
     send: Callable[[Sequence[Copy], Batch], None]
     _running: Generator[int] | None = None
-    _leaving: bool = False  # of this poll
+    _leaving: bool = False  # this poll's tombstones
+    _passing: bool = False  # all of this poll: it was approved
+    _refused: bool = False  # a poll
     _left: bool = False  # of polls since the sweep began
     _due: float = field(default=float("inf"))
 
@@ -63,7 +65,7 @@ class Removals:
 
     def begin(self) -> None:
         """A poll begins."""
-        self._leaving = False
+        self._leaving = self._passing = False
         if self.hold.hear():
             self._due = 0.0
 
@@ -72,6 +74,8 @@ class Removals:
 
         Raises RemovalHeld where the poll can't be divided.
         """
+        if self._passing:
+            return batch
         if not self._leaving:
             gone = [*batch.deactivated, *(record[0] for record in batch.records if record[1] is None)]
             removed = len(gone) and len(gone) + self._reader.removals_left()
@@ -91,7 +95,8 @@ class Removals:
         plan = self._reader.plan
         if plan.sweeps_always:
             self._due = 0.0
-        elif self.hold.active and not plan.sweeps:
+        if self._refused:
+            self._refused = False
             self.hold.release()
 
     def tend(self) -> int:
@@ -193,7 +198,9 @@ class Removals:
         left = self._reader.survivors(enough_left(removed, self.percent))
         removal = HeldRemoval(id=removal_id(keys), removed=removed, keys=removed + left)
         what = f"a poll would remove {removed} of {removal.keys} keys of topic {self._reader.plan.topic!r}"
+        self._refused = True
         self.hold.refuse(removal, f"{what}, {removal.percent} %; {self._limit()}; the table waits as a whole")
+        self._passing = True
 
     def _limit(self) -> str:
         return f"compactory.max.removed.percent is {self.percent}"
