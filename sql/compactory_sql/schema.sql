@@ -37,6 +37,14 @@ CREATE TABLE compactory.leases (
     renewed_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);             -- leaves room to renew within the page
 
+-- A row for each connector that is asked for heartbeats: its source renews it at an interval and publishes what it
+-- wrote, so that readers of the topic know how old what they see may be, also while no table changes.
+CREATE TABLE compactory.heartbeats (
+    connector    text        PRIMARY KEY,
+    beats        bigint      NOT NULL,
+    committed_at timestamptz NOT NULL  -- of the statement, which is a transaction of its own
+) WITH (fillfactor = 50);              -- leaves room to renew within the page
+
 -- The table that DML is sent to and that a connector polls: the root of a partition tree, else the table itself.
 CREATE FUNCTION compactory.root_of(relation oid) RETURNS regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from compactory.errors import CompactoryError
+from compactory.heartbeat import heartbeat_ages
 from compactory.records import Partition, StoreState
 from compactory.store import GlobalStore
 from compactory.worker import Metric
@@ -112,6 +113,9 @@ class StoreWorker:
             "errors_outstanding", "Bad records that no newer record of their key superseded", len(store.errors())
         )
         yield from self._troubles()
+        ages_of_beats = {(name,): age for name, age in heartbeat_ages(store, time.time()).items()}
+        yield _counted("heartbeat_age_seconds", "Since the newest heartbeat seen of the connector was committed",
+                       ("connector",), ages_of_beats, kind="gauge")  # fmt: skip
         yield from _backend_figures(store.figures())
         yield _single("ready", "1 where lookups are answered from data that is kept up to date", float(store.ready))
 

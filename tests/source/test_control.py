@@ -41,13 +41,16 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     assert (aim, running.source.control.stored) == (running.source.control.aim, True)
     assert aim.target is Target.PAUSED
     running.stop()
+    with pytest.raises(CompactoryError, match="is paused"):
+        bench.once()
 
     again = bench.start()
     again.wait_for(SourceState.PAUSED)
     assert again.source.control.aim == aim, "since when is kept, too"
     assert snapshots_held(bench) == 0
-    with pytest.raises(CompactoryError, match="is paused"):
-        bench.once()
+    lease = again.source.status().lease
+    assert lease is not None
+    assert lease.held
     assert len(bench.records()) == 1
     again.source.control.resume()
     bench.wait_for_records(2)

@@ -82,12 +82,12 @@ class Attention:
         else:
             table.due = pace.quiet(now, notifying=asleep, settled=settled)
 
-    def rest(self, stop: Stop) -> None:
-        """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
+    def rest(self, stop: Stop, until: float) -> None:
+        """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
         self._fall_asleep()
         self._streaks.clear()
         while not stop.is_set() and not self._control.changed.is_set():
-            left = self._lineup.due - time.monotonic()
+            left = min(self._lineup.due, until) - time.monotonic()
             if left <= 0 or self._listener.wait(min(left, _SLICE)):
                 return
 

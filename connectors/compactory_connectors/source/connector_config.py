@@ -102,6 +102,8 @@ class ConnectorConfig:
     """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
     max_removed_percent: int = 20
     """More of a directory's keys are not removed at once without an operator."""
+    heartbeat_interval_ms: int = 0
+    """Between two heartbeats; 0: none."""
     bulk_deletes: bool = False
     """Mode bulk: after each poll, keys that the table has not are removed from the topic."""
     transactions: bool

@@ -95,6 +95,7 @@ class ConnectorReader:
             producer=producer,
             soft_delete=soft_delete,
             bulk_deletes=bulk_deletes,
+            heartbeat_interval_ms=self._values["compactory.heartbeat.interval.ms"],
             sweep_interval_ms=self._values["compactory.sweep.interval.ms"],
             max_removed_percent=self._values["compactory.max.removed.percent"],
             transactions=transactions,

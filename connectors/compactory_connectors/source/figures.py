@@ -29,6 +29,7 @@ def lag(table: TableStatus, now: float, began: float) -> float:
 def figures(status: SourceStatus, *, now: float, began: float) -> Iterator[Metric]:
     """Every metric of one connector; ``now`` and ``began`` (of the process) in seconds since 1970."""
     yield from _of_connector(status, now)
+    yield from _of_heartbeats(status)
     yield from _counters(status)
     yield from _gauges(status, now, began)
 
@@ -62,6 +63,18 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
         labels=("connector",),
         samples={(status.connector,): float(epoch)} if epoch is not None else {},
     )
+
+
+def _of_heartbeats(status: SourceStatus) -> Iterator[Metric]:
+    beat = status.heartbeat if status.state is not SourceState.STANDBY else None
+    when = "When the last heartbeat that Kafka has was committed, in seconds since 1970 by Postgres' clock"
+    took = "From the commit of the last heartbeat to its acknowledgement by Kafka"
+    for name, text, figure in (
+        ("heartbeat_timestamp_seconds", when, beat.committed_at if beat is not None else None),
+        ("heartbeat_seconds", took, beat.seconds if beat is not None else None),
+    ):
+        samples: dict[tuple[str, ...], float] = {(status.connector,): figure} if figure is not None else {}
+        yield Metric(name=f"compactory_source_{name}", kind="gauge", help=text, labels=("connector",), samples=samples)
 
 
 def _counters(status: SourceStatus) -> Iterator[Metric]:

@@ -104,14 +104,17 @@ class Publisher:
         if self._permit is not None:
             self._permit.confirm()
 
-    def publish(self, topic: str, records: Iterable[Record], offset: Record, buried: Iterable[Copy] = ()) -> None:
+    def publish(
+        self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy] = ()
+    ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
         self._check()
         if self._transactions:
             self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, buried))
         else:
             self._guard("publish", lambda: self._send(topic, records, buried))
-            self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
+            if offset is not None:
+                self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
@@ -144,11 +147,12 @@ class Publisher:
         if self._permit is not None:
             self._permit.check()
 
-    def _commit(self, topic: str, records: Iterable[Record], offset: Record, buried: Iterable[Copy]) -> None:
+    def _commit(self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy]) -> None:
         self._begin()
         self._enqueue(topic, records)
         self._bury(topic, buried)
-        self._enqueue(self._offsets_topic, [offset])
+        if offset is not None:
+            self._enqueue(self._offsets_topic, [offset])
         self._end()
 
     def _begin(self) -> None:

@@ -20,6 +20,7 @@ from compactory.kafka import Kafka
 from .attention import Attention
 from .connector_config import ConnectorConfig
 from .control import Control, Stop
+from .heartbeat import Heartbeat
 from .horizon import Snapshot
 from .lineup import Lineup
 from .page import RowFailed
@@ -47,6 +48,7 @@ class Session:
         self._server = server
         self._lineup = Lineup(sink, server)
         self._attention = Attention(server, self._lineup, sink.control)
+        self._heartbeat = Heartbeat(sink, server)
 
     @classmethod
     def open(
@@ -96,6 +98,7 @@ class Session:
             try:
                 with postgres_errors(connector.connection):
                     session._lineup.begin(found, strict=strict)
+                    session._heartbeat.open()
             except BaseException:
                 publisher.close()
                 raise
@@ -136,12 +139,13 @@ class Session:
             for table in self._lineup:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
+            self._heartbeat.beat()
             return published
 
     def rest(self, stop: Stop) -> None:
         """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
         with postgres_errors(self._connector.connection):
-            self._attention.rest(stop)
+            self._attention.rest(stop, until=self._heartbeat.due)
 
     def _heed(self) -> None:
         """Look afresh at the tables that an operator wants restarted; other orders are for the tables."""

@@ -89,7 +89,8 @@ def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
     def parse(value: str) -> int:
         number = int(value) if _WHOLE.fullmatch(value.strip()) else None
         if number is None or (number < least and number != also):
-            raise ValueError(f"must be a whole number of at least {least}" + (f", or {also}" if also else ""))
+            other = "" if also is None else f", or {also}"
+            raise ValueError(f"must be a whole number of at least {least}{other}")
         return number
 
     return parse

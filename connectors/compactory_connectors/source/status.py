@@ -14,7 +14,7 @@ import structlog
 from .removal import HeldRemoval
 from .target import Aim
 
-__all__ = ["MOVES", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+__all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -95,6 +95,16 @@ class LeaseStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeatStatus:
+    """The last heartbeat that Kafka has acknowledged."""
+
+    committed_at: float
+    """In Postgres, by its clock."""
+    seconds: float
+    """From the commit to the acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """A moment's picture of one connector."""
 
@@ -107,6 +117,7 @@ class SourceStatus:
     since: float | None = None  # when it came into this state
     aim: Aim = field(default_factory=Aim)
     aim_stored: bool = False
+    heartbeat: BeatStatus | None = None
 
     def shown(self, table: TableStatus) -> SourceState:
         """The state of a table for people: a connector that does not run polls none."""
@@ -126,6 +137,7 @@ class StatusBoard:
         self._warned: dict[str, None] = {}
         self._waiting: set[str] = set()
         self._lease: LeaseStatus | None = None
+        self._beat: BeatStatus | None = None
 
     def picture(self) -> SourceStatus:
         """The state now."""
@@ -137,6 +149,7 @@ class StatusBoard:
                 tables=tuple(self._tables.values()),
                 warnings=tuple(self._warned),
                 since=self._since,
+                heartbeat=self._beat,
                 lease=self._lease,
             )
 
@@ -151,6 +164,11 @@ class StatusBoard:
         """Record whose turn it is to publish."""
         with self._lock:
             self._lease = status
+
+    def beaten(self, committed_at: float, seconds: float) -> None:
+        """Record a heartbeat that Kafka has acknowledged."""
+        with self._lock:
+            self._beat = BeatStatus(committed_at=committed_at, seconds=seconds)
 
     def stands_by(self, detail: str) -> None:
         """Record that somebody else publishes."""

@@ -59,6 +59,7 @@ class SourceWorker:
             "target_since": status.aim.since,
             "target_stored": status.aim_stored,
             "since": status.since,
+            "heartbeat": asdict(status.heartbeat) if status.heartbeat is not None else None,
             "detail": status.detail,
             "lease": asdict(status.lease) if status.lease is not None else None,
             "warnings": list(status.warnings),

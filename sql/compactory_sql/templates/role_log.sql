@@ -1,4 +1,4 @@
--- The log of hard-deleted rows and the lease, once they are there.
+-- The log of hard-deleted rows, the lease and heartbeats, once they are there.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_namespace WHERE nspname = 'compactory') THEN
@@ -7,6 +7,9 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'leases') THEN
         GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {source};
+    END IF;
+    IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'heartbeats') THEN
+        GRANT SELECT, INSERT, UPDATE ON compactory.heartbeats TO {source};
     END IF;
 END
 $$;

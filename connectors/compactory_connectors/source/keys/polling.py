@@ -73,6 +73,12 @@ KEYS: tuple[Setting, ...] = (
         percentage,
     ),
     honoured(
+        "compactory.heartbeat.interval.ms",
+        "milliseconds between two heartbeats (table compactory.heartbeats, topic compactory-heartbeats); 0: none",
+        "0",
+        at_least(1000, also=0),
+    ),
+    honoured(
         "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
     ),
     honoured(
