@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from compactory.backend import Reading
-from compactory.cell import TRAILER, newer, origin, unpack
-from compactory.decoding import Term, decoder, frozen, key_bytes, term_values
+from compactory.cell import TRAILER, origin, unpack
+from compactory.decoding import decoder, frozen, key_bytes
 from compactory.directory import Directory
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
+from compactory.finding import Pair, collisions, index_named, index_over, matching
 from compactory.iteration import IndexView, Items, Values
 from compactory.ordered import bounds
 from compactory.records import Entry
-from compactory.secondary import Secondary
 from compactory.table import Table
 
 __all__ = ["Served", "View"]
@@ -200,8 +199,7 @@ class View(Mapping[str, T], Generic[T]):
 
         Raises UnknownIndex where no index covers exactly these fields.
         """
-        found = self._matching(self._index_over(fields), fields)
-        return [self._entry(name.decode(), cell) for name, cell in sorted(found)]
+        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
@@ -228,14 +226,9 @@ class View(Mapping[str, T], Generic[T]):
 
         Looks at every value of the index. Raises UnknownIndex.
         """
-        secondary = self._secondary(index)
-        for term in self._table.shelf.terms(index):
-            if len(self._table.shelf.names(index, term)) > 1:
-                values = term_values(secondary.index.fields, term)
-                cells = self._claiming(secondary, term)
-                if len(cells) > 1:
-                    order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
-                    yield (values[0] if len(values) == 1 else values), [name.decode() for name, _ in order]
+        table = self._table
+        for values, names in collisions(table, index_named(table, index)):
+            yield (values[0] if len(values) == 1 else values), [name.decode() for name in names]
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; memory counts them where the topic has several."""
@@ -248,10 +241,10 @@ class View(Mapping[str, T], Generic[T]):
         ``one(acquirerId="A1")``; for a nested field ``one(**{"address.city": "Riga"})``. Raises UnknownIndex where no
         unique index covers exactly these fields.
         """
-        secondary = self._index_over(fields)
-        if not secondary.index.unique:
-            raise UnknownIndex(f"index {secondary.index.name!r} of {self.directory.name!r} is not unique; use find()")
-        cells = self._matching(secondary, fields)
+        index = index_over(self._table, fields).index
+        if not index.unique:
+            raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
+        cells = self._matching(fields)
         return self._decoded(cells[0][1]) if cells else None
 
     def find(self, **fields: Any) -> list[T]:
@@ -259,15 +252,22 @@ class View(Mapping[str, T], Generic[T]):
 
         Raises UnknownIndex where no index covers exactly these fields.
         """
-        return [self._decoded(cell) for _, cell in sorted(self._matching(self._index_over(fields), fields))]
+        return [self._decoded(cell) for _, cell in self._matching(fields)]
 
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.
 
         Raises UnknownIndex.
         """
-        index = self._secondary(name).index
+        index = index_named(self._table, name).index
         return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.shelf.terms(name))
+
+    def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
+        """Return the entries that an index has under these values, in the order of their keys."""
+        table = self._table
+        found = matching(table, index_over(table, fields), fields)
+        self._refuse_closed()
+        return sorted(found)
 
     @property
     def _table(self) -> Table:
@@ -348,56 +348,6 @@ class View(Mapping[str, T], Generic[T]):
         self._refuse_closed()
         raise KeyError(key)
 
-    def _matching(self, secondary: Secondary, fields: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
-        """Return the entries that have the term right now; a unique index gives at most one."""
-        try:
-            wanted = secondary.term_for(fields)
-        except DecodeError:
-            return []  # nothing else is ever indexed
-        if wanted is None:
-            return []
-        found = self._claiming(secondary, wanted)
-        if secondary.index.unique and len(found) > 1:
-            return [max(found, key=lambda pair: newer(pair[1]))]
-        return found
-
-    def _claiming(self, secondary: Secondary, term: Term) -> list[tuple[bytes, bytes]]:
-        """Return all entries that have the term right now."""
-        table, index = self._table, secondary.index.name
-        reading = table.shelf.snapshot()
-        names = reading.names(index, term)
-        while True:
-            found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]
-            if found or not names:
-                self._refuse_closed()
-                return found
-            before, names = names, reading.names(index, term)
-            if names == before:
-                return []  # else it was handed on while we looked: whoever has it now was filed before
-
-    def _secondary(self, name: str) -> Secondary:
-        if self.directory.index_named(name) is None:
-            known = ", ".join(repr(index.name) for index in self.directory.indexes) or "none"
-            raise UnknownIndex(f"directory {self.directory.name!r} has no index {name!r}; it has: {known}")
-        return self._table.indexes[name]
-
-    def _index_over(self, fields: Mapping[str, Any]) -> Secondary:
-        index = self.directory.index_over(fields)
-        if index is None:
-            known = ", ".join("+".join(index.fields) for index in self.directory.indexes) or "none"
-            asked = "+".join(fields) or "no field"
-            raise UnknownIndex(f"directory {self.directory.name!r} has no index over {asked}; it has: {known}")
-        return self._table.indexes[index.name]
-
     def _entry(self, key: str, cell: bytes) -> Entry:
         partition, offset, timestamp_ms = unpack(cell)
         return Entry(key, cell[:-TRAILER], self.directory.topic, partition, offset, timestamp_ms)
-
-
-def _cells(reading: Reading, names: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield those that are there."""
-    entries = reading.entries
-    for name in names:
-        cell = entries.get(name)
-        if cell is not None:
-            yield name, cell
