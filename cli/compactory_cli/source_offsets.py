@@ -38,7 +38,7 @@ _Tables = Annotated[
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
 _Force = Annotated[
-    bool, typer.Option("--force", help="Take over from a source that is running; it ends with exit code 4.")
+    bool, typer.Option("--force", help="Also while a source is running; it goes on from here.")
 ]
 _Name = Annotated[
     str | None,

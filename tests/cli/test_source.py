@@ -96,21 +96,26 @@ def test_sigterm_stops_it_cleanly(compactory: Shell, article: Article, kafka: st
     assert out == f"{article.path.stem} stopped: public.terminal_acquirer → {article.topic}: 6 records\n"
 
 
-def test_a_source_that_another_one_took_over_from_ends_with_exit_code_4(
+def test_while_another_source_publishes_once_ends_with_exit_code_4(
     compactory: Shell, article: Article, kafka: str, terminals: str
 ) -> None:
+    """Guarantee 11: it names the holder, who goes on undisturbed; without --once it stands by."""
     running = compactory.start("source", "run", *article.arguments, "--kafka", kafka, "--json")
     try:
         await_topic(kafka, article.topic)
         with GlobalStore(kafka, [article.topic]) as store, psycopg.connect(terminals, autocommit=True) as database:
             wait(lambda: len(store[article.topic]) == 5)
-            assert compactory("source", "run", "--once", *article.arguments, "--kafka", kafka).code == 0
+            outcome = compactory("source", "run", "--once", *article.arguments, "--kafka", kafka, "--json")
             database.execute("UPDATE terminal_acquirer SET acquirer_id = 'new' WHERE id = 3")
+            wait(lambda: store[article.topic]["3"]["acquirerId"] == "new")
+        running.terminate()
         _, err = running.communicate(timeout=60)
     finally:
         running.kill()
-    assert running.returncode == 4, err
-    assert json.loads(err.splitlines()[-1])["error"] == "LeaseLost"
+    assert running.returncode == 0, err
+    assert outcome.code == 4
+    assert outcome.error["error"] == "LeaseLost"
+    assert f"pid {running.pid} on host " in outcome.error["message"]
 
 
 def test_two_connectors_run_side_by_side(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import psycopg
 import pytest
 
-from compactory.errors import ConfigError, LeaseLost, Unreachable
+from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.listener import Listener, Slept
 from compactory_connectors.source.preview import preview
@@ -132,22 +132,6 @@ def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monk
     monkeypatch.setattr(Listener, "sleep", sleep_after_a_commit)
     bench.start(poll_interval_ms=3_600_000)
     bench.wait_for_records(2, timeout=10)
-
-
-def test_a_newer_source_fences_the_older_one(bench: Bench) -> None:
-    """Guarantee 11: a zombie can't publish."""
-    bench.add("T1")
-    older = bench.start()
-    bench.wait_for_records(1)
-    newer = bench.start()
-    newer.wait_for(SourceState.RUNNING)
-    bench.add("T2")
-    wait_until(lambda: older.ended, what="the older source's end")
-    with pytest.raises(LeaseLost):
-        older.stop()
-    bench.wait_for_records(2)
-    newer.stop()
-    assert len(bench.records()) == 2
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -45,7 +45,7 @@ def refuse_running(connector: ConnectorConfig, server: Server, *, force: bool) -
         found = server.running(connector.name)
     if not found or (force and connector.transactions):
         return
-    remedy = "stop it first" if force else "stop it first, or take over from it with --force: it ends with exit code 4"
+    remedy = "stop it first" if force else "stop it first, or edit them with --force: it goes on from there"
     why = " (compactory.transactions=off: it can't be fenced)" if not connector.transactions else ""
     if why:
         remedy = "stop it first"
