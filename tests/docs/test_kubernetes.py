@@ -69,9 +69,10 @@ def test_the_readme_shows_such_a_container() -> None:
     assert {"readinessProbe", "livenessProbe"} <= container.keys()
 
 
-def test_one_source_at_a_time() -> None:
+def test_a_source_has_a_standby_that_a_rolling_update_replaces_first() -> None:
     spec = BY_NAME["Deployment", "compactory-source"]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
 def test_the_service_finds_its_pods() -> None:

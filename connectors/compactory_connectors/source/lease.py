@@ -27,7 +27,7 @@ __all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure", "Tenure"]
 
 log = structlog.get_logger("compactory.source")
 
-_BEAT = TTL / 3  # seconds between renewals: two may fail
+_BEAT = 0.8  # seconds between renewals: two may fail
 
 
 class LeaseTaken(LeaseLost):
