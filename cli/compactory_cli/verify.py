@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from .flags import Flags, command
 from .loading import Providers
 
 if TYPE_CHECKING:
+    from compactory.kafka import Kafka
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
 
@@ -48,11 +51,27 @@ def verify(
     digests: Annotated[
         bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Send rows that differ again, tombstones for extra keys; compare again.")
+    ] = False,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Remove more keys than compactory.max.removed.percent allows.")
+    ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Where a running source listens, which then does the repair; default: COMPACTORY_URL.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Compare what lookups find with what the table has, key by key, while both change.
 
-    What is on its way is waited for; a difference counts when it will stay. Exit code 0: equal. 1: different. 3: no
-    difference, but rows that were not published in time, or that no running source will publish.
+    What is on its way is waited for; a difference counts when it will stay. Exit code 0: equal, or repaired. 1:
+    different. 3: no difference, but rows that were not published in time, or that no running source will publish. 4: a
+    repair found another process at work.
     """
     from .problems import Problems
     from .session import begin
@@ -64,20 +83,46 @@ def verify(
     problems.raise_any()
     assert found is not None
     assert kafka is not None
-    from compactory_connectors.source.verification.verification import verify as compare
-    from compactory_connectors.source.verification.verifier import Options
-
+    from .verify_repair import Repairs
     from .verify_view import Progress, show
 
     connectors, topic = found
+    comparison = _Comparison(kafka=kafka, tables=tables or [], topic=topic, wait=wait, limit=limit, digests=digests)
+    repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
     with Progress() as progress:
         for connector in connectors:
-            options = Options(wait=wait, most=max(limit, 1), digests=digests)
-            outcomes += compare(connector, kafka, options, tables=tables or [], topic=topic, progress=progress.update)
-    show(outcomes, limit=limit, values=values, as_json=flags.json)
+            its = comparison.of(connector, progress.update, keys=repair)
+            if repairs is not None and any(outcome.different for outcome in its):
+                repairs.run(connector, its, approved=approve)
+                its = repairs.settled(partial(comparison.of, connector, progress.update, keys=True), wait)
+            outcomes += its
+    show(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repairs.sent if repairs else None)
     if code := _code(outcomes):
         raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """What is compared, and how."""
+
+    kafka: Kafka
+    tables: Sequence[str]
+    topic: str | None
+    wait: float
+    limit: int
+    digests: bool
+
+    def of(self, connector: ConnectorConfig, progress: Callable[[str, int], None], *, keys: bool) -> list[Outcome]:
+        """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
+        from compactory_connectors.source.verification.repair import MOST_REPAIRS
+        from compactory_connectors.source.verification.verification import verify as compare
+        from compactory_connectors.source.verification.verifier import Options
+
+        most = MOST_REPAIRS if keys else max(self.limit, 1)
+        options = Options(wait=self.wait, most=most, digests=self.digests)
+        found = compare(connector, self.kafka, options, tables=self.tables, topic=self.topic, progress=progress)
+        return list(found)
 
 
 def _resolve(

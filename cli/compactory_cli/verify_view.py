@@ -46,12 +46,15 @@ class Progress:
             self._status.update(f"{escape(doing)}: {number(done)}")
 
 
-def show(outcomes: Sequence[Outcome], *, limit: int, values: bool, as_json: bool) -> None:
-    """Print what was found, for people or programs."""
+def show(outcomes: Sequence[Outcome], *, limit: int, values: bool, as_json: bool, repaired: int | None = None) -> None:
+    """Print what was found, for people or programs; ``repaired`` is how many keys were sent again before that."""
     if as_json:
-        equal = all(outcome.equal for outcome in outcomes)
-        print_json({"equal": equal, "topics": [_document(each, limit, values) for each in outcomes]})
+        document: dict[str, Any] = {"equal": all(outcome.equal for outcome in outcomes)}
+        document |= {} if repaired is None else {"repaired": repaired}
+        print_json(document | {"topics": [_document(each, limit, values) for each in outcomes]})
         return
+    if repaired:
+        _say(f"{number(repaired)} keys were sent again as the table has them; then:")
     for outcome in outcomes:
         _print(outcome, limit, values)
 

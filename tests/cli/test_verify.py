@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from compactory_cli.stack.process import free_port
 from compactory_cli.verify_view import cut
 from tests.cli.conftest import Article, Shell
+from tests.cli.test_source import wait
 from tests.cli.test_source_offsets import Offsets, in_process
 
 
@@ -80,3 +82,47 @@ def test_a_long_value_is_cut_where_it_differs() -> None:
     assert cut(b"short", None) == "short"
     assert cut(None, b"x") == "–"
     assert cut(b"z" * 100, b"z" * 90).endswith("z" * 10)
+
+
+def test_repair_without_a_source(published: Offsets) -> None:
+    words = ("verify", *published.article.arguments, "--kafka", published.kafka)
+    topic = published.article.topic
+    send(published.kafka, topic, (b"1", b"{}"), (b"2", None), (b"ghost", b"{}"))
+    before = published.stored()
+    outcome = in_process(*words, "--repair", "--json")
+    assert outcome.code == 0, outcome.err
+    assert (outcome.json["repaired"], outcome.json["equal"]) == (3, True)
+    assert published.stored() == before
+    assert published.run() == 0
+
+
+def test_a_repair_that_removes_too_much_needs_an_approval(published: Offsets) -> None:
+    words = ("verify", *published.article.arguments, "--kafka", published.kafka, "--repair")
+    send(published.kafka, published.article.topic, *((f"ghost{n}".encode(), b"{}") for n in range(20)))
+    outcome = in_process(*words)
+    assert outcome.code == 1
+    assert "would remove 20 of 25 keys" in outcome.err
+    assert "--approve" in outcome.err
+    assert in_process(*words, "--approve").code == 0
+
+
+def test_a_running_source_does_the_repair(published: Offsets, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("verify", *published.article.arguments, "--kafka", published.kafka)
+    place = f"127.0.0.1:{free_port()}"
+    source = published.shell.start(
+        *("source", "run", *published.article.arguments, "--kafka", published.kafka, "--listen", place),
+        COMPACTORY_HTTP_ADMIN_TOKEN="orders",
+    )
+    monkeypatch.setenv("COMPACTORY_HTTP_ADMIN_TOKEN", "orders")
+    try:
+        wait(lambda: in_process(*words, "--json").json["topics"][0]["sources"] != [])
+        send(published.kafka, published.article.topic, (b"1", b"{}"), (b"2", None), (b"ghost", b"{}"))
+        outcome = in_process(*words, "--repair")
+        assert (outcome.code, "give --url" in outcome.err) == (2, True)
+        outcome = in_process(*words, "--repair", "--url", f"http://{place}", "--json")
+        assert outcome.code == 0, outcome.out + outcome.err
+        assert (outcome.json["repaired"], outcome.json["equal"]) == (3, True)
+        assert source.poll() is None
+    finally:
+        source.terminate()
+        source.communicate(timeout=30)

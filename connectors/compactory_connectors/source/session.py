@@ -23,6 +23,7 @@ from .control import Control, Stop
 from .heartbeat import Heartbeat
 from .horizon import Snapshot
 from .lineup import Lineup
+from .mending import mend
 from .page import RowFailed
 from .planning import find_plans
 from .polled import PolledTable, Sink
@@ -139,6 +140,8 @@ class Session:
             for table in self._lineup:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
+                if keys := self._sink.control.take_resend(table.name):
+                    published |= self._attempt(table, partial(self._mend, table, keys)) or False
             self._heartbeat.beat()
             return published
 
@@ -161,6 +164,18 @@ class Session:
         self._sink.board.current(table.name, looked_at)
         self._attention.polled(table, published)
         return published
+
+    def _mend(self, table: PolledTable, keys: list[bytes]) -> bool:
+        """Send rows again that an operator asked for, as they are now; whether any were."""
+        offset = (table.key, table.reader.offset.dumps())
+        try:
+            mended = mend(self._server, self._sink.kafka, table.plan, self._sink.publisher, keys, offset)
+        except ConfigError as error:
+            log.error("rows not sent again", table=table.name, detail=str(error))
+            return False
+        table.removals.sweeper.note(mended.records)
+        log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
+        return bool(mended.records)
 
     def _attempt(self, table: PolledTable, action: Callable[[], bool | None]) -> bool | None:
         """What an action of one table says; None where it can't be done. What fails of it alone is kept with it."""
