@@ -47,6 +47,6 @@ KEYS: tuple[Setting, ...] = (
         "offsets.storage.topic", "topic of this connector's offsets", "offsets are in compactory-offsets; leave it out"
     ),
     honoured(
-        "compactory.transactions", "records and offset in one Kafka transaction; off: at least once", "on", switch
+        "compactory.transactions", "records and offset in one Kafka transaction; `off`: see below", "on", switch
     ),
 )
