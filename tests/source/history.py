@@ -43,8 +43,8 @@ def create(connection: psycopg.Connection, layout: Layout) -> None:
         " CREATE TABLE terminal (id int8 NOT NULL, slot int NOT NULL,"
         " acquirer int8 REFERENCES acquirer ON UPDATE CASCADE,"
         " value text, is_active bool NOT NULL DEFAULT true,"
-        " changed timestamp NOT NULL DEFAULT timezone('utc', current_timestamp), PRIMARY KEY (id, slot))"
-        + (" PARTITION BY LIST (slot)" if layout.partitioned else "")
+        " changed timestamp NOT NULL DEFAULT timezone('utc', current_timestamp), "
+        + ("PRIMARY KEY (id, slot)) PARTITION BY LIST (slot)" if layout.partitioned else "PRIMARY KEY (id))")
     )
     if layout.partitioned:
         for slot in (1, 2, 3):
@@ -63,6 +63,8 @@ class Shared:
     values: int = 0
     ids: int = ROWS
     prepared: list[str] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    """Slots of partitions that are filled and not attached yet."""
     log: list[str] = field(default_factory=list)
 
     def value(self) -> str:

@@ -163,14 +163,17 @@ class Writer:
                 copy.write_row((number, 1 + number % 3, self._shared.value(), self._moment()))
 
     def _upsert(self) -> None:
-        number = self._random.choice([self._row(), self._shared.id()])
-        self._run(
-            "INSERT INTO terminal (id, slot, value) VALUES (%s, %s, %s)"
-            " ON CONFLICT (id, slot) DO UPDATE SET value = EXCLUDED.value",
-            number,
-            1 + number % 3,
-            self._shared.value(),
-        )
+        """Of a row that may be there; among partitions nothing keeps an id unique, so there of one that was new."""
+        partitioned = self._shared.layout.partitioned
+        number = self._shared.id() if partitioned else self._random.choice([self._row(), self._shared.id()])
+        for _ in range(self._random.choice([1, 2])):
+            self._run(
+                "INSERT INTO terminal (id, slot, value) VALUES (%s, %s, %s)"
+                f" ON CONFLICT ({'id, slot' if partitioned else 'id'}) DO UPDATE SET value = EXCLUDED.value",
+                number,
+                1 + number % 3,
+                self._shared.value(),
+            )
 
     def _flag(self) -> None:
         self._run(
@@ -265,13 +268,17 @@ class Writer:
             raise
 
     def _attach(self) -> None:
-        """A partition with rows that were committed before."""
+        """A partition whose rows were committed long before."""
+        if self._shared.waiting:
+            slot = self._shared.waiting.pop()
+            self._run(f"ALTER TABLE terminal ATTACH PARTITION part_{slot} FOR VALUES IN ({slot})")
+            return
         slot = self._shared.id() + 1000
-        name = f"part_{slot}"
-        self._run(f"CREATE TABLE {name} (LIKE terminal INCLUDING DEFAULTS)")
+        self._run(f"CREATE TABLE part_{slot} (LIKE terminal INCLUDING DEFAULTS)")
         self._run(
-            f"INSERT INTO {name} (id, slot, value) SELECT id, {slot}, %s || '-' || id FROM unnest(%s::int8[]) AS id",
+            f"INSERT INTO part_{slot} (id, slot, value)"
+            f" SELECT id, {slot}, %s || '-' || id FROM unnest(%s::int8[]) AS id",
             self._shared.value(),
             [self._shared.id() for _ in range(5)],
         )
-        self._run(f"ALTER TABLE terminal ATTACH PARTITION {name} FOR VALUES IN ({slot})")
+        self._shared.waiting.append(slot)

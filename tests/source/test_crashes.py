@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -10,8 +11,11 @@ import pytest
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.identity import Again
+from compactory_connectors.source.offset import SourceOffset
+from compactory_connectors.source.topics import stored_values
+from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
-from tests.source.workload import TERMINALS, wait_until
+from tests.source.workload import TERMINALS, table_state, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +153,41 @@ def test_an_unlogged_table_is_empty_after_a_crash(fragile: PostgresServer, url: 
     feed.settle()
     assert expected(url) == {}
     assert feed.topic == {}
+
+
+def test_a_running_source_puts_right_what_a_crash_took_back(
+    fragile: PostgresServer, kafka: str, unique: Callable[[str], str]
+) -> None:
+    """Guarantee 8: it finds the server again, compares, and counts what it sends for that reason."""
+    name = unique("db").replace("-", "_")
+    with psycopg.connect(fragile.url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    bench = Bench(fragile.url(name), kafka, f"{unique('c')}-")
+    bench.add("T1", "T2", "T3")
+    running = bench.start(soft_delete=True)
+    wait_until(lambda: _topic(bench) == _living(bench.url), what="the first load")
+    bench.sql.execute("CHECKPOINT")
+    wait_until(lambda: _stored(bench).settled, what="the offset of what is on disk")
+    change_without_flush(bench.url)
+    wait_until(lambda: _topic(bench) == _living(bench.url), what="what will be lost")
+    bench.sql.close()
+    crash(fragile)
+    assert _topic(bench) != _living(bench.url), "the crash lost nothing"
+    wait_until(lambda: _topic(bench) == _living(bench.url), what="the end of the repair")
+    (table,) = running.source.status().tables
+    assert table.resent == {"crash": 2}  # two rows; the lost row's key was swept
+    running.stop()
+
+
+def _topic(bench: Bench) -> dict[int, str]:
+    latest = {int(key or b""): json.loads(value)["acquirerId"] if value else None for key, value in bench.records()}
+    return {key: value for key, value in latest.items() if value is not None}
+
+
+def _stored(bench: Bench) -> SourceOffset:
+    (value,) = [value for key, value in stored_values(bench.kafka).items() if bench.prefix.encode() in key]
+    return SourceOffset.loads(value)
+
+
+def _living(url: str) -> dict[int, str]:
+    return {number: acquirer for number, (acquirer, active) in table_state(url).items() if active}

@@ -83,6 +83,28 @@ def test_changes_under_disabled_triggers_are_sent(
 
 
 @pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
+def test_stamps_that_a_dump_brought_along_do_not_look_new_at_every_poll(
+    database: str, sql: psycopg.Connection, feed: Feed
+) -> None:
+    """Guarantee 9: they are ids of the server that the dump was made on, which this one has yet to give."""
+    add(sql, "T1", "T2", "T3")
+    with sql.transaction():
+        sql.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER ALL")
+        sql.execute("UPDATE terminal_acquirer SET updated_xid = (pg_current_xact_id()::text::int8 + 3)::text::xid8")
+        sql.execute("ALTER TABLE terminal_acquirer ENABLE TRIGGER ALL")
+    feed.restart()
+    assert len(feed.poll()) == 3
+    assert feed.poll() == []
+    sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    assert len(feed.poll()) == 1
+    for number in range(6):
+        sql.execute("UPDATE terminal_acquirer SET acquirer_id = %s WHERE id = 2", [f"B{number}"])
+        feed.poll()
+    assert feed.topic == expected(database)
+    assert len(feed.sent) <= 3 + 1 + 6 + 3
+
+
+@pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
 def test_a_table_that_is_not_adopted_any_more(database: str, sql: psycopg.Connection, feed: Feed) -> None:
     """Guarantee 8: a running reader notices that its stamps are not written."""
     add(sql, "T1")

@@ -114,8 +114,13 @@ def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.C
 
 
 def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
-    """Top-level transaction ids that had not ended at the snapshot."""
-    condition = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
+    """Top-level transaction ids that had not ended at the snapshot and have been given out.
+
+    A dump brings stamps of the server it was made on: those that this one has yet to give would look new at every poll.
+    """
+    given = sql.SQL("{} < pg_snapshot_xmax(pg_current_snapshot())").format(column)
+    since = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
+    condition = sql.SQL("{} AND {}").format(since, given)
     if snapshot.xip:
         running = sql.Literal([str(xid) for xid in snapshot.xip])
         condition = sql.SQL("{} OR {} = ANY ({}::text[]::xid8[])").format(condition, column, running)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from compactory.worker import Metric
 
+from .identity import Again
 from .status import SourceState, SourceStatus, TableStatus
 from .target import Target
 
@@ -31,6 +32,7 @@ def figures(status: SourceStatus, *, now: float, began: float) -> Iterator[Metri
     yield from _of_connector(status, now)
     yield from _of_heartbeats(status)
     yield from _counters(status)
+    yield _resent(status)
     yield from _gauges(status, now, began)
 
 
@@ -85,6 +87,21 @@ def _counters(status: SourceStatus) -> Iterator[Metric]:
     yield _metric("counter", "polls_total", polls, status, lambda table: table.polls_total)
     errors = "Polls of the table, and sessions of its connector, that failed"
     yield _metric("counter", "errors_total", errors, status, lambda table: table.errors_total)
+
+
+def _resent(status: SourceStatus) -> Metric:
+    samples: dict[tuple[str, ...], float] = {
+        (status.connector, table.table, why.value): float(table.resent.get(why.value, 0))
+        for table in status.tables
+        for why in Again
+    }
+    return Metric(
+        name="compactory_source_resent_total",
+        kind="counter",
+        help="Records of polls that began again behind what had been sent, by reason",
+        labels=(*_TABLE, "reason"),
+        samples=samples,
+    )
 
 
 def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:

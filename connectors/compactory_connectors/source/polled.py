@@ -236,6 +236,8 @@ class PolledTable:
             self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
             self.removals.sweeper.note(batch.records)
         self.reader.acknowledge(batch)
+        if batch.again is not None:
+            self.sink.board.resent(self.name, batch.again, len(batch.records))
 
     def _make_topics(self, batch: Batch) -> None:
         """Make the topics that the time has brought."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 import structlog
 
+from .identity import Again
 from .removal import HeldRemoval
 from .target import Aim
 
@@ -68,6 +69,8 @@ class TableStatus:
     """No committed change is missed (guarantee 8)."""
     rows_total: int = 0
     skipped_total: int = 0
+    resent: Mapping[str, int] = field(default_factory=dict)
+    """Records of polls that began behind what had been sent, by reason; see ``Again``."""
     polls_total: int = 0
     errors_total: int = 0
     last_poll: float | None = None
@@ -240,6 +243,13 @@ class StatusBoard:
             known = self._tables[table]
             self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
             return known.skipped_total
+
+    def resent(self, table: str, why: Again, records: int) -> None:
+        """Count records that may have been sent before."""
+        with self._lock:
+            known = self._tables[table]
+            total = known.resent.get(why.value, 0) + records
+            self._tables[table] = replace(known, resent={**known.resent, why.value: total})
 
     def polled(self, table: str, rows: int) -> None:
         """Count a finished poll and the records it sent."""

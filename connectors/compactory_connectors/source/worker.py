@@ -98,6 +98,7 @@ class SourceWorker:
             "misses_late_commits": not table.covered,
             "rows_total": table.rows_total,
             "skipped_total": table.skipped_total,
+            "resent": dict(table.resent),
             "polls_total": table.polls_total,
             "errors_total": table.errors_total,
             "lag_seconds": round(lag(table, time.time(), self._began), 3),
