@@ -25,6 +25,7 @@ class SourceWorker:
         self._source = source
         self._alive = alive
         self._began = time.time()
+        self._ready = False
 
     @property
     def name(self) -> str:
@@ -38,9 +39,9 @@ class SourceWorker:
     def ready(self) -> bool:
         """Whether every table was published as far as it went at some time since the start, or by whom it waits for."""
         status = self._source.status()
-        if status.state is SourceState.STANDBY:
-            return True
-        return bool(status.tables) and all(table.current_at is not None for table in status.tables)
+        current = bool(status.tables) and all(table.current_at is not None for table in status.tables)
+        self._ready = self._ready or current or status.state is SourceState.STANDBY
+        return self._ready
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return the tables that were never published to their end, or why there is no session yet."""
