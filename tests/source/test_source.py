@@ -222,11 +222,14 @@ def own_kafka() -> Iterator[ApacheKafka]:
 def test_kafka_away_and_back(
     apache_kafka_server: ApacheKafka, own_kafka: ApacheKafka, database: str, unique: Callable[[str], str]
 ) -> None:
-    """Guarantee 12: longer than the producer's time-out; nothing is lost and nothing is sent twice."""
+    """Guarantees 11, 12: longer than the producer's time-out; nothing is lost, sent twice, or taken over."""
     bench = Bench(database, own_kafka.address, f"{unique('s')}-")
+    install(bench.sql)
     bench.add("T1")
     running = bench.start()
     bench.wait_for_records(1)
+    standby = bench.start()
+    standby.wait_for(SourceState.STANDBY)
     own_kafka.kill()
     bench.add("T2")
     running.wait_for(SourceState.WAITING, timeout=40)
@@ -234,6 +237,8 @@ def test_kafka_away_and_back(
     own_kafka.start()
     running.wait_for(SourceState.RUNNING, timeout=60)
     bench.wait_for_records(3, timeout=60)
+    assert standby.source.status().state is SourceState.STANDBY
+    assert bench.sql.execute("SELECT epoch FROM compactory.leases").fetchone() == (1,)
     bench.close()
     assert [key for key, _ in bench.records()] == [b"1", b"2", b"1"]
 
