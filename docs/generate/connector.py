@@ -52,14 +52,18 @@ _READING = [
 
 _TRANSACTIONS = """\
 With `compactory.transactions=off` records go out first and the offset after them, without a Kafka transaction: some
-milliseconds sooner, and at a price.
+milliseconds sooner, and at a price."""
 
-| | `on` | `off` |
-|---|---|---|
-| a crash, an outage | each change is sent once | the last page is sent again |
-| readers | read committed, and wait for a transaction that is open | see each record at once |
-| a source that is frozen and [wakes up late](../operations.md#several-sources-of-one-connector) | is fenced, publishes nothing | may leave an old value behind for good, although it sends nothing once its lease was not renewed for 2.5 s |
-| offsets by hand | also while a source runs, with `--force` | stop the source |"""
+_PRICE = [
+    ["a crash, an outage", "each change is sent once", "the last page is sent again"],
+    ["readers", "read committed, and wait for a transaction that is open", "see each record at once"],
+    [
+        "a source that is frozen and [wakes up late](../operations.md#several-sources-of-one-connector)",
+        "is fenced, publishes nothing",
+        "may leave an old value behind for good, although it sends nothing once its lease was not renewed for 2.5 s",
+    ],
+    ["offsets by hand", "also while a source runs, with `--force`", "stop the source"],
+]
 
 _PRODUCER = """\
 `producer.override.*` takes the Java producer's names, and librdkafka's own. Renamed:
@@ -90,7 +94,7 @@ def page_text() -> str:
         parts += [f"## {heading}", table(["key", "meaning", column], rows)]
     where = ["`mode`", "of a table", "of a view, a foreign table, a `query`, or with `query.suffix`"]
     parts += ["## Modes", table(where, _READING), _MODES]
-    parts += ["## Transactions", _TRANSACTIONS]
+    parts += ["## Transactions", _TRANSACTIONS, table(["", "`on`", "`off`"], _PRICE)]
     parts += ["## Producer properties", _PRODUCER, table(["Java", "here"], _producer())]
     parts += ["## Placeholders", _PLACEHOLDERS]
     parts += ["## Transforms", _TRANSFORMS]
