@@ -41,6 +41,7 @@ class PlainRows:
     columns = COLUMNS
     case_columns = ()
     routed = False
+    formatted = None
 
     def __init__(self, key: str) -> None:
         """A key that is NULL is the text ``null``, as JSON's is."""

@@ -6,7 +6,7 @@ from psycopg import sql
 
 from . import place
 from .horizon import Horizon, Snapshot
-from .offset import Cursor, SourceOffset
+from .offset import Cursor, Page, SourceOffset
 from .place import instant_text
 from .table_plan import Reading, TablePlan
 
@@ -63,6 +63,11 @@ class Conditions:
             )
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.horizon), beyond) if base.horizon else beyond
+
+    def left_of(self, old: Page, new: Page) -> sql.Composable:
+        """Rows up to the place of one page that are not up to that of another."""
+        parts = self._up_to(*old.after), self._up_to(*new.after)
+        return sql.SQL("{} AND {} IS NOT TRUE").format(*parts)
 
     def _up_to(self, phase: int, *places: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""

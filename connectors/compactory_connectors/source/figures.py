@@ -105,6 +105,10 @@ def _resent(status: SourceStatus) -> Metric:
 
 
 def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
+    read = "Rows that a load which goes on has read; none where there is no load"
+    yield _metric("gauge", "load_rows", read, status, lambda table: table.load.rows if table.load else None)
+    left = "Rows that were left when it began, or this process went on with it"
+    yield _metric("gauge", "load_expected_rows", left, status, lambda table: table.load.of if table.load else None)
     publishing = status.state is SourceState.RUNNING
     standby = status.state is SourceState.STANDBY
     states: dict[tuple[str, ...], float] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .horizon import Snapshot
 from .identity import Again
+from .load import Load
 from .offset import SourceOffset
 from .record import RowError
 from .row_function import Written
@@ -36,7 +37,7 @@ class Batch:
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
     ``deactivated`` are the keys of records that say by a value of theirs that they are deleted.
-    ``again`` says why records may have been sent before.
+    ``again`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
     records: list[Record]
@@ -45,6 +46,7 @@ class Batch:
     skipped: tuple[str, ...] = ()
     deactivated: tuple[bytes, ...] = ()
     again: Again | None = None
+    load: Load | None = None
 
 
 class Reader(Protocol):

@@ -155,6 +155,7 @@ class PolledTable:
                 self._report(batch)
                 self._publish(batch)
                 sent += len(batch.records)
+                self.sink.board.loading(self.name, batch.load)
                 if stop.is_set():
                     return sent, False
         return sent, True

@@ -174,6 +174,8 @@ class Publisher:
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
+        # a commit fails by itself when a record was not delivered; a call for each costs more than to produce it
+        report = None if self._transactions else self._delivered
         for record in records:
             if len(record) != 2:
                 key, value, routed, headers = record
@@ -181,7 +183,7 @@ class Publisher:
                 continue
             key, value = record
             try:
-                produce(topic, value, key, on_delivery=self._delivered)
+                produce(topic, value, key, on_delivery=report)
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
 

@@ -12,12 +12,15 @@ from typing import Any
 import structlog
 
 from .identity import Again
+from .load import Load
 from .removal import HeldRemoval
 from .target import Aim
 
 __all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
 log = structlog.get_logger("compactory.source")
+
+_TELL_EVERY = 5.0  # seconds between two lines about a load
 
 
 class SourceState(Enum):
@@ -67,6 +70,8 @@ class TableStatus:
     """How new rows are found, in words."""
     covered: bool = True
     """No committed change is missed (guarantee 8)."""
+    load: Load | None = None
+    """How far a load is while one goes on."""
     rows_total: int = 0
     skipped_total: int = 0
     resent: Mapping[str, int] = field(default_factory=dict)
@@ -139,6 +144,7 @@ class StatusBoard:
         self._tables: dict[str, TableStatus] = {}
         self._warned: dict[str, None] = {}
         self._waiting: set[str] = set()
+        self._told: dict[str, float] = {}  # when the log last told of a load, by the monotonic clock
         self._lease: LeaseStatus | None = None
         self._beat: BeatStatus | None = None
 
@@ -200,6 +206,7 @@ class StatusBoard:
                 reading=reading,
                 covered=covered,
                 state=SourceState.STARTING,
+                load=None,
                 detail=None,
             )
 
@@ -258,11 +265,28 @@ class StatusBoard:
             known = self._tables[table]
             state = known.state if known.state is SourceState.HELD else SourceState.RUNNING
             changes: dict[str, Any] = {"state": state, "last_poll": now, "polls_total": known.polls_total + 1}
+            changes["load"] = None
             if state is SourceState.RUNNING:
                 changes["detail"] = None
             if rows:
                 changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
             self._tables[table] = replace(known, **changes)
+            told = self._told.pop(table, None) is not None
+        if told and known.load is not None and known.load.seconds >= _TELL_EVERY:
+            log.info("loaded", table=table, load=str(known.load))
+
+    def loading(self, table: str, load: Load | None) -> None:
+        """Record how far a load is; it is told of in the log now and then."""
+        if load is None:
+            return
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], load=load)
+            told, now = self._told.get(table, 0.0), time.monotonic()
+            if now - told < _TELL_EVERY:
+                return
+            self._told[table] = now
+        if load.seconds >= _TELL_EVERY:
+            log.info("loading", table=table, load=str(load))
 
     def current(self, table: str, at: float) -> None:
         """Record that everything committed before ``at`` is published."""

@@ -6,10 +6,11 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
-from types import MappingProxyType
 
 from psycopg import sql
 
@@ -18,9 +19,11 @@ from .conditions import Conditions
 from .horizon import Horizon, Snapshot, widen
 from .identity import Again
 from .key_ranges import KeyRanges
+from .load import Load
 from .offset import Page, SourceOffset
 from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .place import instant_of, ordering
+from .poll_rows import Chunk, PollRows
 from .rendering import Renderer
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .table_plan import Reading, TablePlan
@@ -30,12 +33,15 @@ __all__ = ["TableReader"]
 _HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
 _REFRESH_XIDS = 1 << 20
 _MOST_SEEN = 100_000
+_PATIENCE = 5.0  # seconds
 
 
 class TableReader:
     """Reads the changes of one table. Owned by one thread.
 
     The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    It lets go by itself when it has waited for Kafka for longer than ``_PATIENCE``, or than Postgres took to begin
+    where that is more, and goes on in another one: a snapshot keeps the server from tidying up.
     """
 
     def __init__(
@@ -54,14 +60,14 @@ class TableReader:
         self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
         self._render = Renderer(server, plan)
-        self._order = ordering(plan)
-        self._phase = self._render.phase
-        self._xid = self._phase + 1 + len(self._order)
+        self._rows = PollRows(server, plan, self._render)
+        self._places = len(ordering(plan))
         self._whole = plan.reading is Reading.WHOLE
         self._id_is_key = plan.incrementing in plan.rows.key_columns
         self._ahead: SourceOffset | None = None  # within a poll, what was handed over
+        self._load: tuple[int, float] | None = None  # rows of the load that goes on, and when it began
+        self._loaded = 0
         self.comparison: Comparison | None = None
         """While the offset says ``compare``: records that the topic has already are left out."""
 
@@ -80,9 +86,16 @@ class TableReader:
         snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
         Raises psycopg.Error and TableReplaced.
         """
+        self._load = None
+        while not (yield from self._within_snapshot(page_rows)):
+            pass
+
+    def _within_snapshot(self, page_rows: int) -> Generator[Batch, None, bool]:
+        """Pages of one snapshot; whether they were all that the poll has."""
+        began = time.monotonic()
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
-        ahead = self._readers_of(base) if indexed else {}
+        ahead = self._rows.readers(base) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
@@ -94,35 +107,61 @@ class TableReader:
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            expected, base = base, self._adapted(base, at, indexed)
+            supposed, base = base, self._adapted(base, at, indexed)
             again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
-            if self.comparison is not None and not self._id_is_key:
-                for rows in self._chunks(replace(base, pages=()), page_rows, "expected "):
-                    self.comparison.expect((record[0], record[1]) for record in self._render.records(rows))
+            self._look_ahead(base, page_rows)
             xids: set[int] = set()
-            seen_here: Horizon | None = None
-            self._render.drain_skipped()
-            chunks = self._chunks(base, page_rows, ahead=ahead if base == expected else {})
-            rows = next(chunks)
-            while len(rows) == page_rows:
-                seen_here = seen_here or self._visible(at.snapshot)
-                page = replace(self._page(base, seen_here, rows), written=at.written)
-                xids.update(self._xids(rows))
-                records = self._lacking(self._render.records(rows))
-                offset = self.offset if self._whole else page
-                self._ahead = page
-                gone = self._render.drain_deactivated()
-                yield Batch(records, offset, skipped=self._render.drain_skipped(), again=again, deactivated=gone)
-                base = replace(page, pages=base.pages)
-                rows = next(chunks)
-            xids.update(self._xids(rows))
-            records = self._lacking(self._render.records(rows))
-            rests = at.written if records or base.compare else base.written
-            done = replace(self._finished(base, at, xids, rows), written=rests)
+            seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
+            with closing(self._rows.chunks(base, page_rows, ahead=ahead if base == supposed else {})) as chunks:
+                chunk = next(chunks)
+                patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
+                while chunk.more:
+                    seen_here = seen_here or self._visible(at.snapshot)
+                    page = replace(self._page(base, seen_here, chunk.ends), written=at.written)
+                    xids.update(_xids(chunk.ends))
+                    batch = self._batch(chunk, self.offset if self._whole else page, again)
+                    self._ahead = page
+                    handed_over = time.monotonic()
+                    yield batch
+                    waited += time.monotonic() - handed_over
+                    if waited > patience and not self._whole:
+                        return False
+                    base = replace(page, pages=base.pages)
+                    chunk = next(chunks)
+            xids.update(_xids(chunk.ends))
+            batch = self._batch(chunk, base, again)
+            rests = at.written if batch.records or base.compare else base.written
+            done = replace(self._finished(base, at, xids, seen_here, chunk.ends), written=rests)
         self._ahead = None
-        persist = bool(records) or self._worth_storing(done)
-        gone = self._render.drain_deactivated()
-        yield Batch(records, done, persist, self._render.drain_skipped(), again=again, deactivated=gone)
+        yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
+        return True
+
+    def _look_ahead(self, base: SourceOffset, page_rows: int) -> None:
+        """What has to be known of all rows before the first is handed over."""
+        if base.horizon is None and self._load is None:
+            self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
+        if self.comparison is not None and not self._id_is_key:
+            with closing(self._rows.chunks(replace(base, pages=()), page_rows, "expected ")) as chunks:
+                for chunk in chunks:
+                    self.comparison.expect((record[0], record[1]) for record in chunk.records())
+        self._render.drain_skipped()
+
+    def _batch(self, chunk: Chunk, offset: SourceOffset, again: Again | None) -> Batch:
+        self._loaded += chunk.rows
+        return Batch(
+            self._lacking(chunk.records()),
+            offset,
+            skipped=self._render.drain_skipped(),
+            deactivated=self._render.drain_deactivated(),
+            again=again,
+            load=self._progress_of_load(),
+        )
+
+    def _progress_of_load(self) -> Load | None:
+        if self._load is None:
+            return None
+        of, began = self._load
+        return Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
 
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
@@ -130,7 +169,7 @@ class TableReader:
         indexed = self._where.by_stamp(base)
         with self._server.poll(self._table, self.plan.oid, indexed=indexed) as at:
             base = self._adapted(base, at, indexed)
-            counts = [statement("source/pending", rows=query) for _, query in self._queries(base)]
+            counts = [statement("source/pending", rows=query) for _, query in self._rows.queries(base)]
             return sum(int(self._server.scalar(count)) for count in counts)
 
     def as_of_now(self) -> SourceOffset:
@@ -160,12 +199,12 @@ class TableReader:
             base = base.afresh(Again.DISTANCE)
         base = self._swept(base)
         # pages of another mode, or of a primary key that is another one now, say nothing
-        fitting = not self._whole and all(len(page.after) == 1 + len(self._order) for page in base.pages)
-        return base if fitting else replace(base, pages=())
+        fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.pages)
+        return replace(base, pages=self._rows.needed(base.pages) if fitting else ())
 
     def query_text(self) -> str:
         """The query of a poll, for people."""
-        _, query = next(self._queries(self.offset))
+        _, query = self._rows.queries(self.offset)[0]
         return query.as_string(self._server.connection)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
@@ -209,56 +248,8 @@ class TableReader:
         """How many deactivated and deleted rows come behind the page that was handed over last."""
         if self._ahead is None:
             return 0
-        counts = [statement("source/removals", rows=query) for _, query in self._queries(self._ahead)]
+        counts = [statement("source/removals", rows=query) for _, query in self._rows.queries(self._ahead)]
         return sum(int(self._server.scalar(count)) for count in counts)
-
-    def _readers_of(self, base: SourceOffset) -> dict[str, ChunkReader]:
-        """What reads the changes since ``base``, to be opened before it is known whether that is what a poll takes."""
-        connection = self._server.connection
-        return {name: ChunkReader(connection, f"ahead {name}", query) for name, query in self._queries(base)}
-
-    def _chunks(
-        self, base: SourceOffset, size: int, purpose: str = "", ahead: Mapping[str, ChunkReader] = MappingProxyType({})
-    ) -> Iterator[list[RawRow]]:
-        """Chunks of exactly ``size`` rows, then a smaller one, possibly empty; ``ahead`` are open already."""
-        left: list[RawRow] = []
-        for name, query in self._queries(base):
-            reader = ahead.get(name) or ChunkReader(self._server.connection, f"{purpose}{name}", query)
-            while True:
-                rows = reader.fetch(size - len(left))
-                complete = len(rows) < size - len(left)
-                left.extend(rows)
-                if complete:
-                    break
-                yield left
-                left = []
-        yield left
-
-    def _queries(self, base: SourceOffset) -> Iterator[tuple[str, sql.Composed]]:
-        yield (
-            "rows",
-            statement(
-                "source/rows",
-                phase=self._where.phase(),
-                places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
-                order=sql.SQL(", ").join(self._order),
-                columns=self._columns,
-                table=self._table,
-                unseen=self._where.unseen_rows(base),
-            ),
-        )
-        if self.plan.adopted and base.horizon is not None:
-            yield (
-                "deletions",
-                statement(
-                    "source/deleted",
-                    columns=self._columns,
-                    nulls=sql.SQL("").join([sql.SQL("NULL, ")] * (len(self._order) - 1)),
-                    table=self._table,
-                    oid=sql.Literal(self.plan.oid),
-                    unseen=self._where.unseen_deletions(base),
-                ),
-            )
 
     def _visible(self, snapshot: Snapshot) -> Horizon:
         """The horizon of everything that this snapshot shows, before all of it has been read."""
@@ -268,24 +259,30 @@ class TableReader:
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
         return Horizon.above(snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
 
-    def _page(self, base: SourceOffset, visible: Horizon, rows: Sequence[RawRow]) -> SourceOffset:
+    def _page(self, base: SourceOffset, visible: Horizon, ends: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
-        phase, *places = rows[-1][self._phase : self._xid]
+        phase, *places = ends[-1][:-1]
         after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
-        return replace(self._progress(base, rows), pages=(*base.pages, Page(visible, after)))
+        return replace(self._progress(base, ends), pages=(*base.pages, Page(visible, after)))
 
     def _finished(
-        self, base: SourceOffset, at: PollSnapshot, xids: Iterable[int], rows: Sequence[RawRow]
+        self,
+        base: SourceOffset,
+        at: PollSnapshot,
+        xids: Iterable[int],
+        visible: Horizon | None,
+        ends: Sequence[RawRow],
     ) -> SourceOffset:
         """The offset after the poll's last page."""
         if self.plan.adopted:
             horizon = Horizon(at.snapshot)
         else:
-            known = [group.seen or () for group in (base.horizon, *(page.horizon for page in base.pages)) if group]
+            groups = (base.horizon, visible, *(page.horizon for page in base.pages))
+            known = [group.seen or () for group in groups if group]
             polled = (widen(xid, at.snapshot.xmax) for xid in xids)
             horizon = Horizon.above(at.snapshot, polled, *known)
         return replace(
-            self._progress(base, rows),
+            self._progress(base, ends),
             horizon=horizon,
             durable=self._durable(base.durable, horizon, at),
             flushed=max(base.flushed, at.flushed),
@@ -309,10 +306,9 @@ class TableReader:
             known = self._unsafe.popleft()[1]
         return known
 
-    def _progress(self, base: SourceOffset, rows: Sequence[RawRow]) -> SourceOffset:
+    def _progress(self, base: SourceOffset, ends: Sequence[RawRow]) -> SourceOffset:
         """The offset with the highest timestamp and id that were sent, as the real connector would have them."""
-        first = self._phase + 1
-        living = [row[first : self._xid] for row in rows if row[self._phase] != b"2" and row[first] is not None]
+        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
         if not living or not (self.plan.timestamps or self.plan.incrementing):
             return base
         number = self._number if self.plan.incrementing else lambda _: 0
@@ -333,9 +329,6 @@ class TableReader:
             column = self.plan.incrementing
             raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
 
-    def _xids(self, rows: Iterable[RawRow]) -> Iterator[int]:
-        return (int(xid) for xid in {row[self._xid] for row in rows} if xid is not None and xid != b"0")
-
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
@@ -351,6 +344,10 @@ class TableReader:
         if self.comparison is None or self.plan.rows.routed:
             return records
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
+
+
+def _xids(ends: Iterable[RawRow]) -> Iterator[int]:
+    return (int(xid) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
 
 
 def _optional(raw: bytes | None) -> str | None:

@@ -97,6 +97,7 @@ class SourceWorker:
             "adopted": table.adopted,
             "reading": table.reading,
             "misses_late_commits": not table.covered,
+            "load": None if table.load is None else table.load.fields(),
             "rows_total": table.rows_total,
             "skipped_total": table.skipped_total,
             "resent": dict(table.resent),
