@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from psycopg import sql
 
 from compactory_connectors.database import Adoption, adopt, install
@@ -43,8 +44,8 @@ def wait_for_state(shop: Shop, state: SourceState, table: str = "t") -> str:
     return shop.status(table).detail or ""  # type: ignore[union-attr]
 
 
-def follow(shop: Shop) -> None:
-    shop.start()
+def follow(shop: Shop, **changes: str) -> None:
+    shop.start(**changes)
     shop.wait_for("t", b"1")
     shop.wait_for("other", b"1")
 
@@ -209,3 +210,33 @@ def test_a_rewritten_table_is_sent_again_as_it_is(shop: Shop) -> None:
     shop.wait_for("t", b"1", b"1")
     assert values(shop)[0]["amount"] != values(shop)[1]["amount"]
     others_go_on(shop)
+
+
+@pytest.mark.parametrize("transactions", ["on", "off"])
+@pytest.mark.parametrize(("where", "size"), [("client", 100_000), ("broker", 1_000)])
+def test_a_record_that_kafka_refuses_stops_its_table_alone(
+    shop: Shop, where: str, size: int, transactions: str
+) -> None:
+    """Guarantee 12: too large for the topic; the transaction is given up, and the other tables go on."""
+    shop.sql.execute("ALTER TABLE t ADD COLUMN note text")
+    follow(shop, compactory__transactions=transactions)
+    if where == "broker":
+        alter(shop, "max.message.bytes", "1000")
+    letters = "string_agg(md5(n::text), '')"
+    shop.sql.execute(f"INSERT INTO t (id, note) SELECT 2, {letters} FROM generate_series(1, {size}) n")
+    assert "Message size too large; raise max.message.bytes" in wait_for_state(shop, SourceState.FAILED)
+    others_go_on(shop)
+    word = shop.status("t").current_at  # type: ignore[union-attr]
+    others_go_on(shop)
+    assert shop.status("t").current_at == word  # type: ignore[union-attr]
+    shop.sql.execute("UPDATE t SET note = 'short' WHERE id = 2")
+    shop.wait_for("t", b"1", b"2")
+    wait_for_state(shop, SourceState.RUNNING)
+
+
+def alter(shop: Shop, name: str, value: str) -> None:
+    """Set a topic's setting, as an operator would."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, f"{shop.prefix}t", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": shop.kafka.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()

@@ -57,6 +57,14 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
         labels=("connector",),
         samples={(status.connector,): max(0.0, now - since) if since is not None else 0.0},
     )
+    oldest = status.open_transaction
+    yield Metric(
+        name="compactory_source_open_transaction_seconds",
+        kind="gauge",
+        help="For how long the oldest transaction of the server that has an id is open; 0 below ten seconds",
+        labels=("connector",),
+        samples={(status.connector,): now - oldest.since if oldest is not None and oldest.since is not None else 0.0},
+    )
     epoch = status.lease.epoch if status.lease is not None else None
     yield Metric(
         name="compactory_source_lease_epoch",
@@ -127,6 +135,8 @@ def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
     yield _metric("gauge", "lag_seconds", behind, status, lambda table: None if standby else lag(table, now, began))
     held = "For how long a removal or a poll waits for an operator; 0 where none does"
     yield _metric("gauge", "held_back_seconds", held, status, lambda table: now - (table.held_since or now))
+    ids = "Ids of transactions behind an open one that are remembered; the table waits at 100,000"
+    yield _metric("gauge", "remembered_transactions", ids, status, lambda table: table.remembered)
     polled = "When a poll last ended well, in seconds since 1970; none before the first"
     yield _metric("gauge", "last_poll_timestamp_seconds", polled, status, lambda table: table.last_poll)
     published = "When a record was last published, in seconds since 1970; none before the first"

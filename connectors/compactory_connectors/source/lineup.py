@@ -144,6 +144,11 @@ class Lineup:
         if (table := self._tables.get(name)) is not None:
             self.plan_again(table)
 
+    def forget_unsent(self, table: PolledTable) -> None:
+        """What the last poll read was not published: read on from what was."""
+        topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
+        table.reader = open_reader(self._server, table.plan, table.reader.offset, topic)
+
     def _nothing(self) -> str:
         interval = self._connector.table_poll_interval_ms / 1000
         nothing = self._connector.selection.nothing(self._connector.connection.server)

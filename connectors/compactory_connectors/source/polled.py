@@ -99,6 +99,12 @@ class PolledTable:
         return self.reader.plan.qualified
 
     @property
+    def remembered(self) -> int:
+        """How many ids of transactions its offset has."""
+        horizon = self.reader.offset.horizon
+        return len(horizon.seen or ()) if horizon is not None else 0
+
+    @property
     def ailing(self) -> bool:
         """Whether its last poll failed, or found it locked."""
         return self.failures > 0 or self._locked

@@ -21,16 +21,31 @@ from .page import Record
 from .removal import Copy
 from .row_function import Headers
 
-__all__ = ["Permit", "Publisher", "TransactionTimedOut"]
+__all__ = ["Permit", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
 _LONGEST = 10.0
 """Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
+
+_SHORT = 3.0  # seconds; for Kafka to forget a transaction, where it answers at all
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.PRODUCER_FENCED,
 }
+
+_REFUSALS = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of the connector, or make"
+    " the row smaller",
+    KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes and segment.bytes of the topic",
+    KafkaError.POLICY_VIOLATION: "a policy of the broker's refuses it",
+    KafkaError.INVALID_RECORD: "the broker refuses it; a compacted topic takes no record without a key",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the ACL operation Write on the topic is needed",
+    KafkaError.NOT_ENOUGH_REPLICAS: "see min.insync.replicas of the topic and which brokers are away",
+    KafkaError._MSG_TIMED_OUT: "Kafka answers otherwise: see which of the topic's replicas are away or have"  # noqa: SLF001
+    " no room, and its min.insync.replicas",
+}
+"""What can be wrong with one topic, or records of it, while others are written; what to do about it."""
 
 _DEFAULTS: dict[str, Any] = {
     "enable.idempotence": True,
@@ -40,7 +55,7 @@ _DEFAULTS: dict[str, Any] = {
     "linger.ms": 0,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
-    "message.timeout.ms": 10_000,
+    "message.timeout.ms": 8_000,  # less than a commit may take: else nobody would know which topic it was
 }
 
 
@@ -62,13 +77,19 @@ class TransactionTimedOut(CompactoryError):
     retryable = True
 
 
+class TopicRefused(CompactoryError):
+    """Kafka takes records, but not these. They were given up; the publisher goes on with others."""
+
+    retryable = True
+
+
 class Publisher:
     """A producer for one connector. Owned by one thread.
 
-    Every failure raises and leaves the publisher unusable: close it, open another one, read the offsets again. Raises
-    LeaseLost when another holder of the transactional id has taken over, TransactionTimedOut when this process was
-    frozen for so long that Kafka ended its transaction, Unreachable when Kafka does not answer within ``timeout``
-    seconds, and what ``permit`` raises.
+    Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
+    Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
+    transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
+    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``permit`` raises.
     """
 
     def __init__(
@@ -240,4 +261,22 @@ class Publisher:
                 ) from error
             if code in _FENCED:
                 raise LeaseLost("another source took over this connector's transactional id") from error
+            self._give_up_what_is_refused(error)
             raise
+
+    def _give_up_what_is_refused(self, error: Exception) -> None:
+        """Raise TopicRefused where it was for records or their topic alone, and nothing is left of what was sent."""
+        cause = error.__cause__
+        refused = self._failure or (cause.args[0] if isinstance(cause, KafkaException) and cause.args else None)
+        if refused is None or refused.code() not in _REFUSALS:
+            return
+        try:
+            self._producer.purge()
+            self._producer.flush(_SHORT)
+            if self._transactions:
+                self._producer.abort_transaction(_SHORT)
+        except KafkaException:
+            return
+        self._failure = self._began = None
+        reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
+        raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}") from error

@@ -321,10 +321,6 @@ class Server:
         """Every row, raw."""
         return raw_rows(self.connection.execute(statement, parameters))
 
-    def holders(self, xid: int) -> list[str]:
-        """Who runs or has prepared the transaction with this 64-bit id, in words."""
-        return [str(text) for text in self.column(statement("source/holders"), {"xid": str(xid % (1 << 32))})]
-
     def lockers(self, oid: int) -> list[str]:
         """Who keeps a table, or a partition of it, from being read, in words."""
         return [str(text) for text in self.column(statement("source/lockers", oid=sql.Literal(oid)))]

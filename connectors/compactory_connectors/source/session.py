@@ -20,6 +20,7 @@ from compactory.kafka import Kafka
 from .attention import Attention
 from .connector_config import ConnectorConfig
 from .control import Control, Stop
+from .floor import Floor, holders
 from .heartbeat import Heartbeat
 from .horizon import Snapshot
 from .lineup import Lineup
@@ -27,7 +28,7 @@ from .mending import mend
 from .page import RowFailed
 from .planning import find_plans
 from .polled import PolledTable, Sink
-from .publisher import Permit, Publisher
+from .publisher import Permit, Publisher, TopicRefused
 from .removal import RemovalHeld
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
@@ -48,6 +49,7 @@ class Session:
         self._connector = sink.connector
         self._server = server
         self._lineup = Lineup(sink, server)
+        self._floor = Floor(server, sink.board)
         self._attention = Attention(server, self._lineup, sink.control)
         self._heartbeat = Heartbeat(sink, server)
 
@@ -130,6 +132,7 @@ class Session:
         self._lineup.check_topics()
         with postgres_errors(self._connector.connection):
             self._heed()
+            self._floor.look()
             self._lineup.check_tables()
             turn = self._attention.turn()
             for table in turn.unchanged:
@@ -162,6 +165,7 @@ class Session:
         if published is None:
             return False
         self._sink.board.current(table.name, looked_at)
+        self._sink.board.remembers(table.name, table.remembered)
         self._attention.polled(table, published)
         return published
 
@@ -187,6 +191,9 @@ class Session:
             table.failed(f"{table.plan.label}: {error}")
         except TableReplaced:
             self._lineup.plan_again(table)
+        except TopicRefused as error:
+            table.failed(f"{table.plan.label}: {error}")
+            self._lineup.forget_unsent(table)
         except psycopg.errors.LockNotAvailable:
             table.locked(self._server.lockers(table.plan.oid))
         except psycopg.Error as error:
@@ -202,8 +209,8 @@ class Session:
         if xid is None:
             self._sink.board.resumed(table.name)
             return False
-        holders = self._server.holders(xid)
-        detail = f"an open transaction holds the snapshot's floor back: {'; '.join(holders) or 'of another database'}"
+        who = "; ".join(map(str, holders(self._server, xid))) or "one that has ended meanwhile"
+        detail = f"an open transaction makes too much to remember: {who}"
         log.error("table waits", table=table.name, detail=detail)
         self._sink.board.waits(table.name, detail)
         return True

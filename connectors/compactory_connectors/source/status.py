@@ -13,6 +13,7 @@ import structlog
 
 from .identity import Again
 from .load import Load
+from .open_transaction import OpenTransaction
 from .removal import HeldRemoval
 from .target import Aim
 
@@ -81,6 +82,8 @@ class TableStatus:
     last_poll: float | None = None
     last_publish: float | None = None
     current_at: float | None = None  # everything committed before then is in the topic
+    remembered: int = 0
+    """Ids of visible transactions behind an open one, which a table left as it is has to remember."""
     held_since: float | None = None
     removal: HeldRemoval | None = None
     """What waits for an approval."""
@@ -121,6 +124,8 @@ class SourceStatus:
     detail: str | None
     tables: tuple[TableStatus, ...]
     warnings: tuple[str, ...] = ()
+    open_transaction: OpenTransaction | None = None
+    """The one at the floor of every snapshot, where it has been open for long."""
     lease: LeaseStatus | None = None
     since: float | None = None  # when it came into this state
     aim: Aim = field(default_factory=Aim)
@@ -145,6 +150,7 @@ class StatusBoard:
         self._warned: dict[str, None] = {}
         self._waiting: set[str] = set()
         self._told: dict[str, float] = {}  # when the log last told of a load, by the monotonic clock
+        self._floor: OpenTransaction | None = None
         self._lease: LeaseStatus | None = None
         self._beat: BeatStatus | None = None
 
@@ -157,6 +163,7 @@ class StatusBoard:
                 detail=self._detail,
                 tables=tuple(self._tables.values()),
                 warnings=tuple(self._warned),
+                open_transaction=self._floor,
                 since=self._since,
                 heartbeat=self._beat,
                 lease=self._lease,
@@ -287,6 +294,18 @@ class StatusBoard:
             self._told[table] = now
         if load.seconds >= _TELL_EVERY:
             log.info("loading", table=table, load=str(load))
+
+    def floor(self, holder: OpenTransaction | None) -> None:
+        """Record which transaction has been open for long, or that none has."""
+        with self._lock:
+            known, self._floor = self._floor, holder
+        if holder is not None and (known is None or known.xid != holder.xid):
+            log.warning("a transaction stays open", connector=self._connector, transaction=str(holder))
+
+    def remembers(self, table: str, ids: int) -> None:
+        """Record how many ids of transactions have to be remembered."""
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], remembered=ids)
 
     def current(self, table: str, at: float) -> None:
         """Record that everything committed before ``at`` is published."""

@@ -66,7 +66,7 @@ class WatchedConnection(psycopg.Connection[Any]):
         connection = cls.connect(**options, autocommit=True, prepare_threshold=None)
         kept = {name: value for name, value in options.items() if name not in _CHOICE}
         info = connection.info
-        connection._place = kept | {"host": info.host, "port": info.port, "hostaddr": info.hostaddr}
+        connection._place = {**kept, "host": info.host, "port": info.port, "hostaddr": info.hostaddr}  # noqa: SLF001
         return connection
 
     def settle(self, formats: Mapping[str, str], limits: Mapping[str, str]) -> None:

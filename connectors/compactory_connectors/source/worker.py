@@ -12,6 +12,7 @@ from compactory.worker import Metric, Order, Verb
 
 from .control import Control
 from .figures import figures, lag
+from .open_transaction import OpenTransaction
 from .source import Source
 from .status import SourceState, SourceStatus, TableStatus
 
@@ -63,6 +64,7 @@ class SourceWorker:
             "heartbeat": asdict(status.heartbeat) if status.heartbeat is not None else None,
             "detail": status.detail,
             "lease": asdict(status.lease) if status.lease is not None else None,
+            "open_transaction": _shown(status.open_transaction),
             "warnings": list(status.warnings),
             "tables": [self._table(status, table) for table in status.tables],
         }
@@ -106,9 +108,14 @@ class SourceWorker:
             "lag_seconds": round(lag(table, time.time(), self._began), 3),
             "last_poll": table.last_poll,
             "last_publish": table.last_publish,
+            "remembered_transactions": table.remembered,
             "held_since": table.held_since,
             "detail": table.detail,
         }
+
+
+def _shown(transaction: OpenTransaction | None) -> dict[str, Any] | None:
+    return {**asdict(transaction), "text": str(transaction)} if transaction is not None else None
 
 
 def _carry_over(control: Control, order: Order) -> None:

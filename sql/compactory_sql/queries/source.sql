@@ -175,12 +175,18 @@ SELECT concat_ws(' ', count(*), sum(hashtextextended((ROW({keys})::text) COLLATE
   FROM {table} AS t WHERE {within} AND {present};
 
 -- name: source/holders
--- Who holds the snapshot's floor back: the transaction with this id, open or prepared.
-SELECT format('pid %%s (user %%s, %%s, transaction open since %%s)', pid, usename, state, xact_start) AS holder
-  FROM pg_stat_activity WHERE backend_xid = %(xid)s::xid
+-- Who runs or has prepared a transaction, by its 32-bit id, or the oldest one that has an id; none where none is open.
+WITH wanted AS (
+  SELECT coalesce(%(xid)s::text::xid, pg_snapshot_xmin(pg_current_snapshot())::xid) AS xid)
+SELECT a.backend_xid::text::int8 AS xid, a.datname::text AS database, a.usename::text AS "user", a.pid,
+       nullif(a.application_name, '') AS application, a.state, NULL AS gid,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS since,
+       extract(epoch FROM clock_timestamp() - a.query_start)::float8 AS query_since
+  FROM wanted JOIN pg_stat_activity AS a ON a.backend_xid = wanted.xid
 UNION ALL
-SELECT format('prepared transaction %%L of user %%s, since %%s', gid, owner, prepared)
-  FROM pg_prepared_xacts WHERE transaction = %(xid)s::xid;
+SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, NULL, p.gid,
+       extract(epoch FROM clock_timestamp() - p.prepared)::float8, NULL
+  FROM wanted JOIN pg_prepared_xacts AS p ON p.transaction = wanted.xid;
 
 -- name: source/lockers
 -- Who has locked a table or a partition of it against readers, or stands before us in the queue for such a lock.

@@ -46,7 +46,5 @@ KEYS: tuple[Setting, ...] = (
     refused(
         "offsets.storage.topic", "topic of this connector's offsets", "offsets are in compactory-offsets; leave it out"
     ),
-    honoured(
-        "compactory.transactions", "records and offset in one Kafka transaction; `off`: see below", "on", switch
-    ),
+    honoured("compactory.transactions", "records and offset in one Kafka transaction; `off`: see below", "on", switch),
 )
