@@ -89,7 +89,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _tables(rows: Sequence[dict[str, Any]]) -> Any:
-    shown = table("table", "state", "topic", "records", "errors", "behind", "last poll", right=("records", "errors"))
+    shown = table("table", "state", "topic", "records", "errors", "behind", "last record", right=("records", "errors"))
     for row in rows:
         shown.add_row(
             escape(row["table"]),
@@ -98,7 +98,7 @@ def _tables(rows: Sequence[dict[str, Any]]) -> Any:
             number(row["rows_total"]),
             number(row["errors_total"]),
             _span(row["lag_seconds"]) if row["lag_seconds"] is not None else "–",
-            f"{_span(time.time() - row['last_poll'])} ago" if row.get("last_poll") else "–",
+            f"{_span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else "–",
         )
     return shown
 

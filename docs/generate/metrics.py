@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compactory import GlobalStore, Partition, RocksDB
 from compactory.records import RebuildCause
 from compactory.store_worker import StoreWorker
+from compactory.worker import Worker
 from compactory_api.metrics import Exposition
 from compactory_api.timing import BOUNDS, Timing
 from compactory_connectors.source.status import SourceState, SourceStatus, TableStatus
@@ -83,11 +84,13 @@ def page_text() -> str:
 def _rows() -> Iterator[list[str]]:
     timing = Timing()
     timing.observe("route", 200, 0.001)
-    store = StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"]))
-    text, _ = Exposition([store, _source()], timing).render("")
+    workers: list[Worker] = [StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])), _source()]
+    declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
+    text, _ = Exposition(workers, timing).render("")
     for family in text_string_to_metric_families(text.decode()):
         if not family.name.startswith("compactory_"):
             continue
-        labels = sorted({name for sample in family.samples for name in sample.labels} - {"le"})
         name = f"{family.name}_total" if family.type == "counter" else family.name
+        seen = {name for sample in family.samples for name in sample.labels} - {"le"}
+        labels = sorted(seen.union(declared.get(name, ())))  # not every figure is there at every moment
         yield [code(name), family.type, ", ".join(map(code, labels)), cell(family.documentation)]
