@@ -18,6 +18,7 @@ from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceStatus
 from compactory_connectors.source.worker import SourceWorker
 
+from .load_bars import LoadBars
 from .terminal import number, output, print_json
 
 __all__ = ["run_sources", "stopping"]
@@ -49,7 +50,8 @@ def run_sources(
         with health(shown):
             for thread in threads:
                 thread.start()
-            _join(threads, stop)
+            with LoadBars() as bars:
+                _join(threads, stop, lambda: bars.show(source.status() for source in sources))
     _raise(failures)
     statuses = [source.status() for source in sources]
     if as_json:
@@ -78,10 +80,13 @@ def stopping() -> Iterator[threading.Event]:
             signal.signal(sign, handler)
 
 
-def _join(threads: Sequence[threading.Thread], stop: threading.Event) -> None:
-    """Wait for the sources; once they are told to stop, not for longer than a call that hangs deserves."""
+def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:
+    """Wait for the sources; once they are told to stop, not for longer than a call that hangs deserves.
+
+    ``look`` is called now and then meanwhile.
+    """
     while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
-        pass
+        look()
     deadline = time.monotonic() + _GRACE
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -9,10 +10,14 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
 from compactory.loading import Loading
-from compactory_cli import loading_bar
+from compactory_cli import load_bars, loading_bar
+from compactory_cli.load_bars import LoadBars
 from compactory_cli.loading_bar import LoadingBar
+from compactory_connectors.source.load import Load
+from compactory_connectors.source.status import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell
 from tests.store.topics import Topics, eventually, send
@@ -101,3 +106,30 @@ def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
     outcome = compactory("serve", "t", "--start-stale", "--kafka", kafka)
     assert outcome.code == 2
     assert '--start-stale needs a backend on disk: write [store] backend = "rocksdb"' in outcome.err
+
+
+def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a table; nothing is left of them when they end, nor anything shown where stderr is no terminal."""
+    seen = io.StringIO()
+    monkeypatch.setattr(load_bars, "errors", lambda: Console(file=seen, force_terminal=True, width=120))
+    board = StatusBoard("c")
+    for table in ("public.a", "public.b"):
+        board.table(table, table, adopted=False)
+    with LoadBars() as bars:
+        bars.show([board.picture()])
+        assert seen.getvalue() == ""
+        board.loading("public.a", Load(rows=250_000, of=1_000_000, seconds=2.0))
+        board.loading("public.b", Load(rows=1, of=2, seconds=1.0))
+        bars.show([board.picture()])
+        eventually(lambda: "250,000 of 1,000,000  125,000/s  6 s left" in seen.getvalue(), 5)
+        assert "loading public.b" in seen.getvalue()
+        board.polled("public.a", 1_000_000)
+        board.polled("public.b", 2)
+        bars.show([board.picture()])
+        assert seen.getvalue().endswith("\x1b[2K"), "the bars' lines are cleared"
+    plain = io.StringIO()
+    monkeypatch.setattr(load_bars, "errors", lambda: Console(file=plain))
+    board.loading("public.a", Load(rows=1, of=2, seconds=1.0))
+    with LoadBars() as bars:
+        bars.show([board.picture()])
+    assert plain.getvalue() == ""
