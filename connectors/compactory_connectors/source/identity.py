@@ -44,6 +44,10 @@ class Identity:
             other.table_oid,
         )
 
+    def ahead_of(self, other: Identity) -> bool:
+        """Whether the other is a primary that was left behind when a standby of it was promoted (or a copy of it)."""
+        return self.system_identifier == other.system_identifier and self.timeline > other.timeline
+
     def same_memory(self, other: Identity) -> bool:
         """Whether the server has forgotten nothing in between: it ran on, or was shut down in order and started."""
         return self.same_history(other) and self.statistics_start == other.statistics_start

@@ -21,7 +21,7 @@ from .server import Server
 from .table_plan import TablePlan
 from .topics import OFFSETS_TOPIC, ensure, stored_values
 
-__all__ = ["TOPICS_EVERY", "Lineup", "TopicReplaced"]
+__all__ = ["TOPICS_EVERY", "LeftBehind", "Lineup", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -30,6 +30,12 @@ TOPICS_EVERY = 5.0
 
 
 _LOCKED_EVERY = 2.0  # seconds between two looks at a table that was locked when its plan was to be made
+
+
+class LeftBehind(CompactoryError):
+    """The server is a primary that a promoted standby has replaced; what it says is old."""
+
+    retryable = True
 
 
 class TopicReplaced(CompactoryError):
@@ -67,6 +73,7 @@ class Lineup:
             self._make_topics(found.plans)
         plans, found = (found.plans, found) if strict else self._publishable(found)
         self._sink.board.warn(*found.warnings)
+        self._refuse_left_behind(plans)
         self._sink.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
@@ -225,6 +232,21 @@ class Lineup:
             adopted=plan.adopted,
             resumed=offset is not None,
         )
+
+    def _refuse_left_behind(self, plans: Iterable[TablePlan]) -> None:
+        """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
+        values = stored_values(self._sink.kafka)
+        for plan in plans:
+            stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
+            here = self._server.identity(plan.oid)
+            if stored is not None and stored.identity.ahead_of(here):
+                raise LeftBehind(
+                    f"the server at {self._connector.connection.server} is on timeline {here.timeline}, and"
+                    f" {plan.qualified} was already read on timeline {stored.identity.timeline} of the same system: an"
+                    " old primary that nobody shut down? Shut it down, or leave it out of connection.url (with several"
+                    " hosts, loadBalanceHosts=true finds the other one); where an old backup was restored on purpose,"
+                    " compactory source offsets reset has its tables loaded afresh"
+                )
 
     def _usable(
         self, offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan
