@@ -82,6 +82,7 @@ class PolledTable:
             sweeper=Sweeper(sink.kafka, self.reader, self.partitions),
             hold=Hold(connector.name, self.name, sink.control, sink.board),
             percent=connector.max_removed_percent,
+            page_rows=min(PAGE_ROWS, connector.batch_max_rows),
             interval=connector.sweep_interval_ms / 1000,
             others=self.others,
             catch_up=self._catch_up,
@@ -160,8 +161,8 @@ class PolledTable:
                 batch = self.removals.gate(found) if gated else found
                 self._report(batch)
                 self._publish(batch)
-                sent += len(batch.records)
                 self.sink.board.loading(self.name, batch.load)
+                sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
         return sent, True

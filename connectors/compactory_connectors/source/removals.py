@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from .hold import Hold
-from .page import PAGE_ROWS, Batch, Reader
+from .page import Batch, Reader
 from .record import RowError
 from .removal import Copy, HeldRemoval, enough_left, removal_id, too_many
 from .sweeper import Found, Sweeper
@@ -23,8 +23,9 @@ __all__ = ["Removals"]
 
 log = structlog.get_logger("compactory.source")
 
-_LOOK_AGAIN = 30.0  # seconds between two looks at what is held
+_LOOK_AGAIN = 10.0  # seconds between two looks at what is held
 _LOOK_DEARLY = 300.0  # the same where every look reads topic and table whole
+_READERS = 10.0  # seconds within which readers have found a topic's new partitions, with room to spare
 _SOON = 0.1  # of the interval: when the first sweep after a start is due
 
 
@@ -32,7 +33,7 @@ _SOON = 0.1  # of the interval: when the first sweep after a start is due
 class Removals:
     """The removals of one table. Owned by the session's thread.
 
-    ``percent`` of the keys may be removed at once. ``interval``: seconds between two sweeps, 0 for none but those that
+    ``percent`` of the keys may be removed at once, ``page_rows`` in one Kafka transaction. ``interval``: seconds between two sweeps, 0 for none but those that
     are needed. ``catch_up`` polls the table and says whether it came to its end, ``send`` publishes the tombstones of
     copies with an offset.
     """
@@ -40,6 +41,7 @@ class Removals:
     sweeper: Sweeper
     hold: Hold
     percent: int
+    page_rows: int
     interval: float
     others: list[str]
     """Other tables that are published to the topic."""
@@ -51,6 +53,8 @@ class Removals:
     _refused: bool = False  # a poll
     _left: bool = False  # of polls since the sweep began
     _due: float = field(default=float("inf"))
+    _not_before: float = 0.0
+    _opened: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if self.interval and self._reader.plan.sweeps:
@@ -59,9 +63,16 @@ class Removals:
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
+        if self._running is not None:
+            return 0.0
+        return min(self._due, self._not_before) if self.pending else self._due
+
+    @property
+    def pending(self) -> bool:
+        """Whether a sweep goes on, or is needed and not held."""
         plan, offset = self._reader.plan, self._reader.offset
         wanted = offset.sweep and offset.horizon is not None and not plan.keyless and not self.hold.active
-        return 0.0 if self._running is not None or wanted else self._due
+        return self._running is not None or wanted
 
     def begin(self) -> None:
         """A poll begins."""
@@ -171,10 +182,10 @@ class Removals:
         return True
 
     def _remove(self, found: Found) -> Iterator[int]:
-        for copies in _pages(found.strays):
+        for copies in _pages(self._ripe(found.strays), self.page_rows):
             self._send(copies)
             yield len(copies)
-        for copies in _pages(found.vanished):
+        for copies in _pages(found.vanished, self.page_rows):
             left = self.sweeper.untouched(copies)
             self._send(left)
             yield len(left)
@@ -184,6 +195,17 @@ class Removals:
         if found.vanished or found.strays:
             removed, strays = len(found.vanished), len(found.strays)
             log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=strays)
+
+    def _ripe(self, strays: Sequence[Copy]) -> Sequence[Copy]:
+        """The strays, once readers know of the partitions where their keys live; until then none.
+
+        Of a reader that does not, the key would be gone for a while.
+        """
+        ripe_at = self._opened + _READERS
+        if not strays or time.monotonic() >= ripe_at:
+            return strays
+        self._left, self._not_before = True, ripe_at
+        return ()
 
     def _send(self, copies: Sequence[Copy]) -> None:
         if copies:
@@ -224,5 +246,5 @@ def _steps(steps: Generator[None, None, Found]) -> Generator[int, None, Found]:
         yield 0
 
 
-def _pages(copies: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
-    return (copies[start : start + PAGE_ROWS] for start in range(0, len(copies), PAGE_ROWS))
+def _pages(copies: Sequence[Copy], size: int) -> Iterator[Sequence[Copy]]:
+    return (copies[start : start + size] for start in range(0, len(copies), size))

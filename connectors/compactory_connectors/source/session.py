@@ -117,8 +117,8 @@ class Session:
         self._server.close()
 
     def sweeping(self) -> bool:
-        """Whether a sweep goes on."""
-        return any(table.sweeping for table in self._lineup)
+        """Whether a sweep goes on, or will."""
+        return any(table.removals.pending and not table.ailing for table in self._lineup)
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""

@@ -137,6 +137,7 @@ class Source:
                 busy = session.round(stop)
                 backoff.reset()
                 if once and session.sweeping():
+                    session.rest(stop)
                     continue
                 if once:
                     self._raise_failures(session)
