@@ -9,6 +9,7 @@
 #   BOOTSTRAP      bootstrap servers (needed)
 #   TOPICS         topics of the directories, separated by spaces (needed)
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
+#   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
 #   KAFKA_ACLS     the tool, kafka-acls.sh unless it is called otherwise
 #   COMMAND_CONFIG properties file with which the tool logs in
@@ -42,6 +43,7 @@ source)
     operations=(Read Write DescribeConfigs)
     [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
     # Read and Write include Describe. Write on a topic includes idempotent production since Kafka 2.8.
+    [[ ${HEARTBEATS:-no} == no ]] || topics+=(--topic compactory-heartbeats)
     allow "${topics[@]}" --topic compactory-offsets -- "${operations[@]}"
     allow "${ids[@]}" -- Write
     ;;
