@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 import psycopg
@@ -17,7 +17,7 @@ from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
 from tests.source.poller import config, settings
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "values"]
 
 
 class Follower:
@@ -69,6 +69,9 @@ class Follower:
         """Publish the next page of a poll, or begin one."""
         try:
             if self._pages is None:
+                assert self._server is not None
+                if self.reader.settled and self.reader.is_idle(self._server.peek()):
+                    return None
                 self._log.append(f"source: poll in pages of {page_rows}")
                 self._pages = self.reader.pages(page_rows)
             batch = next(self._pages, None)
@@ -118,8 +121,13 @@ class Follower:
 
     def values(self) -> dict[bytes, str]:
         """The topic in the form of ``living``."""
-        found = {}
-        for key, value in self.topic.items():
-            row = json.loads(value)
-            found[key] = repr((row["slot"], row["acquirer"], row["value"], row["is_active"]))
-        return found
+        return values(self.topic)
+
+
+def values(topic: Mapping[bytes, bytes]) -> dict[bytes, str]:
+    """A topic's newest values in the form of ``living``."""
+    found = {}
+    for key, value in topic.items():
+        row = json.loads(value)
+        found[key] = repr((row["slot"], row["acquirer"], row["value"], row["is_active"]))
+    return found

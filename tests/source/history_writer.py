@@ -17,16 +17,24 @@ class Writer:
     """Does something at random at each :meth:`step`, in transactions that stay open between them."""
 
     def __init__(self, url: str, name: str, seed: random.Random, shared: Shared) -> None:
+        self._url = url
         self._connection = psycopg.connect(url, autocommit=True, options=LOCK_TIMEOUT)
         self._name = name
         self._random = seed
         self._shared = shared
+        self._prepared: list[str] = []
         self._savepoints = 0
         self._open = False
 
     def close(self) -> None:
         """End the transaction and leave."""
         self._connection.close()
+
+    def reconnect(self) -> None:
+        """Go on after the server was away; what was open is gone, what was prepared is not."""
+        self._connection.close()
+        self._connection = psycopg.connect(self._url, autocommit=True, options=LOCK_TIMEOUT)
+        self._open = False
 
     def step(self) -> None:
         """One statement, or a few that belong together; a failure ends the transaction or goes back to a savepoint."""
@@ -69,15 +77,15 @@ class Writer:
         """End what is open, one way or the other."""
         if self._open:
             self._end(prepare=False)
-        while self._shared.prepared:
+        while self._prepared:
             self._settle_prepared()
 
     def _run(self, statement: str, *parameters: object) -> None:
         self._shared.log.append(f"{self._name}: {statement} {list(parameters) or ''}".rstrip())
-        self._connection.execute(statement, parameters or None)
+        self._connection.execute(self._shared.layout.named(statement), parameters or None)
 
     def _begin(self) -> None:
-        if self._shared.prepared and self._random.random() < 0.3:
+        if self._prepared and self._random.random() < 0.3:
             return self._settle_prepared()
         level = self._random.choice(["READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
         self._run(f"BEGIN ISOLATION LEVEL {level}")
@@ -89,20 +97,20 @@ class Writer:
     def _end(self, *, prepare: bool = True) -> None:
         self._open = False
         kind = self._random.random()
-        if prepare and kind < 0.15 and len(self._shared.prepared) < 4:
+        if prepare and kind < 0.15 and len(self._prepared) < 4:
             gid = f"{self._name} {self._shared.value()} {self._connection.info.dbname}"
             try:
                 self._run(f"PREPARE TRANSACTION '{gid}'")
             except psycopg.Error:
                 self._run("ROLLBACK")
             else:
-                self._shared.prepared.append(gid)
+                self._prepared.append(gid)
         else:
             with suppress(psycopg.errors.SerializationFailure):  # rolled back then
                 self._run("ROLLBACK" if kind < 0.35 else "COMMIT")
 
     def _settle_prepared(self) -> None:
-        gid = self._shared.prepared.pop(self._random.randrange(len(self._shared.prepared)))
+        gid = self._prepared.pop(self._random.randrange(len(self._prepared)))
         self._run(f"{self._random.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{gid}'")
 
     def _recover(self) -> None:
@@ -156,7 +164,7 @@ class Writer:
         self._shared.log.append(f"{self._name}: COPY")
         with (
             self._connection.cursor() as cursor,
-            cursor.copy("COPY terminal (id, slot, value, changed) FROM STDIN") as copy,
+            cursor.copy(self._shared.layout.named("COPY terminal (id, slot, value, changed) FROM STDIN")) as copy,
         ):
             for _ in range(self._random.randint(1, 12)):
                 number = self._shared.id()
@@ -238,7 +246,8 @@ class Writer:
 
     def _triggers(self) -> list[str]:
         found = self._connection.execute(
-            "SELECT tgname FROM pg_trigger WHERE tgrelid = 'terminal'::regclass AND tgname LIKE 'zz_compactory_%'"
+            "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname LIKE 'zz_compactory_%%'",
+            [self._shared.layout.table],
         )
         return [name for (name,) in found.fetchall()]
 

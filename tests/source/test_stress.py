@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,46 +13,12 @@ import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.topics import read
+from tests.source.child import Child
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.workload import PlainCursor, Writers, table_state, wait_until
 
 
-class Process:
-    """``compactory source run`` on the article's connector with soft deletes, to be killed and started again."""
-
-    def __init__(self, bench: Bench, folder: Path) -> None:
-        config = json.loads(ARTICLE.read_text()) | {
-            "compactory.soft.delete.column": "is_active",
-            "poll.interval.ms": "50",
-            "batch.max.rows": "40",  # large polls are cut into several Kafka transactions
-        }
-        self.path = folder / f"{bench.prefix}.json"
-        self.path.write_text(json.dumps(config))
-        self._environment = {**os.environ, **article_environment(bench.url, bench.prefix)}
-        self._command = [sys.executable, "-m", "compactory_cli", "source", "run", str(self.path)]
-        self._command += ["--kafka", bench.kafka.bootstrap]
-        self.log = folder / "source.log"
-        self.kills = 0
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._child = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        assert self._child.poll() is None, self.log.read_text()
-        self._child.send_signal(signal.SIGKILL)
-        self._child.wait()
-        self.kills += 1
-
-    def end(self) -> None:
-        self._child.kill()
-        self._child.wait()
-
-    def finish(self) -> None:
-        subprocess.run([*self._command, "--once"], env=self._environment, check=True, timeout=60)
-
-
-@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=[pytest.mark.proof, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.proof, pytest.mark.timeout(1200)])])
 @pytest.mark.parametrize("adopted", [False, True], ids=["as-it-is", "adopted"])
 def test_the_topic_ends_as_the_table(
     bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path, request: pytest.FixtureRequest
@@ -72,7 +34,14 @@ def test_the_topic_ends_as_the_table(
         with psycopg.connect(bench.url, autocommit=True) as connection:
             install(connection)
             adopt(connection, Adoption(table="terminal_acquirer", key=("terminal_id",), active="is_active"))
-    source, writers, cursor = Process(bench, tmp_path), Writers(bench.url, seeded), PlainCursor(bench.url)
+    config = json.loads(ARTICLE.read_text()) | {
+        "compactory.soft.delete.column": "is_active",
+        "poll.interval.ms": "50",
+        "batch.max.rows": "40",  # large polls are cut into several Kafka transactions
+    }
+    environment = article_environment(bench.url, bench.prefix)
+    source = Child(tmp_path / f"{bench.prefix}.json", config, bench.kafka.bootstrap, environment)
+    writers, cursor = Writers(bench.url, seeded), PlainCursor(bench.url)
     request.addfinalizer(source.end)
     source.start()
     ends = time.monotonic() + seconds

@@ -206,14 +206,18 @@ class SourceOffset:
         )
 
     def within(self, partitions: tuple[int, ...]) -> SourceOffset:
-        """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept."""
+        """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept.
+
+        Pages from before a partition came say nothing of its rows, which may be older than all of them.
+        """
+        pages = self.pages if {*partitions} <= {*self.partitions} else ()
         if self.horizon is None:
-            return replace(self, partitions=partitions, fresh=())
+            return replace(self, partitions=partitions, fresh=(), pages=pages)
         came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
         fresh = tuple(oid for oid in partitions if oid in came)
         gone = not {*self.partitions} <= {*partitions}
         again = self.again or (Again.PARTITION if fresh else None)
-        return replace(self, partitions=partitions, fresh=fresh, sweep=self.sweep or gone, again=again)
+        return replace(self, partitions=partitions, fresh=fresh, pages=pages, sweep=self.sweep or gone, again=again)
 
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
