@@ -1,7 +1,7 @@
 """Order-independent digests of what a directory holds, by key range: equal digests mean equal contents.
 
 A table, a topic, files and a running store may each compute them where they are; only the digests travel. Pure, and of
-this definition, which every part that computes digests must share (decision 0016 has it in SQL for Postgres and Spark):
+this definition, which every part that computes digests must share (decision 0020 has it in SQL for Postgres and Spark):
 
 - the *range* of a key is the first byte of SHA-256(key), so that there are 256 ranges of about the same size;
 - the digest of a record is the first 16 bytes of SHA-256(length of the key in 4 bytes, big endian ‖ key ‖ value);

@@ -176,7 +176,7 @@ def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> Non
     steps = [json.loads(line) for line in out.splitlines()]
     assert [step["step"] for step in steps] == [
         *("kafka", "postgres", "table", "http", "store"),
-        *("change", "stop", "lookups", "start", "catch up", "delete", "poison"),
+        *("change", "stop", "lookups", "start", "catch up", "delete", "verify", "poison"),
     ]
     assert all(step["ok"] and step["seconds"] > 0 for step in steps)
     assert "terminal_acquirer:0:" in steps[-1]["told"]

@@ -17,9 +17,13 @@ from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
 from compactory.kafka import Kafka
 from compactory_connectors.database import Adoption, adopt
+from compactory_connectors.source.verification.outcome import Outcome
+from compactory_connectors.source.verification.verification import verify
+from compactory_connectors.source.verification.verifier import Options
 from compactory_sql import read
 
 from ..failure import StepFailed
+from ..loading import load_connectors
 from ..stack.process import Process, free_port, port_in_use
 from .client import Client
 from .home import Home
@@ -152,6 +156,13 @@ class Stage:
         self.store.start()
         if len(self.view) != ROWS:
             raise StepFailed(f"a store that has just started holds {len(self.view)} of {ROWS} entries")
+
+    def compare(self) -> Outcome:
+        """Compare the topic with the table."""
+        folder = self.home.folder.resolve()
+        [connector] = load_connectors([folder / "terminal_acquirer.json"], [f"tpp={folder / 'tpp.properties'}"])
+        [outcome] = verify(connector, self.kafka, Options())
+        return outcome
 
     def poison(self) -> None:
         """Write a record into the topic that is no JSON."""

@@ -30,6 +30,7 @@ def tell(stage: Stage, narrator: Narrator) -> None:
     _tell_change(stage, narrator)
     _tell_outage(stage, narrator)
     _tell_delete(stage, narrator)
+    _tell_verify(stage, narrator)
     _tell_poison(stage, narrator)
 
 
@@ -64,6 +65,14 @@ def _tell_delete(stage: Stage, narrator: Narrator) -> None:
         stage.wait(lambda: stage.client.entry("T77").status == 404, "a deleted row is still served", pause=0.001)
         stage.wait(lambda: "T77" not in stage.view, "a deleted row is still in the store")
         step.told = f"soft delete: {stage.client.path('T77')} is 404"
+
+
+def _tell_verify(stage: Stage, narrator: Narrator) -> None:
+    with narrator.step("verify", "comparing topic and table") as step:
+        found = stage.compare()
+        if not found.equal:
+            raise StepFailed(f"topic and table differ: {dict(found.findings)}")
+        step.told = f"all {number(found.expected)} active rows are in the topic as the table has them, and nothing else"
 
 
 def _tell_poison(stage: Stage, narrator: Narrator) -> None:

@@ -1,7 +1,7 @@
 """When a key differs for good, and not only because it is on its way. Pure.
 
 Both sides change while they are read, so that no two looks are of one moment. What makes a verdict certain is the order
-of four steps (decision 0016): (1) the topic's end is noted, (2) the offset that the source has stored is read, (3) the
+of four steps (decision 0020): (1) the topic's end is noted, (2) the offset that the source has stored is read, (3) the
 table is read in one snapshot, (4) the topic is read to its end. A newest record from before (1) was written by a poll
 whose snapshot is older than that of (3). If the row differs from it, the row has changed in between. If the offset of
 (2) covers that change, the source has published it before (2), and (4) would have shown that record. It did not: the
