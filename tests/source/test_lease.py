@@ -21,6 +21,7 @@ from compactory.errors import LeaseLost
 from compactory.records import Partition
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
+from compactory_connectors.source import source
 from compactory_connectors.source.lease import Lease, LeaseTaken, LeaseUnsure
 from compactory_connectors.source.lease_claim import TTL
 from compactory_connectors.source.status import SourceState
@@ -245,9 +246,10 @@ def test_a_frozen_holder_whom_nobody_followed_goes_on(leases: Bench, mortal: Cal
 
 
 def test_sources_without_a_lease_in_common_do_not_fence_each_other_for_ever(
-    leases: Bench, postgres_server: PostgresServer, kafka: str
+    leases: Bench, postgres_server: PostgresServer, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11: the same connector name on two databases."""
+    monkeypatch.setattr(source, "_FENCED_PAUSE", 0.1)
     name = leases.url.rsplit("/", 1)[1] + "_other"
     leases.sql.execute(f"CREATE DATABASE {name}")
     other = Bench(postgres_server.url(name), kafka, leases.prefix)
