@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from compactory.errors import CompactoryError, OrderRefused
+from compactory.worker import Order, Verb
+from compactory_connectors.database import install
 from compactory_connectors.source import pausing
 from compactory_connectors.source.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.offsets_topic import read_offsets
 from compactory_connectors.source.pausing import read_aim, write_aim
 from compactory_connectors.source.source import Source
-from compactory_connectors.source.status import SourceState
+from compactory_connectors.source.status import SourceState, StatusBoard
 from compactory_connectors.source.target import Aim, Target
+from compactory_connectors.source.worker import SourceWorker
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
+
+
+@pytest.fixture(autouse=True)
+def legal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every move of a connector's state in these tests is one of those that are documented."""
+    moves: set[tuple[SourceState, SourceState]] = set()
+    recorded = StatusBoard.connector
+
+    def record(board: StatusBoard, state: SourceState, detail: str | None = None) -> None:
+        moves.add((board.picture().state, state))
+        recorded(board, state, detail)
+
+    monkeypatch.setattr(StatusBoard, "connector", record)
+    yield
+    assert {(old, new) for old, new in moves if old is not new and not old.may_become(new)} == set()
 
 
 def snapshots_held(bench: Bench) -> int:
@@ -69,6 +89,51 @@ def test_a_pause_ends_when_somebody_else_has_stored_so(bench: Bench, monkeypatch
     bench.add("T1")
     write_aim(bench.connector(), bench.kafka, Aim())
     bench.wait_for_records(1)
+
+
+def test_a_standby_takes_no_orders_and_takes_a_pause_over(bench: Bench) -> None:
+    install(bench.sql)
+    holder = bench.start()
+    holder.wait_for(SourceState.RUNNING)
+    standby = bench.start()
+    standby.wait_for(SourceState.STANDBY)
+    worker = SourceWorker(standby.source, lambda: True)
+    for verb in Verb:
+        with pytest.raises(OrderRefused, match="standby"):
+            worker.obey(Order(verb=verb, table="public.terminal_acquirer"))
+    assert not standby.source.control.paused
+    holder.source.control.pause()
+    wait_until(lambda: holder.source.status().aim_stored, what="the pause in Kafka")
+    holder.stop()
+    standby.wait_for(SourceState.PAUSED)
+    assert worker.ready()
+    bench.add("T1")
+    worker.obey(Order(verb=Verb.RESUME))
+    assert len(bench.wait_for_records(1)) == 1
+
+
+def test_a_paused_holder_that_loses_its_lease_stands_by_and_comes_back_paused(bench: Bench) -> None:
+    install(bench.sql)
+    running = bench.start()
+    running.source.control.pause()
+    wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
+    running.wait_for(SourceState.PAUSED)
+    steal = "UPDATE compactory.leases SET holder = gen_random_uuid(), pid = 1, renewed_at = clock_timestamp() + %s"
+    bench.sql.execute(steal, [timedelta(seconds=2)])
+    running.wait_for(SourceState.STANDBY)
+    running.wait_for(SourceState.PAUSED)
+    assert running.source.status().aim_stored
+
+
+def test_an_approval_is_of_what_is_held_now(bench: Bench) -> None:
+    running = bench.start()
+    running.wait_for(SourceState.RUNNING)
+    worker = SourceWorker(running.source, lambda: True)
+    with pytest.raises(OrderRefused, match="nothing is held now"):
+        worker.obey(Order(verb=Verb.APPROVE, table="public.terminal_acquirer", removal="1"))
+    running.stop()
+    with pytest.raises(OrderRefused, match="has ended"):
+        worker.obey(Order(verb=Verb.PAUSE))
 
 
 def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(bench: Bench) -> None:

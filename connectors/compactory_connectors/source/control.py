@@ -87,6 +87,14 @@ class Control:
             if not pending:
                 self._aim = stored
 
+    def forget(self) -> None:
+        """Drop what was ordered and not carried out: another process publishes, and orders go there."""
+        with self._lock:
+            self._aim = self._stored or Aim()
+            self._all = False
+            for orders in (self._tables, self._approved, self._keys):
+                orders.clear()
+
     def keep(self, aim: Aim) -> None:
         """Record that the offsets topic has it."""
         with self._lock:

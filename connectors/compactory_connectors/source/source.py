@@ -99,6 +99,7 @@ class Source:
         try:
             lease.take()
         except LeaseTaken as taken:
+            self.control.forget()
             self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
             self._opened = True
             self._fenced.clear()

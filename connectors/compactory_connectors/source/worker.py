@@ -38,10 +38,13 @@ class SourceWorker:
         return self._alive() or self._source.status().state is SourceState.STARTING
 
     def ready(self) -> bool:
-        """Whether every table was published as far as it went at some time since the start, or by whom it waits for."""
+        """Whether every table was published as far as it went at some time since the start, or is not to be now.
+
+        It is not where another process publishes or an operator paused it.
+        """
         status = self._source.status()
         current = bool(status.tables) and all(table.current_at is not None for table in status.tables)
-        self._ready = self._ready or current or status.state is SourceState.STANDBY
+        self._ready = self._ready or current or status.state in {SourceState.STANDBY, SourceState.PAUSED}
         return self._ready
 
     def blocking(self) -> list[dict[str, Any]]:
@@ -79,12 +82,21 @@ class SourceWorker:
         return [table.table for table in self._source.status().tables]
 
     def obey(self, order: Order) -> None:
-        """Note an order. Raises OrderRefused where another process publishes, or this one has ended."""
-        state = self._source.status().state
-        if state is SourceState.STANDBY:
+        """Note an order.
+
+        Raises OrderRefused where another process publishes, where this one has ended, and for the approval of something
+        else than what is held.
+        """
+        status = self._source.status()
+        if status.state is SourceState.STANDBY:
             raise OrderRefused(f"this is a standby of {self.connector!r}; give the order to the process that publishes")
-        if not self.live() or state is SourceState.STOPPED:
-            raise OrderRefused(f"the source of {self.connector!r} has ended: {self._source.status().detail}")
+        if not self.live() or status.state is SourceState.STOPPED:
+            raise OrderRefused(f"the source of {self.connector!r} has ended: {status.detail}")
+        if order.verb is Verb.APPROVE:
+            held = [t.removal.id for t in status.tables if t.table == order.table and t.removal is not None]
+            if order.removal not in held:
+                there = f"removal {held[0]} is" if held else "nothing is"
+                raise OrderRefused(f"{order.table} does not hold removal {order.removal}; {there} held now")
         _carry_over(self._source.control, order)
 
     def metrics(self) -> Iterable[Metric]:
@@ -110,6 +122,7 @@ class SourceWorker:
             "last_publish": table.last_publish,
             "remembered_transactions": table.remembered,
             "held_since": table.held_since,
+            "removal": asdict(table.removal) if table.removal is not None else None,
             "detail": table.detail,
         }
 
