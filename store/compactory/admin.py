@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.credentials import mechanism
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, Unreachable
 from compactory.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
 from compactory.listener import look, mismatch
 from compactory.oauth import TokenSource
@@ -91,8 +91,13 @@ class Admin:
         """Map the errors of requests to ours; see `kafka_errors`."""
         self._poll()
         self._last_error = None  # what came to light before is not the reason of what comes now
-        with kafka_errors(doing, self.bootstrap, self._why, self._explain):
-            yield
+        try:
+            with kafka_errors(doing, self.bootstrap, self._why, self._explain):
+                yield
+        except Unreachable:
+            if self._admin_pid == os.getpid():
+                self._admin = None  # the network may have forgotten its connections, which the library keeps for long
+            raise
         self._answered = True
 
     def _why(self) -> KafkaError | None:
