@@ -126,7 +126,7 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
         board.polled("public.a", 1_000_000)
         board.polled("public.b", 2)
         bars.show([board.picture()])
-        assert seen.getvalue().endswith("\x1b[2K"), "the bars' lines are cleared"
+        assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
     monkeypatch.setattr(load_bars, "errors", lambda: Console(file=plain))
     board.loading("public.a", Load(rows=1, of=2, seconds=1.0))
