@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from .moment import moment_text
 from .terminal import errors, number, output, print_json, table
+from .terminal import seconds as duration
 
 if TYPE_CHECKING:
     from compactory_connectors.source.offsets_topic import StoredOffset
@@ -71,6 +72,11 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
     if lease := each.get("lease"):
         held = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
         yield "lease", held + (f"; {lease['lacks']}" if lease.get("lacks") else "")
+    if beat := each.get("heartbeat"):
+        ago = _span(max(0.0, time.time() - beat["committed_at"]))
+        yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
+    if transaction := each.get("open_transaction"):
+        yield "behind", str(transaction["text"])
 
 
 def _of_sighting(each: Sighting) -> Iterable[tuple[str, str]]:
@@ -105,6 +111,9 @@ def _tables(rows: Sequence[dict[str, Any]]) -> Any:
 
 def _details(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     for row in rows:
+        if load := row.get("load"):
+            left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""
+            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
         if row["detail"]:
             approve = f"; compactory source approve --removal {row['removal']['id']}" if row.get("removal") else ""
             yield f"{row['table']}: {row['detail']}{approve}"

@@ -6,11 +6,22 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
+from compactory.worker import Order, Verb
+from compactory_api.access import Tokens
+from compactory_api.listen import Listen
+from compactory_api.listener import Listener
+from compactory_connectors.source.removal import HeldRemoval
+from compactory_connectors.source.status import SourceState, StatusBoard
+from compactory_connectors.source.worker import SourceWorker
 from tests.api.serving import ask
+from tests.api.test_operations import samples
+from tests.api.test_orders import Told
 from tests.cli.conftest import Article, Outcome, Shell
 from tests.store.topics import eventually
 
@@ -44,8 +55,6 @@ class Remote:
         return self.shell("source", verb, *self.article.arguments, "--kafka", self.kafka, *arguments)
 
     def figure(self, name: str, **labels: str) -> float | None:
-        from tests.api.test_operations import samples
-
         wanted = frozenset({"connector": self.article.path.stem, **labels}.items())
         text = ask(self.port, "/metrics").body.decode()
         return samples(text).get((f"compactory_source_{name}", wanted))
@@ -117,3 +126,34 @@ def test_without_a_place_the_remedy_is_told(compactory: Shell) -> None:
     assert (told.code, "--url" in told.err) == (2, True)
     gone = compactory("source", "status", "--url", "http://127.0.0.1:1")
     assert (gone.code, "was not reached" in gone.err) == (3, True)
+
+
+def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None:
+    told = Holding()
+    with Listener(Listen("127.0.0.1", 0), [told], Tokens(admin="adm")) as listener:
+        place = {"COMPACTORY_LISTEN": str(listener.address), "COMPACTORY_HTTP_ADMIN_TOKEN": "adm"}
+        shown = compactory("source", "status", **place)
+        assert shown.code == 1
+        assert "compactory source approve --removal 4f2a" in shown.out
+        other = compactory("source", "approve", "--removal", "1", **place)
+        assert (other.code, "no such removal is held" in other.err) == (2, True)
+        done = compactory("source", "approve", "c", "--json", **place)
+        assert (done.code, done.json["connectors"][0]["connector"]) == (0, "c")
+    assert told.orders == [Order(verb=Verb.APPROVE, table="public.t", removal="4f2a")]
+
+
+class Holding(Told):
+    """A source whose one table holds a removal."""
+
+    connector = "c"
+
+    def tables(self) -> list[str]:
+        return ["public.t"]
+
+    def status(self) -> dict[str, Any]:
+        board = StatusBoard("c")
+        board.connector(SourceState.RUNNING)
+        board.table("public.t", "t", adopted=False)
+        board.held("public.t", "98 of 100 keys", HeldRemoval(id="4f2a", removed=98, keys=100))
+        source: Any = SimpleNamespace(status=board.picture)
+        return SourceWorker(source, lambda: True).status()

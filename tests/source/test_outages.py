@@ -69,6 +69,22 @@ def test_connections_are_ended_all_the_time(trial: Trial) -> None:
 
 
 @xmin
+@pytest.mark.proof
+def test_a_pause_while_kafka_is_away_counts_and_is_stored_afterwards(trial: Trial) -> None:
+    with trial.going():
+        trial.fragile.kafka_proxy.freeze()
+        trial.wait_for(SourceState.WAITING)
+        trial.source.control.pause()
+        trial.wait_for(SourceState.PAUSED)
+        assert not trial.source.status().aim_stored
+        trial.fragile.kafka_proxy.thaw()
+        wait_until(lambda: trial.source.status().aim_stored, 60, "the pause in Kafka")
+        assert trial.state() is SourceState.PAUSED
+        trial.source.control.resume()
+        trial.wait_for(SourceState.RUNNING)
+
+
+@xmin
 @pytest.mark.parametrize("reset", [False, True])
 def test_the_network_to_postgres_is_cut(trial: Trial, reset: bool) -> None:
     with trial.going():

@@ -45,7 +45,8 @@ class Pausing:
 
         With ``once`` a pause is an error: what is committed can't be published.
         """
-        self._control.recall(read_aim(self._kafka, self._connector.name))
+        if not self._control.paused:  # else it counts at once, whether or not Kafka can be asked
+            self._control.recall(read_aim(self._kafka, self._connector.name))
         if once and self._control.paused:
             raise CompactoryError(
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
