@@ -214,3 +214,62 @@ def out_of_range(row: dict[str, Any]) -> bool:
         "infinity" in text or "BC" in text or text[:4] < "1584" or text[4] != "-" or text > "9999-12-31"
         for text in times
     )
+
+
+@pytest.mark.parametrize("name", ["plain", "seed-smts"])
+def test_what_postgres_writes_is_what_the_real_connector_wrote(name: str, database: str) -> None:
+    """The golden files, without the numbers that Postgres is not trusted with."""
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute((GOLDEN / "all_types.sql").read_text())
+    written = json.loads((GOLDEN / f"{name}.config.json").read_text())
+    numbers = ("c_real", "c_double", "c_num10_2", "c_num5_0", "c_num18_0", "c_num38_0", "c_num")
+    written["transforms"] = ",".join(filter(None, ["less", written.get("transforms", "")]))
+    written["transforms.less.type"] = f"{APACHE}ReplaceField$Value"
+    written["transforms.less.exclude"] = ",".join(numbers)
+    both = Both(database, "all_types", parse_connector(json.dumps(written), default_name="c", environment={}))
+    wanted = []
+    for record in json.loads((GOLDEN / f"{name}.topic.json").read_text())["records"]:
+        value = json.loads(record["value"])
+        payload = value["payload"] if "payload" in value else value
+        for number in numbers:
+            payload.pop(number, None)
+            payload.pop("cNum" if number == "c_num" else _camel(number), None)
+        wanted.append((record["key"], payload))
+    found = both.formatted()
+    both.connection.close()
+    assert None not in found
+    for (key, value), (golden_key, payload) in zip(found, wanted, strict=True):
+        assert key == (golden_key and golden_key.encode())
+        text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+        assert value == text or value.endswith(b',"payload":' + text + b"}")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("float8", {}),
+        ("numeric(10,2)", {}),
+        ("text[]", {"compactory__types": "all"}),
+        ("timetz", {}),
+        ("text", {"value__converter": "org.apache.kafka.connect.storage.StringConverter"}),
+        (
+            "text",
+            {"key__converter": "org.apache.kafka.connect.storage.StringConverter", "key__converter__encoding": "ASCII"},
+        ),
+        ("timestamp", {"timestamp__granularity": "micros_long"}),
+        ("timestamp", {"db__timezone": "Europe/Berlin"}),
+        ("timestamp", {"transforms__stamp__format": "EEE dd MMM yyyy"}),
+    ],
+)
+def test_what_is_not_proven_goes_the_ordinary_way(shared: str, kind: str, changes: dict[str, str]) -> None:
+    with psycopg.connect(shared, autocommit=True) as owner:
+        owner.execute("DROP TABLE IF EXISTS other")
+        owner.execute(f"CREATE TABLE other (id int8 PRIMARY KEY, t text, w timestamp, wz timestamptz, x {kind})")
+    both = Both(shared, "other", connector(shared, "other", **changes))
+    both.connection.close()
+    assert both.plan.formatted is None
