@@ -15,14 +15,15 @@ import psycopg
 
 from compactory_connectors.database import Adoption, adopt, install
 
-__all__ = ["INSTANT", "LOCK_TIMEOUT", "Layout", "Shared", "create", "living"]
+__all__ = ["INSTANT", "LOCK_TIMEOUT", "ROWS", "Layout", "Shared", "create", "living"]
 
 ROWS = 60
 
 INSTANT = "2026-03-01 12:00:00"
 """The timestamp of very many rows."""
 
-LOCK_TIMEOUT = "-c lock_timeout=8ms -c deadlock_timeout=20ms"
+LOCK_TIMEOUT = "-c lock_timeout=8ms -c deadlock_timeout=20ms -c statement_timeout=3s"
+"""A cursor's pin keeps VACUUM (FREEZE) waiting for no lock, hence the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psycopg
 
-from tests.source.history import INSTANT, LOCK_TIMEOUT, Shared
+from tests.source.history import INSTANT, LOCK_TIMEOUT, ROWS, Shared
 
 __all__ = ["Writer"]
 
@@ -67,9 +67,10 @@ class Writer:
         """Something that needs the whole table for a moment, as a transaction; often a lock is in its way."""
         if self._open:
             return
+        layout = self._shared.layout
         actions = [self._unwatched, self._rewrite, self._vacuum]
-        if self._shared.layout.partitioned:
-            actions += [self._reattach, self._attach]
+        actions += [self._reattach, self._attach] if layout.partitioned else []
+        actions += [self._reload] if not layout.adopted and not layout.partitioned else []
         with suppress(psycopg.Error):
             self._random.choice(actions)()
 
@@ -260,6 +261,16 @@ class Writer:
                 ["VACUUM (FREEZE) terminal", "VACUUM FULL terminal", "CLUSTER terminal USING terminal_pkey"]
             )
         )
+
+    def _reload(self) -> None:
+        """All rows are others, frozen at once and so visible to older snapshots too."""
+        with self._connection.transaction():
+            self._run("TRUNCATE terminal")
+            statement = self._shared.layout.named("COPY terminal (id, slot, value) FROM STDIN (FREEZE)")
+            self._shared.log.append(f"{self._name}: {statement}")
+            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for number in range(1, ROWS):
+                    copy.write_row((number, 1, self._shared.value()))
 
     def _reattach(self) -> None:
         """A partition is away for a moment; rows that change meanwhile are changed under no trigger of the table's."""

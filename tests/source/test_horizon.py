@@ -73,6 +73,7 @@ def test_a_long_list_of_seen_ids_is_not_written_and_its_rows_go_out_again() -> N
     seen = frozenset(range(200, 201 + SEEN_LIMIT))
     kept = SourceOffset.loads(offset(horizon=Horizon(Snapshot(100, 1 << 20), seen)).dumps())
     assert kept.horizon == Horizon(Snapshot(100, 1 << 20), frozenset())
+    assert kept.again is Again.IDS
 
 
 def test_offsets_with_many_pages_fit_into_a_message() -> None:

@@ -14,6 +14,7 @@ class Again(Enum):
     CRASH = "crash"  # of the server: it may have taken back what was sent, and gives transaction ids out again
     HISTORY = "history"  # another server, timeline, database or table: nothing is comparable
     DISTANCE = "distance"  # the offset is older than 2³¹ transactions
+    IDS = "ids"  # the ids that were seen were too many to be written down
     SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
     PARTITION = "partition"  # an attached partition is sent whole
     SPREAD = "spread"  # the topic was given more partitions

@@ -139,7 +139,7 @@ class NewRowsReader:
         """
         offset, identity = self.offset, self._server.identity(self.plan.oid)
         ids = offset.ids
-        if ids is not None and identity != offset.identity and offset.identity.table_oid:
+        if ids is not None and offset.identity.table_oid and not identity.same_memory(offset.identity):
             ids = ids.after_crash() if identity.same_history(offset.identity) else None
         if ids is not None and any(xmax > at.snapshot.xmax for _, xmax in ids.marks):
             ids = None

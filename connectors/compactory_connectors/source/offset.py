@@ -222,6 +222,9 @@ class SourceOffset:
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
         share = SEEN_LIMIT // (2 + len(self.pages))
+        known = (self.horizon, self.durable, *(page.horizon for page in self.pages))
+        left_out = any(horizon and len(horizon.seen or ()) > share for horizon in known)
+        again = self.again or (Again.IDS if left_out else None)
         value: dict[str, Any] = {
             "timestamp": self.timestamp,
             "timestamp_nanos": self.timestamp_nanos,
@@ -247,7 +250,7 @@ class SourceOffset:
             "initial": self.initial,
             "written": self.written,
             "flushed": self.flushed,
-            "again": self.again.value if self.again else None,
+            "again": again.value if again else None,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}

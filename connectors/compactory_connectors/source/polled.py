@@ -244,7 +244,8 @@ class PolledTable:
             self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
             self.removals.sweeper.note(batch.records)
         self.reader.acknowledge(batch)
-        if batch.again is not None:
+        if batch.again is not None and batch.records:
+            log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
             self.sink.board.resent(self.name, batch.again, len(batch.records))
 
     def _make_topics(self, batch: Batch) -> None:
