@@ -1,7 +1,7 @@
 """A first load by Debezium in Kafka Connect's standalone worker, with the transforms that make the article's records.
 
-Usage: _debezium_load JARS DSN BOOTSTRAP ROWS. Makes a topic of its own. Timed from the first record to the last: neither
-the start of the JVM nor that of the connector counts. Prints rows and seconds as JSON.
+Usage: _debezium_load JARS DSN BOOTSTRAP ROWS. Makes a topic of its own. Timed from the first record to the last:
+neither the start of the JVM nor that of the connector counts. Prints rows and seconds as JSON.
 """
 
 from __future__ import annotations
