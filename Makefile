@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
 JOBS   ?= 2
+PROOF_SECONDS ?= 60
+export PROOF_SECONDS
 export UV_NO_PROGRESS ?= 1
 
 .DEFAULT_GOAL := help
@@ -42,7 +44,7 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-proof: $(STAMP)  ## The long proofs: histories, chaos, soak
+proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each)
 	$(BIN)/pytest -m proof --timeout 3600
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)

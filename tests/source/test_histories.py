@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from dataclasses import replace
@@ -19,11 +18,8 @@ from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import Follower
 from tests.source.history_writer import Writer
 from tests.source.poller import cleared
+from tests.source.proof import LONG, PROOF
 
-SECONDS = float(os.environ.get("PROOF_SECONDS", "60"))
-"""How long each of the long runs takes."""
-
-PROOF = [pytest.mark.proof, pytest.mark.timeout(SECONDS + 300)]
 LAYOUTS = [
     Layout(partitioned=partitioned, soft=soft, adopted=adopted)
     for partitioned in (False, True)
@@ -84,7 +80,7 @@ def _roll_back_prepared(url: str) -> None:
             connection.execute(f"ROLLBACK PREPARED '{gid}'")
 
 
-@pytest.mark.parametrize("seconds", [0.8, pytest.param(SECONDS, marks=PROOF)], ids=["short", "long"])
+@pytest.mark.parametrize("seconds", [pytest.param(0.8, id="short"), LONG])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_the_topic_ends_as_the_table(shared: str, layout: Layout, seconds: float, seeded: random.Random) -> None:
     """Guarantee 8: interleaved transactions, savepoints, exception blocks, prepared ones, cascades, COPY, upserts, row

@@ -5,7 +5,6 @@ The same writers as in ``test_histories``, each in a thread of its own, against 
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -25,10 +24,8 @@ from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import values
 from tests.source.history_writer import Writer
 from tests.source.poller import settings
+from tests.source.proof import LONG
 from tests.source.workload import wait_until
-
-SECONDS = float(os.environ.get("PROOF_SECONDS", "60"))
-PROOF = [pytest.mark.proof, pytest.mark.timeout(SECONDS + 300)]
 
 LAYOUTS = [
     Layout(partitioned=partitioned, soft=True, adopted=adopted, table=f"terminal_{number}")
@@ -95,7 +92,7 @@ def forgetful() -> Iterator[PostgresServer]:
     server.remove()
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(SECONDS, marks=PROOF)], ids=["short", "long"])
+@pytest.mark.parametrize("seconds", [pytest.param(3, id="short"), LONG])
 def test_the_topics_end_as_the_tables(
     forgetful: PostgresServer,
     kafka: str,

@@ -15,10 +15,11 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.topics import read
 from tests.source.child import Child
 from tests.source.conftest import ARTICLE, Bench, article_environment
+from tests.source.proof import LONG
 from tests.source.workload import PlainCursor, Writers, table_state, wait_until
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.proof, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("seconds", [pytest.param(10, id="short"), LONG])
 @pytest.mark.parametrize("adopted", [False, True], ids=["as-it-is", "adopted"])
 def test_the_topic_ends_as_the_table(
     bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path, request: pytest.FixtureRequest
