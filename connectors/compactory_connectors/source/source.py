@@ -17,8 +17,9 @@ from .abandoned import end_abandoned
 from .backoff import Backoff
 from .connector_config import ConnectorConfig
 from .control import Control, Halt, Stop
-from .lease import Lease, LeaseContested, LeaseTaken, Tenure
+from .lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, Tenure
 from .pausing import Pausing
+from .publisher import TransactionTimedOut
 from .session import Session
 from .standby import Standby
 from .status import SourceState, SourceStatus, StatusBoard
@@ -168,7 +169,7 @@ class Source:
 
     def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
         pause = backoff.pause()
-        waiting = isinstance(error, Unreachable)
+        waiting = isinstance(error, Unreachable | LeaseUnsure | TransactionTimedOut)
         self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))
         self._board.failed(str(error))
         self._log.warning("source waits", error=str(error), retry_in_seconds=round(pause, 2))
