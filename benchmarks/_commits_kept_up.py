@@ -123,7 +123,7 @@ def _lags(committed: dict[str, float], seen: dict[str, float]) -> Iterator[tuple
 def _equal(url: str, follower: Follower) -> bool:
     """Say whether the topic gets to hold what the table holds."""
     with psycopg.connect(url) as connection:
-        rows = dict(connection.execute("SELECT id, acquirer_id FROM terminal_acquirer").fetchall())
+        rows: dict[int, str] = dict(connection.execute("SELECT id, acquirer_id FROM terminal_acquirer").fetchall())
     deadline = time.monotonic() + LONGEST
     while follower.values != rows and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -141,7 +141,7 @@ def _mark(url: str, stop: threading.Event, committed: dict[str, float]) -> None:
 def _pgbench(url: str, rate: int, seconds: int) -> int:
     """Have pgbench commit for so long; return how often it did."""
     parts = urlsplit(url)
-    command = [embedded_binaries() / "pgbench", "--no-vacuum", "--protocol=prepared", f"--client={WRITERS}"]
+    command = [str(embedded_binaries() / "pgbench"), "--no-vacuum", "--protocol=prepared", f"--client={WRITERS}"]
     command += [f"--time={seconds}", f"--host={parts.hostname}", f"--port={parts.port}", f"--username={parts.username}"]
     command += [f"--rate={rate}"] if rate else []
     with tempfile.TemporaryDirectory() as folder:

@@ -26,6 +26,8 @@ SECTIONS = {
     "growth-": "Growth",
     "http": "HTTP",
     "latency": "From a commit in Postgres to its sight",
+    "commits": "From a commit in Postgres to its sight",
+    "idle": "Idle tables",
     "transforms": "Rows through transforms",
 }
 OTHERS = "Others"
