@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import psycopg
 import pytest
@@ -174,20 +175,23 @@ def test_an_offset_from_half_an_epoch_ago(url: tuple[PostgresServer, str], adopt
 
 
 @pytest.mark.parametrize("adopted", ["xmin"], indirect=True)
-def test_a_frozen_row_bears_the_id_of_a_transaction_that_runs(url: tuple[PostgresServer, str]) -> None:
+@pytest.mark.parametrize("savepoint", [False, True], ids=["transaction", "savepoint"])
+def test_a_frozen_row_bears_the_id_of_what_runs(url: tuple[PostgresServer, str], savepoint: bool) -> None:
     """Guarantee 8: xmin of a row is what it was 2³² transactions ago; what runs now under it was not seen."""
     server, place = url
     with psycopg.connect(place, autocommit=True) as connection:
         (xid,) = connection.execute("SELECT max(xmin::text::int8) FROM terminal_acquirer").fetchone()
-    grow_old(server, EPOCH + xid)
+    grow_old(server, EPOCH + xid - int(savepoint))
     feed = Feed(place)
     with psycopg.connect(place) as open_:
-        open_.execute("UPDATE terminal_acquirer SET acquirer_id = 'late' WHERE id = 1")
-        (again,) = open_.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
-        assert again == EPOCH + xid
+        open_.execute("SELECT pg_current_xact_id()" if savepoint else "SELECT 1")
+        with open_.transaction() if savepoint else nullcontext():
+            open_.execute("UPDATE terminal_acquirer SET acquirer_id = 'late' WHERE id = 1")
+        (again,) = open_.execute("SELECT xmin::text::int8 FROM terminal_acquirer WHERE id = 1").fetchone()
+        assert again == xid
         with psycopg.connect(place, autocommit=True) as connection:
             add(connection, "meanwhile")
-        feed.settle()
+        feed.poll(page_rows=6)
         feed.settle()
         open_.commit()
     feed.settle()

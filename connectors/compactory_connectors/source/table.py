@@ -25,6 +25,7 @@ from .page import PAGE_ROWS, Batch, Record, RowFailed
 from .place import instant_of, ordering
 from .poll_rows import Chunk, PollRows
 from .rendering import Renderer
+from .seen_ids import seen_ids
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .table_plan import Reading, TablePlan
 
@@ -118,7 +119,7 @@ class TableReader:
                 while chunk.more:
                     seen_here = seen_here or self._visible(at.snapshot)
                     page = replace(self._page(base, seen_here, chunk.ends), written=at.written)
-                    xids.update(_xids(chunk.ends))
+                    xids.update(_recent(chunk.ends, at.snapshot))
                     batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
                     handed_over = time.monotonic()
@@ -128,10 +129,11 @@ class TableReader:
                         return False
                     base = replace(page, pages=base.pages)
                     chunk = next(chunks)
-            xids.update(_xids(chunk.ends))
+            xids.update(_recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
-            done = replace(self._finished(base, at, xids, seen_here, chunk.ends), written=rests)
+            seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
+            done = replace(self._finished(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
         return True
@@ -257,7 +259,9 @@ class TableReader:
             return Horizon(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
-        return Horizon.above(snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
+        return Horizon.above(
+            snapshot, seen_ids(self._server, snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
+        )
 
     def _page(self, base: SourceOffset, visible: Horizon, ends: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
@@ -279,8 +283,7 @@ class TableReader:
         else:
             groups = (base.horizon, visible, *(page.horizon for page in base.pages))
             known = [group.seen or () for group in groups if group]
-            polled = (widen(xid, at.snapshot.xmax) for xid in xids)
-            horizon = Horizon.above(at.snapshot, polled, *known)
+            horizon = Horizon.above(at.snapshot, xids, *known)
         return replace(
             self._progress(base, ends),
             horizon=horizon,
@@ -346,8 +349,10 @@ class TableReader:
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
 
 
-def _xids(ends: Iterable[RawRow]) -> Iterator[int]:
-    return (int(xid) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
+def _recent(ends: Iterable[RawRow], snapshot: Snapshot) -> Iterator[int]:
+    """The ids of row versions that the snapshot's floor does not cover, in 64 bits: of a large table few are."""
+    wide = (widen(int(xid), snapshot.xmax) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
+    return (xid for xid in wide if xid >= snapshot.xmin)
 
 
 def _optional(raw: bytes | None) -> str | None:

@@ -174,6 +174,14 @@ SELECT {columns}, {places} FROM {table} AS t WHERE {within} AND {present} ORDER 
 SELECT concat_ws(' ', count(*), sum(hashtextextended((ROW({keys})::text) COLLATE "C", 0))) AS fingerprint
   FROM {table} AS t WHERE {within} AND {present};
 
+-- name: source/running_ids
+-- Of these ids those of transactions and savepoints that run now.
+SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) = 'in progress';
+
+-- name: source/ended_ids
+-- Of these ids those that do not run any more.
+SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) IS DISTINCT FROM 'in progress';
+
 -- name: source/holders
 -- Who runs or has prepared a transaction, by its 32-bit id, or the oldest one that has an id; none where none is open.
 WITH wanted AS (
