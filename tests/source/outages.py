@@ -6,20 +6,25 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import psycopg
 
 from compactory_cli.stack.postgres import PostgresServer
+from compactory_cli.stack.process import free_port
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.jdbc_url import Connection
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
-from tests.source.conftest import Bench, Running
+from tests.source.conftest import ARTICLE, Bench, Running, article_environment
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.proxy import Proxy
@@ -117,6 +122,39 @@ class Writer:
         self.acknowledged.append((time.time(), row, number))
 
 
+class Child:
+    """``compactory source run`` with the article's connector in a process of its own, as it shows itself over HTTP."""
+
+    def __init__(self, url: str, kafka: str, prefix: str) -> None:
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}/v1/status"
+        command = [sys.executable, "-m", "compactory_cli", "source", "run", str(ARTICLE), "--kafka", kafka]
+        environment = {**os.environ, **article_environment(url, prefix)}
+        self._process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], env=environment)
+
+    def status(self) -> dict[str, Any]:
+        """The connector's part of the answer, nothing before there is one."""
+        with suppress(OSError), urlopen(self._url, timeout=5) as answer:
+            return dict(json.load(answer)["workers"][0])
+        assert self._process.poll() is None, "the source has ended"
+        return {}
+
+    def state(self) -> str | None:
+        return self.status().get("state")
+
+    def lag(self) -> float:
+        return max(float(table["lag_seconds"]) for table in self.status()["tables"])
+
+    def memory(self) -> int:
+        """Bytes that are resident now."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+
+    def stop(self) -> None:
+        self._process.terminate()
+        assert self._process.wait(30) == 0
+
+
 class Trial:
     """A source through the proxies while a writer writes, and whether its topic and its word were right."""
 
@@ -143,6 +181,15 @@ class Trial:
         place = dict(self.bench.connector().connection.conninfo) | {"port": str(self.fragile.postgres_proxy.port)}
         changes = {"connection": Connection(place), **changes}
         self.running = Running(Source(self.bench.connector(**changes), self.fragile.kafka_proxy.address))
+
+    @contextmanager
+    def process(self) -> Iterator[Child]:
+        """A source in a process of its own."""
+        child = Child(self.url, self.fragile.kafka.address, self.bench.prefix)
+        try:
+            yield child
+        finally:
+            child.stop()
 
     @contextmanager
     def going(self, **changes: Any) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -46,8 +47,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 xmin = pytest.mark.parametrize("trial", ["xmin"], indirect=True)
+adopted_too = pytest.mark.parametrize(
+    "trial", ["xmin", pytest.param("adopted", marks=pytest.mark.proof)], indirect=True
+)
+cut = pytest.mark.parametrize("reset", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["reset", "end"])
 
 
+@adopted_too
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
 def test_postgres_restarts(trial: Trial, how: signal.Signals) -> None:
     """Guarantee 12: what a crash may have taken back is sent again, no more than that."""
@@ -60,6 +66,7 @@ def test_postgres_restarts(trial: Trial, how: signal.Signals) -> None:
     trial.check(repeated=40)
 
 
+@adopted_too
 def test_connections_are_ended_all_the_time(trial: Trial) -> None:
     """Guarantee 12: by an administrator, in the middle of a query, a commit, a sleep."""
     with trial.going():
@@ -85,8 +92,9 @@ def test_a_pause_while_kafka_is_away_counts_and_is_stored_afterwards(trial: Tria
 
 
 @xmin
-@pytest.mark.parametrize("reset", [False, True])
+@cut
 def test_the_network_to_postgres_is_cut(trial: Trial, reset: bool) -> None:
+    """Guarantee 12: in the middle of a query or between two."""
     with trial.going():
         for _ in range(5):
             trial.fragile.postgres_proxy.cut(reset=reset)
@@ -95,7 +103,7 @@ def test_the_network_to_postgres_is_cut(trial: Trial, reset: bool) -> None:
 
 
 @xmin
-@pytest.mark.parametrize("how", ["all", "old", "answers"])
+@pytest.mark.parametrize("how", ["old", *(pytest.param(how, marks=pytest.mark.proof) for how in ("all", "answers"))])
 def test_postgres_falls_silent(trial: Trial, impatient: None, how: str) -> None:
     """Guarantee 12: its host acknowledges everything, so that TCP finds nothing wrong."""
     with trial.going():
@@ -112,8 +120,9 @@ def test_postgres_falls_silent(trial: Trial, impatient: None, how: str) -> None:
 
 
 @xmin
-@pytest.mark.parametrize("reset", [False, True])
+@cut
 def test_the_network_to_kafka_is_cut(trial: Trial, reset: bool) -> None:
+    """Guarantees 9 and 12: while a commit is on its way, or its acknowledgement."""
     with trial.going():
         for _ in range(5):
             trial.fragile.kafka_proxy.watch = on_request(
@@ -146,6 +155,7 @@ def test_kafka_falls_silent_while_a_commit_is_on_its_way(trial: Trial, how: str)
 @pytest.mark.proof
 @pytest.mark.parametrize("how", ["frozen", "killed"])
 def test_kafka_is_away_for_longer_than_the_producers_time_out(trial: Trial, how: str) -> None:
+    """Guarantee 12: frozen with its connections, or gone."""
     kafka = trial.fragile.kafka
     with trial.going():
         kafka.freeze() if how == "frozen" else kafka.kill()
@@ -160,6 +170,7 @@ def test_kafka_is_away_for_longer_than_the_producers_time_out(trial: Trial, how:
 @xmin
 @pytest.mark.proof
 def test_both_are_away(trial: Trial) -> None:
+    """Guarantee 12: and come back one after the other."""
     with trial.going():
         trial.fragile.kafka.kill()
         trial.fragile.postgres.stop()
@@ -168,3 +179,29 @@ def test_both_are_away(trial: Trial) -> None:
         trial.writer.wait_for(50)
         trial.fragile.kafka.start()
         trial.catch_up(timeout=90)
+
+
+@xmin
+@pytest.mark.proof
+def test_memory_stays_bounded_while_kafka_is_away_and_rows_change(trial: Trial) -> None:
+    """Guarantee 12: nothing is queued; 30 s of outage under 5,000 changed rows of 1 kB a second cost no memory."""
+    with psycopg.connect(trial.url, autocommit=True) as sql:
+        sql.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
+                    " SELECT n::text, repeat('x', 1000) FROM generate_series(1, 20000) n")  # fmt: skip
+        with trial.process() as child:
+            wait_until(lambda: len(trial.bench.records()) >= 20_000 and child.state() == "RUNNING", 60, "the load")
+            before = child.memory()
+            trial.fragile.kafka.kill()
+            wait_until(lambda: child.state() == "WAITING", 60, "WAITING")
+            until, peak = time.time() + 30, 0
+            while time.time() < until:
+                sql.execute("UPDATE terminal_acquirer SET acquirer_id = repeat('y', 1000) || clock_timestamp()"
+                            " WHERE id % 4 = floor(random() * 4)")  # fmt: skip
+                peak = max(peak, child.memory())
+            assert child.lag() > 25
+            trial.fragile.kafka.start()
+            wait_until(lambda: child.state() == "RUNNING" and child.lag() < 5, 120, "the source to catch up")
+            peak = max(peak, child.memory())
+            assert peak < before + (60 << 20), f"{before >> 20} MB before, {peak >> 20} MB at most"
+            rows = dict(sql.execute("SELECT id, acquirer_id FROM terminal_acquirer").fetchall())
+    assert {int(key or 0): json.loads(value or b"{}")["acquirerId"] for key, value in trial.bench.records()} == rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import urlsplit
 
 import psycopg
@@ -17,6 +17,8 @@ from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
 from tests.source.test_tables import Shop
 from tests.source.workload import wait_until
+
+proof = partial(pytest.param, marks=pytest.mark.proof)
 
 
 @pytest.fixture
@@ -82,9 +84,16 @@ def test_a_locked_partition_keeps_no_other_waiting(shop: Shop) -> None:
     shop.wait_for("whole", b"5")
 
 
-@pytest.mark.parametrize("setting", ["statement_timeout = '30ms'", "idle_in_transaction_session_timeout = '1ms'",
-                                     "idle_session_timeout = '100ms'", "transaction_timeout = '10ms'",
-                                     "lock_timeout = 0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "statement_timeout = '30ms'",
+        "idle_session_timeout = '100ms'",
+        proof("idle_in_transaction_session_timeout = '1ms'"),
+        proof("transaction_timeout = '10ms'"),
+        proof("lock_timeout = 0"),
+    ],
+)
 def test_time_outs_of_the_role_are_for_applications(shop: Shop, setting: str) -> None:
     """Guarantee 12: a source under them would fail for ever, or end its session whenever it rests."""
     shop.sql.execute("INSERT INTO t SELECT n FROM generate_series(2, 2000) n")
@@ -117,9 +126,11 @@ def test_an_added_column_is_in_the_next_records(shop: Shop) -> None:
     ("change", "back", "said"),
     [
         ("DROP COLUMN changed", "ADD COLUMN changed timestamp NOT NULL DEFAULT now()", "changed"),
-        ("RENAME COLUMN changed TO altered", "RENAME COLUMN altered TO changed", "did you mean|no column changed"),
-        ("ALTER COLUMN changed TYPE text", "ALTER COLUMN changed TYPE timestamp USING changed::timestamp", "changed"),
-        ("RENAME COLUMN id TO number", "RENAME COLUMN number TO id", "id"),
+        proof("RENAME COLUMN changed TO altered", "RENAME COLUMN altered TO changed", "changed"),
+        proof(
+            "ALTER COLUMN changed TYPE text", "ALTER COLUMN changed TYPE timestamp USING changed::timestamp", "changed"
+        ),
+        proof("RENAME COLUMN id TO number", "RENAME COLUMN number TO id", "id"),
     ],
 )
 def test_a_cursor_column_that_goes_stops_its_table_alone(shop: Shop, change: str, back: str, said: str) -> None:
@@ -127,7 +138,7 @@ def test_a_cursor_column_that_goes_stops_its_table_alone(shop: Shop, change: str
     follow(shop)
     shop.sql.execute(f"ALTER TABLE t {change}")
     detail = wait_for_state(shop, SourceState.FAILED)
-    assert re.search(said, detail), detail
+    assert said in detail
     word = shop.status("t").current_at  # type: ignore[union-attr]
     others_go_on(shop)
     assert shop.status("t").current_at == word  # type: ignore[union-attr]
@@ -212,8 +223,8 @@ def test_a_rewritten_table_is_sent_again_as_it_is(shop: Shop) -> None:
     others_go_on(shop)
 
 
-@pytest.mark.parametrize("transactions", ["on", "off"])
-@pytest.mark.parametrize(("where", "size"), [("client", 100_000), ("broker", 1_000)])
+@pytest.mark.parametrize("transactions", ["on", proof("off")])
+@pytest.mark.parametrize(("where", "size"), [proof("client", 100_000), ("broker", 1_000)])
 def test_a_record_that_kafka_refuses_stops_its_table_alone(
     shop: Shop, where: str, size: int, transactions: str
 ) -> None:

@@ -43,6 +43,8 @@ __all__ = [
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
 
+_LOST = ("08", "57P")  # connection exceptions, and the server's or an administrator's end of them
+
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
 
@@ -103,7 +105,10 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         if "database" in reason and "does not exist" in reason:
             raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            raise Unreachable("Postgres", f"{place} was not reached: {reason}") from error
+            lost = not error.sqlstate or error.sqlstate.startswith(_LOST)
+            raise Unreachable(
+                "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
+            ) from error
         raise CompactoryError(f"{place} refused a statement: {reason}") from error
 
 
