@@ -45,18 +45,22 @@ class Pausing:
 
         With ``once`` a pause is an error: what is committed can't be published.
         """
-        if not self._control.paused:  # else it counts at once, whether or not Kafka can be asked
-            self._control.recall(read_aim(self._kafka, self._connector.name))
+        self._control.recall(read_aim(self._kafka, self._connector.name))
         if once and self._control.paused:
             raise CompactoryError(
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
             )
+        waited = self.wait(stop)
+        if not stop.is_set():
+            self._store()
+        return waited
+
+    def wait(self, stop: Stop) -> bool:
+        """Return when it is not paused any more, or ``stop`` is set; whether it had to wait. Kafka may be away."""
         waited = False
         while self._control.paused and not stop.is_set():
             waited = True
             self._rest(stop)
-        if not stop.is_set():
-            self._store()
         return waited
 
     def _rest(self, stop: Stop) -> None:

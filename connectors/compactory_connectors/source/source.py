@@ -113,8 +113,9 @@ class Source:
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
-        end_abandoned(self._connector, self._kafka, lease)
         tenure = Tenure(stop, lease)
+        self._opened |= self._pausing.wait(tenure)  # ordered just now: that counts whether or not Kafka can be asked
+        end_abandoned(self._connector, self._kafka, lease)
         self._opened |= self._pausing.before_session(tenure, once=once)
         return self._live(Halt(tenure, self.control), lease, once, backoff)
 

@@ -104,6 +104,7 @@ class SourceWorker:
         return figures(self._source.status(), now=time.time(), began=self._began)
 
     def _table(self, status: SourceStatus, table: TableStatus) -> dict[str, Any]:
+        standby = status.state is SourceState.STANDBY
         return {
             "table": table.table,
             "topic": table.topic,
@@ -117,7 +118,7 @@ class SourceWorker:
             "resent": dict(table.resent),
             "polls_total": table.polls_total,
             "errors_total": table.errors_total,
-            "lag_seconds": round(lag(table, time.time(), self._began), 3),
+            "lag_seconds": None if standby else round(lag(table, time.time(), self._began), 3),
             "last_poll": table.last_poll,
             "last_publish": table.last_publish,
             "remembered_transactions": table.remembered,
