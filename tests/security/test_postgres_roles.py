@@ -80,6 +80,9 @@ def test_source_and_writer_need_no_more(tenancy: Tenancy, running: Running, kafk
             writer.execute("DELETE FROM terminal_acquirer WHERE id = 2")
         wait_until(lambda: "2" not in view, what="the hard delete")
     assert running.source.status().tables[0].adopted
+    lease = running.source.status().lease
+    assert lease is not None
+    assert (lease.held, lease.means, lease.lacks) == (True, "row", None)
 
 
 def test_a_table_left_as_it_is_needs_select_alone(tenancy: Tenancy, kafka: str, prefix: str) -> None:

@@ -37,6 +37,13 @@ def test_migrations_run_by_psql_equal_those_installed(new_database: Callable[[],
     assert install(scripted) == []
 
 
+def test_a_database_of_the_first_version_gets_what_came_since(database: str, db: psycopg.Connection):
+    first, *later = compactory_sql.migrations()
+    db.execute(first.statements)
+    assert install(db) == later
+    assert one(db, "SELECT count(*) FROM compactory.leases") == 0
+
+
 def test_a_database_newer_than_the_code_is_refused(db: psycopg.Connection):
     install(db)
     db.execute("INSERT INTO compactory.migrations VALUES (99, 'later', 'abc')")
