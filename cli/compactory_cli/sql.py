@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -105,6 +106,34 @@ def roles(
         print("".join(f"{text};\n" for text in texts), end="")
     else:
         output().print(f"[green]✓[/] {owner}, {source} and {writer} have their rights", highlight=False)
+
+
+@app.command("prune")
+@command
+def prune(
+    flags: Flags,
+    days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep younger ones.")] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count; remove nothing.")] = False,
+) -> None:
+    """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
+    from datetime import timedelta
+
+    from compactory_connectors.source.offsets_topic import read_offsets
+    from compactory_connectors.source.pruning import prune as remove
+
+    from .session import begin
+
+    offsets = read_offsets(begin(flags).kafka())
+    with _connected(flags) as connection:
+        found = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
+    if flags.json:
+        print_json({"dry_run": dry_run, "tables": [asdict(each) for each in found]})
+        return
+    for each in found:
+        done = f"{each.removed:,} {'could go' if dry_run else 'removed'}" if each.kept is None else f"kept: {each.kept}"
+        output().print(f"{each.table}: {done}", highlight=False, soft_wrap=True)
+    if not found:
+        output().print("nothing to do: no deletion is logged")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from compactory_connectors.source.offset_desk import OffsetDesk
 from compactory_connectors.source.offset_editor import signed
 from compactory_connectors.source.preview import preview
 from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.sweep import SMALL
+from compactory_connectors.source.removal import FEW
 from tests.source.conftest import Bench
 
 Record = tuple[bytes | None, bytes | None]
@@ -180,11 +180,11 @@ def test_keys_that_the_table_lacks_are_held_when_they_are_many(bench: Bench, con
     """Guarantee 13: another database than the one that Connect read is likelier than the truth."""
     bench.add("T1")
     connect.poll()
-    connect.write(bench.topic, [(b"x%d" % number, b"{}") for number in range(SMALL + 1)])
+    connect.write(bench.topic, [(b"x%d" % number, b"{}") for number in range(FEW)])
     move(bench, connect)
     with OffsetDesk.open(bench.connector(), bench.kafka) as desk:
         found = desk.difference(next(iter(desk.plans)))
-    assert (found.same, found.lacking, found.removed, found.held) == (1, 0, SMALL + 1, True)
+    assert (found.same, found.lacking, found.removed, found.held) == (1, 0, FEW, True)
     bench.once()
     assert all(value is not None for _, value in bench.records())
 

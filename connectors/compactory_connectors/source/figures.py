@@ -135,6 +135,8 @@ def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
     yield _metric("gauge", "lag_seconds", behind, status, lambda table: None if standby else lag(table, now, began))
     held = "For how long a removal or a poll waits for an operator; 0 where none does"
     yield _metric("gauge", "held_back_seconds", held, status, lambda table: now - (table.held_since or now))
+    keys = "Keys whose removal waits for compactory source approve"
+    yield _metric("gauge", "held_keys", keys, status, lambda table: table.removal.removed if table.removal else 0)
     ids = "Ids of transactions behind an open one that are remembered; the table waits at 100,000"
     yield _metric("gauge", "remembered_transactions", ids, status, lambda table: table.remembered)
     polled = "When a poll last ended well, in seconds since 1970; none before the first"

@@ -22,7 +22,7 @@ from .pace import Pace
 from .page import PAGE_ROWS, Batch, Reader
 from .publisher import Publisher
 from .readers import COMPARING
-from .removal import Copy, HeldRemoval
+from .removal import Copy, HeldRemoval, RemovalHeld
 from .removals import Removals
 from .status import StatusBoard
 from .sweeper import Sweeper
@@ -38,6 +38,9 @@ log = structlog.get_logger("compactory.source")
 
 _LOGGED = 20
 """Skipped rows of one page that are logged one by one, where that is asked for."""
+
+_REPAIR = "every row is sent again, and stray records get tombstones"
+_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +172,10 @@ class PolledTable:
 
     def _catch_up(self) -> bool:
         assert self._stop is not None
-        return self._poll(self._stop)[1]
+        sent, ended = self._poll(self._stop)
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return ended
 
     def _begins_empty(self) -> bool:
         """Whether a first load begins on a topic that never had a record."""
@@ -184,7 +190,10 @@ class PolledTable:
         known, now = self.reader.offset.spread, self.partitions
         if known is not None and known != now and not self.plan.keyless:
             growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
-            self.removals.hold.refuse(growth, self._grown(known, now))
+            if self._stamped_by_brokers():
+                self.removals.hold.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
+                raise RemovalHeld(growth, why)
+            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {_REPAIR}")
             self.removals.hold.release()
             # not compared: what belongs in another partition now has to be sent, though the topic has it
             self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
@@ -196,9 +205,12 @@ class PolledTable:
     def _grown(self, known: int, now: int) -> str:
         return (
             f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
-            " have in their former partitions would stay there; approved, every row is sent again and stray records"
-            " get tombstones"
+            " have in their former partitions would stay there"
         )
+
+    def _stamped_by_brokers(self) -> bool:
+        config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
+        return config.get("message.timestamp.type") == "LogAppendTime"
 
     def failed(self, detail: str) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough."""

@@ -33,9 +33,9 @@ _SOON = 0.1  # of the interval: when the first sweep after a start is due
 class Removals:
     """The removals of one table. Owned by the session's thread.
 
-    ``percent`` of the keys may be removed at once, ``page_rows`` in one Kafka transaction. ``interval``: seconds between two sweeps, 0 for none but those that
-    are needed. ``catch_up`` polls the table and says whether it came to its end, ``send`` publishes the tombstones of
-    copies with an offset.
+    ``percent`` of the keys may be removed at once, ``page_rows`` in one Kafka transaction. ``interval``: seconds
+    between two sweeps, 0 for none but those that are needed. ``catch_up`` polls the table and says whether it came to
+    its end, ``send`` publishes the tombstones of copies with an offset.
     """
 
     sweeper: Sweeper
@@ -151,7 +151,7 @@ class Removals:
             return
         finally:
             steps.close()
-        if not self._reader.plan.sweeps_always and not self.catch_up():
+        if found.vanished and not self._reader.plan.sweeps_always and not self.catch_up():
             return
         found = replace(found, vanished=tuple(self.sweeper.untouched(found.vanished)))
         if self._stays(found):

@@ -15,7 +15,9 @@ from array import array
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compactory.kafka import Kafka, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from compactory.kafka import Kafka
 
 from .digests import LivingKeys, TopicKeys, digest
 from .key_ranges import KeyRange
@@ -169,7 +171,8 @@ class Sweeper:
             for key, partition, message in messages:
                 if digest(key) in wanted:
                     alive = message.value() is not None
-                    newest[key, partition] = message.timestamp()[1] if alive else None
+                    kind, stamp = message.timestamp()
+                    newest[key, partition] = (stamp if kind == TIMESTAMP_CREATE_TIME else -1) if alive else None
             yield
         copies = [Copy(key, part, stamp) for (key, part), stamp in newest.items() if stamp is not None]
         vanished = tuple(replace(copy, timestamp_ms=0) for copy in copies if digest(copy.key) in suspects)
@@ -178,9 +181,12 @@ class Sweeper:
         )
 
     def _strays(self, copy: Copy, newest: dict[tuple[bytes, int], int | None]) -> bool:
-        """Whether the key lives where it belongs, and this is another copy."""
+        """Whether the key lives where it belongs, and this is another copy that may go.
+
+        Where brokers stamp records, a tombstone would be newer than the record at home.
+        """
         home = partition_of(copy.key, self._partitions)
-        return copy.partition != home and newest.get((copy.key, home)) is not None
+        return copy.timestamp_ms >= 0 and copy.partition != home and newest.get((copy.key, home)) is not None
 
     def _topic(self) -> Iterator[Iterator[tuple[bytes, int, Message]]]:
         for messages in slices(self._kafka, self.reader.plan.topic, most=_SLICE, pause=_PAUSE):

@@ -174,6 +174,28 @@ SELECT {columns}, {places} FROM {table} AS t WHERE {within} AND {present} ORDER 
 SELECT concat_ws(' ', count(*), sum(hashtextextended((ROW({keys})::text) COLLATE "C", 0))) AS fingerprint
   FROM {table} AS t WHERE {within} AND {present};
 
+-- name: source/logged_tables
+-- Tables of which deletions are logged; those of tables that are no more are nobody's.
+SELECT c.oid::int8 AS oid, n.nspname || '.' || c.relname AS name
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE EXISTS (SELECT FROM compactory.deleted_rows AS d WHERE d."table" = c.oid)
+ ORDER BY 2;
+
+-- name: source/prunable
+-- Logged deletions that every connector has behind it.
+SELECT count(*) FROM compactory.deleted_rows AS d
+ WHERE d."table" = {oid}::oid AND d.xid < {floor}::text::xid8 AND d.deleted_at < clock_timestamp() - {age}::interval;
+
+-- name: source/prune
+-- Remove some of them; how many.
+WITH gone AS (
+    DELETE FROM compactory.deleted_rows WHERE id IN (
+        SELECT d.id FROM compactory.deleted_rows AS d
+         WHERE d."table" = {oid}::oid AND d.xid < {floor}::text::xid8 AND d.deleted_at < clock_timestamp() - {age}::interval
+         LIMIT {limit})
+    RETURNING 1)
+SELECT count(*) AS removed FROM gone;
+
 -- name: source/running_ids
 -- Of these ids those of transactions and savepoints that run now.
 SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) = 'in progress';
