@@ -39,7 +39,7 @@ _CLOCK = sql.SQL(
     " + extract(microseconds FROM {0})::int8 / 1000)::text"
 )
 _MILLIS = sql.SQL(
-    "(extract(epoch FROM date_trunc('second', {0}))::int8 * 1000"
+    "(extract(epoch FROM pg_catalog.date_trunc('second', {0}))::int8 * 1000"
     " + extract(microseconds FROM {0})::int8 % 1000000 / 1000)::text"
 )
 _NUMBERS: Mapping[Kind, tuple[sql.SQL, str]] = {
@@ -186,9 +186,11 @@ class _Half:
             return sql.SQL("{}::text").format(name)
         if cell.kind is Kind.TEXT:
             self.escapes = True
-            return sql.SQL("to_json({})::text").format(self._output(cell))
+            return sql.SQL("pg_catalog.to_json({})::text").format(self._output(cell))
         if cell.kind is Kind.BYTEA:
-            return sql.SQL("""'"' || translate(encode({}, 'base64'), E'\\n', '') || '"'""").format(name)
+            return sql.SQL(
+                """'"' || pg_catalog.translate(pg_catalog.encode({}, 'base64'), E'\\n', '') || '"'"""
+            ).format(name)
         return self._number(cell)
 
     def _number(self, cell: Cell) -> sql.Composable:
@@ -219,7 +221,7 @@ class _Half:
             raise _Unproven
         if built_in and column.type in _ITSELF:
             return sql.SQL("{}::text").format(name)
-        return sql.SQL("CASE WHEN {0} IS NOT NULL THEN concat({0}) END").format(name)
+        return sql.SQL("CASE WHEN {0} IS NOT NULL THEN pg_catalog.concat({0}) END").format(name)
 
     def _time_text(self, cell: Cell) -> sql.Composable:
         """What TimestampConverter writes."""
@@ -227,4 +229,4 @@ class _Half:
         if pattern is None or cell.java is not Java.STRING or cell.kind not in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             raise _Unproven
         self.astray.append((cell.column, cell.kind))
-        return sql.SQL("to_char({}, {})").format(sql.Identifier("t", cell.column), sql.Literal(pattern))
+        return sql.SQL("pg_catalog.to_char({}, {})").format(sql.Identifier("t", cell.column), sql.Literal(pattern))
