@@ -201,6 +201,18 @@ class Lineup:
             topic = (plan.topic, self._topic_ids.get(plan.topic))
             offset = self._usable(self._offset(values.get(key), plan), topic, plan)
             self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
+        self._note_neighbours()
+
+    def _note_neighbours(self) -> None:
+        """Tell tables that share a topic of each other; offsets say so only of tables that were polled before."""
+        by_topic: dict[str, list[PolledTable]] = {}
+        for table in self._tables.values():
+            for topic in table.plan.rows.topics:
+                by_topic.setdefault(topic, []).append(table)
+        for tables in by_topic.values():
+            names = [f"{self._server.database}.{table.name}" for table in tables]
+            for table, own in zip(tables, names, strict=True):
+                table.others += [name for name in names if name != own and name not in table.others]
 
     def _open(
         self,

@@ -45,8 +45,17 @@ class Look:
         """Rows of which not even the key is known, each with the reason."""
 
     def rows(self, topic: str, only: Sequence[KeyParts] | None = None) -> Iterator[list[Expected]]:
-        """Every row that goes to a topic, in chunks; with ``only`` no others but those with these keys' columns."""
-        query = statement(
+        """Every row that goes to a topic, in chunks, and every deletion that no poll has taken yet.
+
+        With ``only`` no other rows but those with these keys' columns.
+        """
+        if only is None or only:
+            yield from self._read("compared", self._query(only), topic)
+        if self._deletions is not None:
+            yield from self._read("compared deletions", self._deleted(), topic)
+
+    def _query(self, only: Sequence[KeyParts] | None) -> sql.Composed:
+        return statement(
             "verification/rows",
             columns=self._columns,
             present=self._where.present(),
@@ -56,9 +65,6 @@ class Look:
             chosen=sql.SQL("true") if only is None else self._having(only),
             suffix=self._plan.suffix_text() if self._plan.reading is Reading.WHOLE else sql.SQL(""),
         )
-        yield from self._read("compared", query, topic)
-        if self._deletions is not None and only is None:
-            yield from self._read("compared deletions", self._deleted(), topic)
 
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self._server.connection, name, query)

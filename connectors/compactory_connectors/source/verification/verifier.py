@@ -139,10 +139,8 @@ class Verifier:
         standing = self._standing(side.topic, whole)
         suspects.begin_rows()
         for number, look in self._looks(standing):
-            only = None if scan else suspects.parts(number)
-            if only != []:
-                for rows in look.rows(side.topic, only):
-                    suspects.take_rows(number, rows)
+            for rows in look.rows(side.topic, None if scan else suspects.parts(number)):
+                suspects.take_rows(number, rows)
         for records in side.read_to(side.ends()):
             suspects.take_records(records)
         suspects.judge(_numbered(marks), standing.rules)
@@ -186,7 +184,8 @@ class Verifier:
         return Rules(
             removes=alone and not appending and not spread,
             updates=not appending,
-            sweeps_later=any(offset is None or offset.sweep for offset in offsets),
+            # of tables that share a topic a source removes nothing: a key may be another's
+            sweeps_later=any(offset is None or (offset.sweep and len(offsets) == 1) for offset in offsets),
         )
 
     def _worth_a_look(self, tally: Tally) -> Mapping[int, Finding]:
