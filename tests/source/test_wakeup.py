@@ -147,11 +147,25 @@ def test_only_the_table_that_was_written_to_is_polled(bench: Bench) -> None:
         adopt(bench.sql, Adoption(table=name, key=("terminal_id",)))
     running = bench.start(selection=selected(names), poll_interval_ms=HOUR)
     wait_until(lambda: len(sleepers(bench)) == 10, what="ten tables' sleep")
-    polls = {table.table: table.polls_total for table in running.source.status().tables}
+    polls = calmed(lambda: {table.table: table.polls_total for table in running.source.status().tables})
     bench.sql.execute("INSERT INTO directory3 (terminal_id, acquirer_id) VALUES ('T', 'A')")
     wait_until(lambda: sum(table.rows_total for table in running.source.status().tables) == 1, 5, "the row")
     more = {table.table for table in running.source.status().tables if table.polls_total > polls[table.table]}
     assert more == {"public.directory3"}
+
+
+def calmed(look: Callable[[], dict[str, int]], seconds: float = 2.0) -> dict[str, int]:
+    """What ``look`` gives, once it has been the same for some seconds."""
+    found, since = look(), time.monotonic()
+
+    def same() -> bool:
+        nonlocal found, since
+        if (now := look()) != found:
+            found, since = now, time.monotonic()
+        return time.monotonic() - since > seconds
+
+    wait_until(same, what="calm")
+    return found
 
 
 @contextmanager

@@ -58,14 +58,17 @@ class Attention:
         """What is to be done now."""
         self._hear()
         now, looked_at = time.monotonic(), time.time()
-        due = [table for table in self._lineup if table.due <= now or self._control.wants(table.name)]
-        asked = [table for table in due if self._may_be_asked(table)]
+        asked: list[PolledTable] = []
+        poll: list[PolledTable] = []
+        for table in self._lineup:
+            if table.due <= now or self._control.wants(table.name):
+                (asked if self._may_be_asked(table) else poll).append(table)
         if asked:
             self._look(asked, now)
         unchanged = [table for table in asked if table.pace.fresh]
         for table in unchanged:
             table.due = table.pace.quiet(now, notifying=self._asleep(table))
-        poll = [table for table in due if table not in unchanged]
+        poll += [table for table in asked if not table.pace.fresh]
         for table in poll:
             table.pace.fresh = False
             table.due = now + table.pace.interval

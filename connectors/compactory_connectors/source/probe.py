@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from psycopg import errors, sql
+from psycopg import Error, sql
 
 from compactory_sql import WAKEUP_CHANNEL
 
@@ -62,14 +62,17 @@ class Probe:
     def look(self, plans: Sequence[TablePlan]) -> Glance:
         """Ask about these tables; of any others that were asked about before, nothing is known any more.
 
-        Where the question can't be asked as a whole, as while somebody has locked one of them, all are suspects.
+        Where the question can't be asked as a whole, as while somebody has locked one of them, all are suspects: what
+        is wrong with a table shows when it is polled.
         """
         asked = tuple(sorted(plans, key=lambda plan: plan.oid))
         try:
             if asked != self._asked:
                 self._prepare(asked)
             row = self._server.connection.execute(self._question()).fetchone()
-        except (errors.UndefinedTable, errors.UndefinedColumn, errors.LockNotAvailable, errors.InsufficientPrivilege):
+        except Error:
+            if self._server.connection.closed:
+                raise
             self._forget()
             glance = self.glance()
             return Glance(glance.snapshot, glance.listening, glance.queue, _oids(asked))
