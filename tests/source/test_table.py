@@ -212,7 +212,7 @@ def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -
     durable = None
     for number, (horizon, flushed) in enumerate(zip(horizons, (5, 100, 250), strict=True), 1):
         at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed, shape="", partitions=())
-        durable = feed.reader._durable(durable, horizon, at)
+        durable = feed.reader._covering._durable(durable, horizon, at)
         assert durable == (None if number == 1 else horizons[number - 2])
 
 

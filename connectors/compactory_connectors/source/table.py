@@ -7,8 +7,7 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -16,13 +15,14 @@ from psycopg import sql
 
 from .comparison import Comparison
 from .conditions import Conditions
+from .covering import Covering, recent
 from .horizon import Horizon, Snapshot, widen
 from .identity import Again
 from .key_ranges import KeyRanges
 from .load import Load
-from .offset import Page, SourceOffset
-from .page import PAGE_ROWS, Batch, Record, RowFailed
-from .place import instant_of, ordering
+from .offset import SourceOffset
+from .page import PAGE_ROWS, Batch, Record
+from .place import ordering
 from .poll_rows import Chunk, PollRows
 from .rendering import Renderer
 from .seen_ids import seen_ids
@@ -58,11 +58,11 @@ class TableReader:
             identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
         )
         self.offset = self._here(self._stored)
-        self._unsafe: deque[tuple[int, Horizon]] = deque()
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._render = Renderer(server, plan)
         self._rows = PollRows(server, plan, self._render)
+        self._covering = Covering(plan)
         self._places = len(ordering(plan))
         self._whole = plan.reading is Reading.WHOLE
         self._id_is_key = plan.incrementing in plan.rows.key_columns
@@ -118,8 +118,8 @@ class TableReader:
                 patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
                 while chunk.more:
                     seen_here = seen_here or self._visible(at.snapshot)
-                    page = replace(self._page(base, seen_here, chunk.ends), written=at.written)
-                    xids.update(_recent(chunk.ends, at.snapshot))
+                    page = replace(self._covering.page(base, seen_here, chunk.ends), written=at.written)
+                    xids.update(recent(chunk.ends, at.snapshot))
                     batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
                     handed_over = time.monotonic()
@@ -129,11 +129,11 @@ class TableReader:
                         return False
                     base = replace(page, pages=base.pages)
                     chunk = next(chunks)
-            xids.update(_recent(chunk.ends, at.snapshot))
+            xids.update(recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
             seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
-            done = replace(self._finished(base, at, seen, seen_here, chunk.ends), written=rests)
+            done = replace(self._covering.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
         return True
@@ -263,75 +263,6 @@ class TableReader:
             snapshot, seen_ids(self._server, snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
         )
 
-    def _page(self, base: SourceOffset, visible: Horizon, ends: Sequence[RawRow]) -> SourceOffset:
-        """The offset after a page that is not the poll's last."""
-        phase, *places = ends[-1][:-1]
-        after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
-        return replace(self._progress(base, ends), pages=(*base.pages, Page(visible, after)))
-
-    def _finished(
-        self,
-        base: SourceOffset,
-        at: PollSnapshot,
-        xids: Iterable[int],
-        visible: Horizon | None,
-        ends: Sequence[RawRow],
-    ) -> SourceOffset:
-        """The offset after the poll's last page."""
-        if self.plan.adopted:
-            horizon = Horizon(at.snapshot)
-        else:
-            groups = (base.horizon, visible, *(page.horizon for page in base.pages))
-            known = [group.seen or () for group in groups if group]
-            horizon = Horizon.above(at.snapshot, xids, *known)
-        return replace(
-            self._progress(base, ends),
-            horizon=horizon,
-            durable=self._durable(base.durable, horizon, at),
-            flushed=max(base.flushed, at.flushed),
-            pages=(),
-            fresh=(),
-            rewind=None,
-            compare=False,
-            again=None,
-        )
-
-    def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
-        """The newest horizon whose WAL has been flushed.
-
-        Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
-        keep the flush position behind.
-        """
-        if len(self._unsafe) == 2:
-            self._unsafe.pop()
-        self._unsafe.append((at.written, horizon))
-        while self._unsafe and self._unsafe[0][0] <= at.flushed:
-            known = self._unsafe.popleft()[1]
-        return known
-
-    def _progress(self, base: SourceOffset, ends: Sequence[RawRow]) -> SourceOffset:
-        """The offset with the highest timestamp and id that were sent, as the real connector would have them."""
-        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
-        if not living or not (self.plan.timestamps or self.plan.incrementing):
-            return base
-        number = self._number if self.plan.incrementing else lambda _: 0
-        if not self.plan.timestamps:
-            return replace(base, incrementing=max(base.incrementing or 0, *(number(row[0]) for row in living)))
-        text, highest = max((_text(row[0]), number(row[1]) if len(row) > 1 else 0) for row in living)
-        milliseconds, nanos = instant_of(text, self.plan.zone)
-        known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
-        if None not in known and (milliseconds, nanos, highest) <= known:
-            return base
-        incrementing = highest if self.plan.incrementing else None
-        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=incrementing)
-
-    def _number(self, raw: bytes | None) -> int:
-        try:
-            return int(raw or 0)
-        except ValueError:  # numeric with a fraction
-            column = self.plan.incrementing
-            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
-
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
@@ -347,20 +278,6 @@ class TableReader:
         if self.comparison is None or self.plan.rows.routed:
             return records
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
-
-
-def _recent(ends: Iterable[RawRow], snapshot: Snapshot) -> Iterator[int]:
-    """The ids of row versions that the snapshot's floor does not cover, in 64 bits: of a large table few are."""
-    wide = (widen(int(xid), snapshot.xmax) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
-    return (xid for xid in wide if xid >= snapshot.xmin)
-
-
-def _optional(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode()
-
-
-def _text(raw: bytes | None) -> str:
-    return raw.decode() if raw is not None else ""
 
 
 def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
