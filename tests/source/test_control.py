@@ -215,12 +215,17 @@ def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None
 
 
 def test_a_wait_ends_when_an_order_comes() -> None:
-    control = Control()
-    halt = Halt(threading.Event(), control)
+    control, stop = Control(), threading.Event()
+    halt = Halt(stop, control)
     threading.Timer(0.2, control.restart, ["t"]).start()
-    assert not halt.wait(20), "an order about one table does not end the session"
+    control.wait(stop, 20)
+    assert not halt.is_set(), "an order about one table does not end the session"
     control.restart()
-    assert halt.wait(20)
+    control.wait(stop, 20)
+    assert halt.is_set()
+    assert control.take_restart()
+    control.wait(stop, 0.01)
+    assert not halt.is_set()
 
 
 def test_a_target_that_a_newer_version_wrote_is_a_pause() -> None:

@@ -29,10 +29,6 @@ class Stop(Protocol):
         """Whether to end as soon as it can."""
         ...
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for that; see whoever implements it for what else ends the wait."""
-        ...
-
 
 class Control:
     """Orders to one source. Thread-safe; whoever gives one never waits."""
@@ -183,11 +179,3 @@ class Halt:
     def is_set(self) -> bool:
         """Whether the session should end."""
         return self._stop.is_set() or self._control.interrupts
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, an order comes, or ``timeout`` seconds have passed; whether it is set."""
-        end = float("inf") if timeout is None else time.monotonic() + timeout
-        while not self.is_set() and (left := end - time.monotonic()) > 0:
-            if self._control.changed.wait(min(left, _SLICE)):
-                break
-        return self.is_set()

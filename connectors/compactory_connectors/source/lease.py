@@ -206,7 +206,3 @@ class Tenure:
     def is_set(self) -> bool:
         """Whether to end."""
         return self._stop.is_set() or not self._lease.held
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the process to stop; the loss of a lease is noticed by who asks :meth:`is_set` now and then."""
-        return self._stop.wait(timeout) or self.is_set()
