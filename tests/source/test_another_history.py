@@ -65,20 +65,20 @@ def publish_what_will_be_lost(feed: Feed) -> None:
     feed.server.close()
 
 
-def assert_put_right(feed: Feed, url: str, *, xids: int = 2000) -> None:
+def assert_put_right(feed: Feed, url: str, *, why: Again = Again.HISTORY) -> None:
     """The other server lives on for a while; then the source finds it."""
     assert feed.horizon is not None
     published = dict(feed.topic)
     with psycopg.connect(url, autocommit=True) as connection:
         add(connection, "elsewhere")
-        connection.execute(CONSUME.format(xids))
+        connection.execute(CONSUME.format(2000))
         add(connection, "later")
         (counter,) = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8").fetchone()
     assert counter > feed.horizon.snapshot.xmax, "its transaction ids give it away"
     assert expected(url) != published
     feed.url = url
     feed.restart()
-    assert feed.reader.offset.again is Again.HISTORY
+    assert feed.reader.offset.again is why
     sent = feed.settle()
     assert feed.topic == expected(url)
     assert len(sent) <= 5, "what the topic has already goes out once more"
@@ -119,6 +119,18 @@ def test_a_restore_to_a_point_in_time(servers: list[PostgresServer], feed: Feed)
 def _in_recovery(url: str) -> bool:
     with psycopg.connect(url) as connection:
         return bool(connection.execute("SELECT pg_is_in_recovery()").fetchone()[0])
+
+
+@pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
+def test_a_base_backup_that_is_just_started(servers: list[PostgresServer], feed: Feed) -> None:
+    """Guarantee 8: without a recovery target it stays on its timeline, as a copy of a running server does."""
+    servers.append(base_backup(servers[0], port=servers[0].port))
+    publish_what_will_be_lost(feed)
+    servers[0].stop()
+    servers[1].start()
+    with psycopg.connect(feed.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE large AS SELECT repeat(n::text, 100) FROM generate_series(1, 20000) n")
+    assert_put_right(feed, feed.url, why=Again.CRASH)
 
 
 @pytest.mark.parametrize("adopted", ["adopted"], indirect=True)

@@ -111,6 +111,13 @@ def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
     assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, Again.CRASH)
 
 
+def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
+    """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
+    recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")
+    moved = offset(written=7, flushed=7).on(recovered, Snapshot(500, 500), 900)
+    assert (moved.horizon, moved.sweep, moved.compare, moved.again) == (None, True, True, Again.CRASH)
+
+
 @pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"horizon": None}])
 def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""

@@ -147,10 +147,11 @@ class SourceOffset:
     def on(self, identity: Identity, snapshot: Snapshot, wal: int | None = None) -> SourceOffset:
         """Adapt to the server that ``identity``, ``snapshot`` and the end of its ``wal`` were read from.
 
-        A server that was shut down in order goes on where it was. One that crashed may have taken back what it had not
-        flushed: where some of that was sent, all rows are compared with the topic, for neither a version that is old
-        again nor a row that never was is found by transaction ids; else the durable horizon is right. Another
-        history, or counters that run behind the stored ones: the same comparison.
+        A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
+        have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
+        is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
+        that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
+        behind the stored ones: the same comparison.
         """
         moved = replace(self, identity=identity)
         if self.horizon is None and not self.pages:
@@ -160,7 +161,8 @@ class SourceOffset:
         if identity.same_memory(self.identity):
             behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
             return moved.afresh(Again.HISTORY) if behind else moved
-        if self.horizon is None or self.durable is None or not self.settled:
+        in_place = identity.postmaster_start == self.identity.postmaster_start
+        if self.horizon is None or self.durable is None or not self.settled or not in_place:
             return moved.afresh(Again.CRASH)
         if snapshot.xmax < self.durable.snapshot.xmax:
             return moved.afresh(Again.HISTORY)
