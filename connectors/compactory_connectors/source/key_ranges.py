@@ -100,13 +100,13 @@ class KeyRanges:
         return str(self._server.scalar(query))
 
     def _within(self, low: _Bound, high: _Bound) -> sql.Composable:
-        columns = sql.SQL(", ").join(self._order)
-        conditions: list[sql.Composable] = []
-        for compares, bound in ((">", low), ("<=", high)):
-            if bound is not None:
-                parts = sql.SQL(", ").join(map(sql.Literal, bound))
-                conditions.append(sql.SQL("({}) " + compares + " ({})").format(columns, parts))
-        return sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true")
+        place = sql.SQL("({})").format(sql.SQL(", ").join(self._order))
+        conditions: list[sql.Composable] = [sql.SQL("true")]
+        if low is not None:
+            conditions.append(sql.SQL("{} > ({})").format(place, _literals(low)))
+        if high is not None:
+            conditions.append(sql.SQL("{} <= ({})").format(place, _literals(high)))
+        return sql.SQL(" AND ").join(conditions)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -114,3 +114,7 @@ class KeyRanges:
             if at.shape != self._plan.shape:
                 raise TableReplaced(f"table {self._plan.qualified}: its columns or triggers have changed")
             yield
+
+
+def _literals(bound: tuple[str, ...]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Literal, bound))
