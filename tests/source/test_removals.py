@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.connector import SoftDelete, parse_connector
 from compactory_connectors.source.removal import ALL, FEW, HeldRemoval, enough_left, removal_id, too_many
+from compactory_connectors.source.selection import TableName, table_types
 from compactory_connectors.source.status import SourceState, TableStatus
 from tests.source.conftest import Bench, Running
 from tests.source.poller import settings
@@ -206,3 +208,22 @@ def test_deactivations_that_are_values_hold_the_whole_poll(bench: Bench) -> None
     running.source.control.approve("public.terminal_acquirer", found.id)
     bench.wait_for_records(61)
     wait_until(lambda: status(running).state is SourceState.RUNNING, what="RUNNING")
+
+
+def test_a_view_is_held_as_a_whole_and_never_swept(bench: Bench) -> None:
+    """Guarantee 13: what a view does not show may be meant to stay, so that an approval is of its poll alone."""
+    bench.sql.execute(ROWS.format(40))
+    bench.sql.execute("CREATE VIEW seen AS SELECT * FROM terminal_acquirer WHERE acquirer_id <> 'hidden'")
+    selection = replace(bench.connector().selection, listed=(TableName(None, "seen"),), kinds=table_types("VIEW"))
+    bench.topic = f"{bench.prefix}seen"
+    running = bench.start(soft_delete=True, selection=selection, sweep_interval_ms=50)
+    bench.wait_for_records(40)
+    with bench.sql.transaction():
+        bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'hidden' WHERE id > 20")
+        bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id <= 10")
+    found = held(running)
+    running.source.control.approve("public.seen", found.id)
+    wait_until(lambda: living(bench) == set(range(11, 41)), what="the removal")
+    bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 11")
+    bench.wait_for_records(51)
+    assert living(bench) == set(range(11, 41))

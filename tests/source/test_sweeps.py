@@ -153,7 +153,7 @@ def test_killed_in_the_middle_of_sweeps(bench: Bench, seeded: random.Random, tmp
     command = [sys.executable, "-m", "compactory_cli", "source", "run", str(path), "--kafka", bench.kafka.bootstrap]
     bench.sql.execute(ROWS.format(5000))
     deleted = 0
-    for _ in range(3):
+    for _ in range(2):
         with (tmp_path / "log").open("ab") as log:
             child = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:

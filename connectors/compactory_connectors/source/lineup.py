@@ -309,4 +309,5 @@ class Lineup:
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _failed(self, name: str) -> bool:
-        return name in self._tables and self._tables[name].failures > 0
+        table = self._tables.get(name)
+        return table is not None and (table.failures > 0 or table.removals.hold.active)

@@ -40,6 +40,7 @@ _LOGGED = 20
 """Skipped rows of one page that are logged one by one, where that is asked for."""
 
 _REPAIR = "every row is sent again, and stray records get tombstones"
+_LEAVE = "new records go to their new partitions, and the former ones are left to you"
 _ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 
 
@@ -76,6 +77,7 @@ class PolledTable:
     """Of its topics."""
     removals: Removals = field(init=False)
     _stop: Stop | None = None
+    _barred: bool = False  # nothing may be sent: its topic has grown
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -116,12 +118,12 @@ class PolledTable:
     @property
     def sweeping(self) -> bool:
         """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not self.ailing and self.removals.wake_at <= time.monotonic()
+        return not (self.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
 
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
-        return self.due if self.ailing else min(self.due, self.removals.wake_at)
+        return self.due if self.ailing or self._barred else min(self.due, self.removals.wake_at)
 
     def drain(self, stop: Stop) -> bool:
         """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything.
@@ -188,21 +190,25 @@ class PolledTable:
     def _check_partitions(self) -> None:
         """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
         known, now = self.reader.offset.spread, self.partitions
-        if known is not None and known != now and not self.plan.keyless:
+        self._barred = known is not None and known != now and not self.plan.keyless
+        if self._barred:
             growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
             if self._stamped_by_brokers():
                 self.removals.hold.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
                 raise RemovalHeld(growth, why)
-            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {_REPAIR}")
+            remedy = _REPAIR if self.plan.sweeps else _LEAVE
+            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {remedy}")
             self.removals.hold.release()
-            # not compared: what belongs in another partition now has to be sent, though the topic has it
-            self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+            self._barred = False
+            if self.plan.sweeps:
+                # not compared: what belongs in another partition now has to be sent, though the topic has it
+                self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
 
     def _assume(self, offset: SourceOffset) -> None:
         self.reader.acknowledge(Batch([], offset, persist=False))
 
-    def _grown(self, known: int, now: int) -> str:
+    def _grown(self, known: int | None, now: int) -> str:
         return (
             f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
             " have in their former partitions would stay there"

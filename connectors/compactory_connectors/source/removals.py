@@ -65,14 +65,16 @@ class Removals:
         """When there is something to do, by the monotonic clock."""
         if self._running is not None:
             return 0.0
+        if not self._sweepable:
+            return float("inf")
         return min(self._due, self._not_before) if self.pending else self._due
 
     @property
     def pending(self) -> bool:
         """Whether a sweep goes on, or is needed and not held."""
-        plan, offset = self._reader.plan, self._reader.offset
-        wanted = offset.sweep and offset.horizon is not None and not plan.keyless and not self.hold.active
-        return self._running is not None or wanted
+        offset = self._reader.offset
+        wanted = offset.sweep and offset.horizon is not None and not self.hold.active
+        return self._running is not None or (wanted and self._sweepable)
 
     def begin(self) -> None:
         """A poll begins."""
@@ -131,6 +133,11 @@ class Removals:
             self._running.close()
             self._running = None
         self.sweeper.forget()
+
+    @property
+    def _sweepable(self) -> bool:
+        """Whether its keys are all that may be in the topic; of a view, rows may be missing that were sent."""
+        return self._reader.plan.sweeps or self._reader.plan.sweeps_always
 
     @property
     def _reader(self) -> Reader:
