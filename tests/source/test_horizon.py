@@ -111,6 +111,12 @@ def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
     assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, Again.CRASH)
 
 
+def test_a_topic_that_can_not_be_compared_is_not_filled_again_after_each_crash() -> None:
+    """Its records have no keys, or go to several topics: what was lost stays in it, and ids decide."""
+    moved = offset(written=8, flushed=7).on(CRASHED, Snapshot(500, 500), 900, comparable=False)
+    assert (moved.horizon, moved.sweep, moved.compare) == (offset().durable, False, False)
+
+
 def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
     recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")

@@ -144,7 +144,9 @@ class SourceOffset:
         """How far the connector's own columns have got."""
         return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
-    def on(self, identity: Identity, snapshot: Snapshot, wal: int | None = None) -> SourceOffset:
+    def on(
+        self, identity: Identity, snapshot: Snapshot, wal: int | None = None, *, comparable: bool = True
+    ) -> SourceOffset:
         """Adapt to the server that ``identity``, ``snapshot`` and the end of its ``wal`` were read from.
 
         A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
@@ -152,6 +154,9 @@ class SourceOffset:
         is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
         that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
         behind the stored ones: the same comparison.
+
+        A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
+        crash: the durable horizon has to do.
         """
         moved = replace(self, identity=identity)
         if self.horizon is None and not self.pages:
@@ -162,7 +167,8 @@ class SourceOffset:
             behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
             return moved.afresh(Again.HISTORY) if behind else moved
         in_place = identity.postmaster_start == self.identity.postmaster_start
-        if self.horizon is None or self.durable is None or not self.settled or not in_place:
+        doubtful = comparable and not (self.settled and in_place)
+        if self.horizon is None or self.durable is None or doubtful:
             return moved.afresh(Again.CRASH)
         if snapshot.xmax < self.durable.snapshot.xmax:
             return moved.afresh(Again.HISTORY)

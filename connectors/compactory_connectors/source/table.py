@@ -188,7 +188,9 @@ class TableReader:
     def _here(self, offset: SourceOffset) -> SourceOffset:
         """A stored offset as it holds for the server of this session."""
         identity = self._server.identity(self.plan.oid)
-        return offset if identity == offset.identity else self._swept(offset.on(identity, self._server.peek()))
+        if identity == offset.identity:
+            return offset
+        return self._swept(offset.on(identity, self._server.peek(), comparable=self.plan.sweeps))
 
     def _swept(self, offset: SourceOffset) -> SourceOffset:
         """Without what a topic that has more than the table's rows does not allow."""
