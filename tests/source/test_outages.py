@@ -54,7 +54,9 @@ cut = pytest.mark.parametrize("reset", [True, pytest.param(False, marks=pytest.m
 
 
 @adopted_too
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.proof), signal.SIGQUIT], ids=["fast", "immediate"]
+)
 def test_postgres_restarts(trial: Trial, how: signal.Signals) -> None:
     """Guarantee 12: what a crash may have taken back is sent again, no more than that."""
     trial.start()

@@ -88,7 +88,7 @@ def test_a_locked_partition_keeps_no_other_waiting(shop: Shop) -> None:
     "setting",
     [
         "statement_timeout = '30ms'",
-        "idle_session_timeout = '100ms'",
+        proof("idle_session_timeout = '100ms'"),
         proof("idle_in_transaction_session_timeout = '1ms'"),
         proof("transaction_timeout = '10ms'"),
         proof("lock_timeout = 0"),
@@ -105,6 +105,7 @@ def test_time_outs_of_the_role_are_for_applications(shop: Shop, setting: str) ->
     assert shop.status("t").errors_total == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.proof
 def test_a_time_out_that_the_url_asks_for_is_kept(shop: Shop) -> None:
     shop.sql.execute("CREATE VIEW slow AS SELECT id, changed, pg_sleep(2) IS NULL AS s FROM t")
     url = f"{shop.url}?options=-c%20statement_timeout%3D100"
@@ -165,6 +166,7 @@ def test_a_column_that_records_have_may_go_and_change_its_type(shop: Shop) -> No
     assert shop.status("t").errors_total == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.proof
 def test_a_value_is_added_to_an_enum(shop: Shop) -> None:
     shop.sql.execute("CREATE TYPE colour AS ENUM ('red'); ALTER TABLE t ADD COLUMN colour colour DEFAULT 'red'")
     follow(shop)
@@ -215,6 +217,7 @@ def test_a_table_is_adopted_and_let_go_again(shop: Shop) -> None:
     assert {b"1", b"2", b"3", b"4"} == set(shop.keys("t"))
 
 
+@pytest.mark.proof
 def test_a_rewritten_table_is_sent_again_as_it_is(shop: Shop) -> None:
     follow(shop)
     shop.sql.execute("ALTER TABLE t ALTER COLUMN amount TYPE numeric USING amount + 1")
@@ -235,7 +238,9 @@ def test_a_record_that_kafka_refuses_stops_its_table_alone(
         alter(shop, "max.message.bytes", "1000")
     letters = "string_agg(md5(n::text), '')"
     shop.sql.execute(f"INSERT INTO t (id, note) SELECT 2, {letters} FROM generate_series(1, {size}) n")
-    assert "Message size too large; raise max.message.bytes" in wait_for_state(shop, SourceState.FAILED)
+    detail = wait_for_state(shop, SourceState.FAILED)
+    assert "Message size too large" in detail
+    assert "; raise max.message.bytes of the topic" in detail
     others_go_on(shop)
     word = shop.status("t").current_at  # type: ignore[union-attr]
     others_go_on(shop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -181,8 +182,6 @@ def test_nothing_to_poll_is_said_and_looked_for(shop: Shop) -> None:
 
 
 def test_once_with_nothing_to_poll_is_a_failure(shop: Shop) -> None:
-    import threading
-
     with pytest.raises(CompactoryError, match="no table of"):
         shop.source(table__include__list=r"public\.late").run(threading.Event(), once=True)
 
@@ -250,8 +249,7 @@ def test_records_without_a_key_go_to_a_topic_that_keeps_them_by_age(shop: Shop) 
     shop.table("t", 1, 2)
     keyless = {f"transforms__{name}": None for name in ("key__type", "key__fields", "id__type", "id__field")}
     with pytest.raises(ConfigError, match="records have no key"):
-        shop.start("incrementing", transforms=None, **keyless).stop()
-    shop.running.pop()
+        shop.source("incrementing", transforms=None, **keyless).run(threading.Event())
     shop.start("incrementing", transforms=None, topic__creation__default__cleanup__policy="delete", **keyless)
     shop.wait_for("t", None, None)  # type: ignore[arg-type]
     assert shop.kafka.topic_configs([f"{shop.prefix}t"])[f"{shop.prefix}t"]["cleanup.policy"] == "delete"
