@@ -39,9 +39,10 @@ class Child:
         self.kills += 1
 
     def end(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill it, if it still runs; a test that failed shows the end of its log."""
         self._child.kill()
         self._child.wait()
+        print(self.log.read_text()[-5000:])
 
     def finish(self) -> None:
         """Publish what was committed before now."""

@@ -163,7 +163,7 @@ def _wait_for_progress(kafka: Kafka, prefix: str, records: int) -> None:
         return sum(kafka.high_watermarks(partitions).values()) if partitions else 0
 
     before = count()
-    wait_until(lambda: count() >= before + records, what="progress")
+    wait_until(lambda: count() >= before + records, 90, what="progress")
 
 
 def _started(server: PostgresServer) -> bool:
