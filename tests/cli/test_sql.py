@@ -128,3 +128,16 @@ def test_without_a_database_the_ways_to_name_one_are_told(compactory: Shell) -> 
     outcome = compactory("sql", "status")
     assert outcome.code == 2
     assert "which database? give --postgres" in outcome.err
+
+
+def test_prune_says_why_it_keeps_what_it_keeps(sql: Shell, terminals: str, kafka: str) -> None:
+    assert sql("sql", "install").code == 0
+    prune = ("sql", "prune", "--kafka", kafka, "--older-than", "0")
+    assert sql(*prune).out == "nothing to do: no deletion is logged\n"
+    with psycopg.connect(terminals) as connection:
+        logged = "INSERT INTO compactory.deleted_rows (\"table\", \"row\") VALUES ('terminal_acquirer', '{}')"
+        connection.execute(logged)
+    kept = "no connector of this Kafka cluster polls it"
+    assert sql(*prune).out == f"public.terminal_acquirer: kept: {kept}\n"
+    [found] = sql(*prune, "--dry-run", "--json").json["tables"]
+    assert found == {"table": "public.terminal_acquirer", "removed": 0, "kept": kept}
