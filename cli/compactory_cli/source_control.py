@@ -124,7 +124,10 @@ def restart(
 def approve(
     flags: Flags,
     name: _Name = None,
-    table: _Table = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="With its schema; default: the only one.", show_default=False),
+    ] = None,
     removal: Annotated[
         str | None,
         typer.Option("--removal", metavar="ID", help="The one that the status shows by this id.", show_default=False),
@@ -147,7 +150,7 @@ def approve(
     ]
     if len(held) != 1:
         listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
-        raise ConfigError(f"which removal? held are: {listed}; give --table" if held else "no such removal is held")
+        raise ConfigError(f"which removal? held are: {listed}; name the table" if held else "no such removal is held")
     _confirm(held[0], yes=yes or removal is not None)
     answer = server.order(connector, "approve", table=held[0]["table"], document={"removal": held[0]["removal"]["id"]})
     _show([answer], server, flags)

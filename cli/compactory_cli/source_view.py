@@ -115,8 +115,7 @@ def _details(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
             left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""
             yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
         if row["detail"]:
-            approve = f"; compactory source approve --removal {row['removal']['id']}" if row.get("removal") else ""
-            yield f"{row['table']}: {row['detail']}{approve}"
+            yield f"{row['table']}: {row['detail']}"
 
 
 def _written(stored: StoredOffset) -> tuple[str, str]:

@@ -134,10 +134,10 @@ def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None
         place = {"COMPACTORY_LISTEN": str(listener.address), "COMPACTORY_HTTP_ADMIN_TOKEN": "adm"}
         shown = compactory("source", "status", **place)
         assert shown.code == 1
-        assert "compactory source approve --removal 4f2a" in shown.out
+        assert "public.t: 98 of 100 keys" in shown.out
         other = compactory("source", "approve", "--removal", "1", **place)
         assert (other.code, "no such removal is held" in other.err) == (2, True)
-        done = compactory("source", "approve", "c", "--json", **place)
+        done = compactory("source", "approve", "c", "public.t", "--json", **place)
         assert (done.code, done.json["connectors"][0]["connector"]) == (0, "c")
     assert told.orders == [Order(verb=Verb.APPROVE, table="public.t", removal="4f2a")]
 
