@@ -103,7 +103,7 @@ class PollRows:
         ``purpose`` tells the cursors of two readings in one transaction apart; ``ahead`` are open already. Raises
         psycopg.Error.
         """
-        queries = self.queries(base)
+        queries = [] if ahead else self.queries(base)
         if self._formatted is not None and self.formats(base):
             unseen = self._where.unseen_rows(base)
             living = sql.SQL("{} AND {}").format(unseen, self._where.alive())
@@ -114,8 +114,8 @@ class PollRows:
             deactivated = sql.SQL("{} AND NOT ({})").format(unseen, self._where.alive())
             queries = [("rows", self._rows(deactivated))]
         left: list[RawRow] = []
-        for name, query in queries:
-            reader = ahead.get(name) or ChunkReader(self._server.connection, f"{purpose}{name}", query)
+        opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query) for name, query in queries)
+        for reader in (*ahead.values(), *opened):
             while True:
                 rows = reader.fetch(size - len(left))
                 complete = len(rows) < size - len(left)
