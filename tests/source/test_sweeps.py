@@ -65,11 +65,14 @@ def test_what_was_deleted_while_the_source_was_down(bench: Bench) -> None:
     wait_until(lambda: living(bench) == ids(bench), what="the tombstone")
 
 
-def test_a_truncate_of_a_table_as_it_is_is_held(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee 13: and what is loaded again meanwhile stays."""
+@pytest.mark.parametrize("sweeps", [SOON, {}], ids=["swept", "not-swept"])
+def test_a_truncate_of_a_table_as_it_is_is_held(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sweeps: dict[str, int]
+) -> None:
+    """Guarantee 13: and what is loaded again meanwhile stays. That the table has new files tells of TRUNCATE."""
     monkeypatch.setattr("compactory_connectors.source.removals._LOOK_AGAIN", 0.2)
     bench.sql.execute(ROWS.format(20))
-    running = bench.start(**SOON)
+    running = bench.start(**sweeps)
     bench.wait_for_records(20)
     bench.sql.execute("TRUNCATE terminal_acquirer")
     assert held(running).removed == 20
