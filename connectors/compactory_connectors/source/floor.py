@@ -63,5 +63,5 @@ def holders(server: Server, xid: int | None = None) -> list[OpenTransaction]:
 
 
 def _holder(row: dict[str, Any], now: float) -> OpenTransaction:
-    ages = {name: row.pop(name) for name in ("since", "query_since")}
-    return OpenTransaction(**row, **{name: None if age is None else now - age for name, age in ages.items()})
+    since, query_since = (None if row[name] is None else now - row[name] for name in ("since", "query_since"))
+    return OpenTransaction(**(row | {"since": since, "query_since": query_since}))
