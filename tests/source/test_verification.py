@@ -203,6 +203,19 @@ def test_other_ways_of_reading(bench: Bench, mode: str, changes: dict[str, str],
     assert found.findings == changed, found
 
 
+def test_values_that_postgres_writes_itself_are_the_converters(bench: Bench) -> None:
+    """Escapes, signs beyond two bytes, and rows that only the converters can write."""
+    bench.sql.execute(OTHER)
+    for number, name in enumerate(["\u00e4\u20ac", "\U0001f600", '"\\\n\t\x01\x1f', "", " x "], 10):
+        bench.sql.execute("INSERT INTO t (id, name) VALUES (%s, %s)", [number, name])
+    bench.sql.execute(
+        "INSERT INTO t VALUES (20, NULL, now()), (21, 'past', '0044-03-15'), (22, 'far', '9999-12-31 23:59:59.9')"
+    )
+    connector = config(settings(bench.url, "timestamp+incrementing", topic__prefix=bench.prefix), bench.prefix)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    assert compared(bench, connector, f"{bench.prefix}t").equal
+
+
 def test_a_partitioned_table(bench: Bench) -> None:
     bench.sql.execute(
         "CREATE TABLE t (id int8 PRIMARY KEY, name text, changed timestamp NOT NULL DEFAULT timezone('utc', now()))"

@@ -69,7 +69,7 @@ def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[
     values: dict[bytes, bytes | None] = {}
     doubtful: set[bytes] = set()
     with TableSide(server, plan).look(None) as look:
-        for rows in look.rows(plan.topic):
+        for rows in look.records(plan.topic):
             for key, value, flags, _ in rows:
                 if key not in wanted:
                     continue

@@ -103,7 +103,7 @@ class Verifier:
         standing = self._standing(side.topic, whole)
         done = 0
         for number, look in self._looks(standing):
-            for rows in look.rows(side.topic):
+            for rows in look.records(side.topic):
                 first.take_rows(rows)
                 done += len(rows)
                 self._progress(f"table {self._plans[number].qualified}", done)
