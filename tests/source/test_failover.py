@@ -45,7 +45,7 @@ def caught_up(primary: PostgresServer, standby: PostgresServer) -> None:
 def test_a_standby_is_promoted_and_the_old_primary_comes_back(
     pair: tuple[PostgresServer, PostgresServer], kafka: str, unique: Callable[[str], str]
 ) -> None:
-    """Guarantee 12: the source moves to the new primary; one that was left behind on an older timeline is refused, not believed."""
+    """Guarantee 12: the source moves to the new primary; one that was left behind on an older timeline is refused."""
     old, new = pair
     bench = Bench(old.url(), kafka, f"{unique('f')}-")
     bench.add("T1", "T2")

@@ -63,5 +63,5 @@ def holders(server: Server, xid: int | None = None) -> list[OpenTransaction]:
 
 
 def _holder(row: dict[str, Any], now: float) -> OpenTransaction:
-    since, query_since = (None if row[name] is None else now - row[name] for name in ("since", "query_since"))
-    return OpenTransaction(**(row | {"since": since, "query_since": query_since}))
+    moments: dict[str, Any] = {name: row[name] and now - row[name] for name in ("since", "query_since")}
+    return OpenTransaction(**{**row, **moments})
