@@ -63,5 +63,6 @@ def holders(server: Server, xid: int | None = None) -> list[OpenTransaction]:
 
 
 def _holder(row: dict[str, Any], now: float) -> OpenTransaction:
-    moments: dict[str, Any] = {name: row[name] and now - row[name] for name in ("since", "query_since")}
+    ages = ((name, row[name]) for name in ("since", "query_since"))
+    moments: dict[str, Any] = {name: None if age is None else now - age for name, age in ages}
     return OpenTransaction(**{**row, **moments})
