@@ -20,6 +20,7 @@ __all__ = ["OFFSETS_TOPIC", "ensure", "read", "slices", "stored_values"]
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
 _RIGHTS = ("Read", "Write")
+_KNOWN_WITHIN = 30.0  # seconds
 
 log = structlog.get_logger("compactory.source")
 
@@ -50,6 +51,7 @@ def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -
             name, partitions=creation.partitions, replication=creation.replication_factor, config=config
         ):
             log.info("topic created", topic=name)
+    _wait_for(kafka, missing)
     if problems := kafka.lacking_rights(missing, _RIGHTS):
         raise ConfigError(problems)
     return warnings + _check(kafka, missing, compacted)[1]
@@ -111,6 +113,17 @@ def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
             else:
                 found.pop(key, None)
     return found
+
+
+def _wait_for(kafka: Kafka, names: list[str]) -> None:
+    """Wait until topics that were just made are known: a broker hears of them after the controller has answered."""
+    deadline = time.monotonic() + _KNOWN_WITHIN
+    while unknown := sorted(set(names) - kafka.topics(names).keys() if names else ()):
+        if time.monotonic() > deadline:
+            raise Unreachable(
+                "Kafka", f"topics {', '.join(unknown)} were created, and are not known {_KNOWN_WITHIN:g} s later"
+            )
+        time.sleep(0.05)
 
 
 def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[list[str], list[str]]:
