@@ -44,7 +44,7 @@ KEYS: tuple[Setting, ...] = (
         at_least(0),
     ),
     honoured("validate.non.null", "refuse nullable incrementing and timestamp columns", "true", boolean),
-    honoured("poll.interval.ms", "milliseconds between two polls of a table", "5000", at_least(1)),
+    honoured("poll.interval.ms", "milliseconds between two polls of a table that changes", "5000", at_least(1)),
     moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
     honoured("batch.max.rows", "most rows of one Kafka transaction; 10,000 at the most", "10000", at_least(1)),
     moot("max.buffer.size", "rows held in memory", "batch.max.rows bounds them", at_least(0)),
