@@ -37,9 +37,7 @@ _Tables = Annotated[
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
-_Force = Annotated[
-    bool, typer.Option("--force", help="Also while a source is running; it goes on from here.")
-]
+_Force = Annotated[bool, typer.Option("--force", help="Also while a source is running; it goes on from here.")]
 _Name = Annotated[
     str | None,
     typer.Option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.", show_default=False),

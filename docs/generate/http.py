@@ -24,19 +24,25 @@ The admin token also shows the bytes of bad records. Without a token the server 
 answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
 
 _SOURCES = """\
-`compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes orders; the
-words are Kafka Connect's where it has one. Orders take the admin token: without one nobody can give any. The answer is 202
-and the connector's status, before the order is carried out; 409 (`refused`) comes from a standby and from a source that has
-ended. [Operations](../operations.md#states-of-a-source) says what each is for."""
+`compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes orders;
+the words are Kafka Connect's where it has one. Orders take the admin token: without one nobody can give any. The answer
+is 202 and the connector's status, before the order is carried out; 409 (`refused`) comes from a standby and from a
+source that has ended. [Operations](../operations.md#states-of-a-source) says what each is for."""
 
 _SOURCE_ROUTES = (
     ("GET /v1/connectors", "The connectors of this process"),
     ("GET /v1/connectors/{connector}/status", "What one does, as in `/v1/status`"),
-    ("PUT /v1/connectors/{connector}/pause", "Publish nothing until it is resumed, also after a restart of the process"),
+    (
+        "PUT /v1/connectors/{connector}/pause",
+        "Publish nothing until it is resumed, also after a restart of the process",
+    ),
     ("PUT /v1/connectors/{connector}/resume", "Go on"),
     ("POST /v1/connectors/{connector}/restart", "A new session at once: failures are forgotten, offsets are not"),
     ("POST /v1/connectors/{connector}/tables/{table}/restart", "The same for one table, also one that was given up"),
-    ("POST /v1/connectors/{connector}/tables/{table}/approve", 'Remove what is held: `{"removal": "ID"}` of the status'),
+    (
+        "POST /v1/connectors/{connector}/tables/{table}/approve",
+        'Remove what is held: `{"removal": "ID"}` of the status',
+    ),
     (
         "POST /v1/connectors/{connector}/tables/{table}/resend",
         'Send rows again by their record keys, at most 10,000: `{"keys_base64": ["…"]}`',

@@ -246,4 +246,3 @@ def _act(chance: random.Random, writer: psycopg.Connection[Any]) -> None:
             writer.rollback()
     except psycopg.errors.LockNotAvailable:
         writer.rollback()
-
