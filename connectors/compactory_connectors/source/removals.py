@@ -124,6 +124,7 @@ class Removals:
             self._running = None
         except BaseException:
             self._running = None
+            self.sweeper.forget()  # nothing else would find again what was found, and not removed
             raise
         return 0
 
@@ -158,7 +159,8 @@ class Removals:
             return
         finally:
             steps.close()
-        if found.vanished and not self._reader.plan.sweeps_always and not self.catch_up():
+        if found.vanished and not self._reader.plan.sweeps_always and not self._caught_up():
+            self.sweeper.forget()
             return
         found = replace(found, vanished=tuple(self.sweeper.untouched(found.vanished)))
         if self._stays(found):
@@ -166,6 +168,10 @@ class Removals:
         yield from self._remove(found)
         if self._reader.offset.sweep and not self._left and self._reader.offset.partitions == partitions:
             self.send((), Batch([], replace(self._reader.offset, sweep=False)))
+
+    def _caught_up(self) -> bool:
+        self._leaving = self._passing = False  # it is a poll of its own
+        return self.catch_up()
 
     def _stays(self, found: Found) -> bool:
         """Whether what has vanished must stay in the topic for now; shown if it must."""
