@@ -34,6 +34,7 @@ class Comparison:
         self._partitions: dict[int, dict[bytes, bytes | None]] = {}
         self._final: dict[bytes, bytes | None] | None = None
         self._living: set[bytes] | None = None
+        self._handed: dict[bytes, bytes | None] = {}  # over, and not known to be in the topic yet
         self.left_out = 0
 
     @classmethod
@@ -61,8 +62,22 @@ class Comparison:
             if key is not None:
                 final[key] = _digest(value)
 
+    def settle(self) -> None:
+        """What was handed over is in the topic."""
+        for key, value in self._handed.items():
+            for newest in self._partitions.values():
+                newest.pop(key, None)
+            self._partitions.setdefault(-1, {})[key] = value
+        if self._living is not None:
+            self._living.update(self._handed)
+        self._handed.clear()
+
+    def take_back(self) -> None:
+        """What was handed over since the last :meth:`settle` was not sent."""
+        self._handed.clear()
+
     def lacking(self, records: Iterable[R]) -> list[R]:
-        """The records that the topic does not have; they are taken to be in it from now on."""
+        """The records that the topic does not have; they count as sent unless they are taken back."""
         found: list[R] = []
         for record in records:
             key, value, *_ = record
@@ -73,16 +88,16 @@ class Comparison:
         return found
 
     def unknown(self, records: Iterable[R]) -> list[R]:
-        """The records whose key lives in no partition of the topic; it does from now on."""
+        """The records whose key lives in no partition of the topic; they count as sent unless they are taken back."""
         if self._living is None:
             self._living = self.living()
         found: list[R] = []
         for record in records:
             key = record[0]
-            if key is not None and key in self._living:
+            if key is not None and (key in self._living or key in self._handed):
                 self.left_out += 1
                 continue
-            self._living.add(key or b"")
+            self._handed[key or b""] = None
             found.append(record)
         return found
 
@@ -90,12 +105,11 @@ class Comparison:
         """Whether a record need not be sent; otherwise it counts as sent."""
         if self._final is not None and self._final.get(key, value) != value:
             return True  # a later row of this key is the one that counts
-        known = [newest[key] for newest in self._partitions.values() if key in newest]
+        places = [self._handed] if key in self._handed else self._partitions.values()
+        known = [newest[key] for newest in places if key in newest]
         if all(item == value for item in known) and (known or value is None):
             return True
-        for newest in self._partitions.values():
-            newest.pop(key, None)
-        self._partitions.setdefault(-1, {})[key] = value
+        self._handed[key] = value
         return False
 
 

@@ -64,6 +64,8 @@ class NewRowsReader:
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """
+        if self.comparison is not None:
+            self.comparison.take_back()
         streaming, serializable = self.offset.ids is None, self.plan.serializable
         with self._server.poll(self._table, self.plan.oid, streaming=streaming, serializable=serializable) as at:
             if at.shape != self.plan.shape:
@@ -75,6 +77,8 @@ class NewRowsReader:
             while len(rows) == page_rows:
                 base = self._after(base, rows, at)
                 yield Batch(self._lacking(rows), base, skipped=self._render.drain_skipped())
+                if self.comparison is not None:
+                    self.comparison.settle()
                 rows = reader.fetch(page_rows)
             records = self._lacking(rows)
             done = replace(self._finished(base, rows, at), compare=False)

@@ -88,6 +88,8 @@ class TableReader:
         Raises psycopg.Error and TableReplaced.
         """
         self._load = None
+        if self.comparison is not None:
+            self.comparison.take_back()
         while not (yield from self._within_snapshot(page_rows)):
             pass
 
@@ -124,6 +126,8 @@ class TableReader:
                     self._ahead = page
                     handed_over = time.monotonic()
                     yield batch
+                    if self.comparison is not None:
+                        self.comparison.settle()
                     waited += time.monotonic() - handed_over
                     if waited > patience and not self._whole:
                         return False
