@@ -134,6 +134,8 @@ class Lineup:
 
     def plan_again(self, table: PolledTable) -> None:
         """The table is another one now: look at it again, and go on where its offset says."""
+        if self._tables.get(table.name) is not table:
+            return  # that was done since
         found = find_plans(self._server, self._connector, self._known(but=table))
         mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
         plans, found = self._publishable(replace(found, plans=mine))
@@ -154,7 +156,7 @@ class Lineup:
     def forget_unsent(self, table: PolledTable) -> None:
         """What the last poll read was not published: read on from what was."""
         topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
-        table.reader = open_reader(self._server, table.plan, table.reader.offset, topic)
+        table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
 
     def _nothing(self) -> str:
         interval = self._connector.table_poll_interval_ms / 1000
@@ -310,4 +312,4 @@ class Lineup:
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.failures > 0 or table.removals.hold.active)
+        return table is not None and (table.ailing or not table.pace.fresh or table.removals.hold.active)

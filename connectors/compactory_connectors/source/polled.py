@@ -125,8 +125,13 @@ class PolledTable:
         """When there is something to do, by the monotonic clock."""
         return self.due if self.ailing or self._barred else min(self.due, self.removals.wake_at)
 
-    def drain(self, stop: Stop) -> bool:
-        """Publish everything one poll finds, or its pages before ``stop`` is set; whether that was anything.
+    def go_on_with(self, reader: Reader) -> None:
+        """Read with another reader from now on; a sweep begins anew."""
+        self.removals.close()
+        self.reader = self.removals.sweeper.reader = reader
+
+    def drain(self, stop: Stop) -> bool | None:
+        """Publish everything one poll finds; whether that was anything. None where ``stop`` was set before its end.
 
         Raises RemovalHeld where nothing may be published before an operator approves it.
         """
@@ -137,7 +142,7 @@ class PolledTable:
         empty = self._begins_empty()
         sent, ended = self._poll(stop, gated=not empty)
         if not ended:
-            return True
+            return None
         if empty:  # nobody else's keys were in it
             self._publish(Batch([], replace(self.reader.offset, sweep=False)))
         if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
@@ -184,8 +189,8 @@ class PolledTable:
         offset = self.reader.offset
         if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
             return False
-        partitions = self.sink.kafka.topics([self.plan.topic])[self.plan.topic].all()
-        return not any(self.sink.kafka.high_watermarks(partitions).values())
+        found = self.sink.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return found is not None and not any(self.sink.kafka.high_watermarks(found.all()).values())
 
     def _check_partitions(self) -> None:
         """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
