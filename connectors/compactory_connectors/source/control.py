@@ -135,9 +135,9 @@ class Control:
         self.changed.set()
 
     def wants(self, table: str) -> bool:
-        """Whether something waits that is about this table."""
+        """Whether something waits that a poll of this table may answer."""
         with self._lock:
-            return table in self._tables or table in self._approved or bool(self._keys.get(table))
+            return table in self._tables or table in self._approved
 
     def take_restart(self) -> bool:
         """Whether a new session was asked for; asked once, answered once."""
@@ -160,6 +160,11 @@ class Control:
         """The keys to send again, in the order they came; forgotten here."""
         with self._lock:
             return list(self._keys.pop(table, ()))
+
+    def put_back(self, table: str, keys: Sequence[bytes]) -> None:
+        """These can't be sent again for now, and wait on; nobody is woken for them."""
+        with self._lock:
+            self._keys[table] = dict.fromkeys(keys) | self._keys.get(table, {})
 
     def _order(self, target: Target) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from typing import Self
 import psycopg
 import structlog
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, Unreachable
 from compactory.kafka import Kafka
 
 from .attention import Attention
@@ -143,7 +143,7 @@ class Session:
             for table in self._lineup:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
-                if keys := self._sink.control.take_resend(table.name):
+                if not table.ailing and (keys := self._sink.control.take_resend(table.name)):
                     published |= self._attempt(table, partial(self._mend, table, keys)) or False
             self._heartbeat.beat()
             return published
@@ -160,7 +160,7 @@ class Session:
             self._lineup.restart(name)
 
     def _poll(self, table: PolledTable, looked_at: float, stop: Stop) -> bool:
-        """Poll one table; whether anything was published."""
+        """Poll one table; whether anything was published, of a poll that came to its end."""
         published = self._attempt(table, lambda: None if self._waits(table) else table.drain(stop))
         if published is None:
             return False
@@ -177,6 +177,9 @@ class Session:
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False
+        except (Unreachable, TableReplaced, psycopg.OperationalError):
+            self._sink.control.put_back(table.name, keys)
+            raise
         table.removals.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
         return bool(mended.records)
