@@ -17,6 +17,7 @@ from compactory.heartbeat import HEARTBEATS_TOPIC
 from compactory_sql import query
 
 from .polled import Sink
+from .publisher import TopicRefused
 from .server import Server, refusal
 from .topic_rules import TopicCreation
 from .topics import ensure
@@ -67,7 +68,11 @@ class Heartbeat:
         assert row is not None
         committed = time.monotonic()
         value = orjson.dumps({"connector": name, "beats": row[1], "committed_at": row[0]})
-        self._sink.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
+        try:
+            self._sink.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
+        except TopicRefused as error:
+            self._sink.board.warn(f"no heartbeat: {error}")
+            return
         self._sink.board.beaten(row[0] / 1000, time.monotonic() - committed)
 
     def _give_up(self, error: psycopg.Error) -> None:
