@@ -71,7 +71,8 @@ class Heartbeat:
         try:
             self._sink.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
         except TopicRefused as error:
-            self._sink.board.warn(f"no heartbeat: {error}")
+            self._sink.board.warn(f"no heartbeats: Kafka refuses them, see the settings of topic {HEARTBEATS_TOPIC}")
+            log.debug("heartbeat refused", connector=name, error=str(error))  # a text of its own each time
             return
         self._sink.board.beaten(row[0] / 1000, time.monotonic() - committed)
 

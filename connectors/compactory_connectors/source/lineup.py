@@ -290,6 +290,7 @@ class Lineup:
 
     def _remove(self, name: str, why: str) -> None:
         table = self._tables.pop(name)
+        table.removals.close()
         log.error("table gone", table=name, detail=why)
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
@@ -302,7 +303,8 @@ class Lineup:
         """Show tables that can't be polled; those that were polled until now stop."""
         before, self._unfit = self._unfit, dict(found.unfit)
         for name, problems in self._unfit.items():
-            self._tables.pop(name, None)
+            if (table := self._tables.pop(name, None)) is not None:
+                table.removals.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._sink.board.unfit(name, "; ".join(problems))
