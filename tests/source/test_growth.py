@@ -100,6 +100,18 @@ def shown(store: GlobalStore) -> dict[str, str]:
     return {key: value["acquirerId"] for key, value in store["d"].items()}
 
 
+def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 10: strays stay until readers know of the partitions; an interval of sweeps forgets none of them."""
+    monkeypatch.setattr(lineup, "TOPICS_EVERY", 0.2)
+    one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
+    bench.sql.execute(ROWS.format(100))
+    running = bench.start(topics=one, sweep_interval_ms=3_600_000)
+    bench.wait_for_records(100)
+    grow(bench, 3)
+    running.source.control.approve("public.terminal_acquirer", held(running).id)
+    wait_until(lambda: settled(bench, 3), what="every key at home, and there alone")
+
+
 def test_growth_before_the_first_run_is_nobodys_business(bench: Bench) -> None:
     """A first load finds what strays in a topic, and clears it up."""
     bench.sql.execute(ROWS.format(50))

@@ -195,7 +195,8 @@ class Removals:
         return True
 
     def _remove(self, found: Found) -> Iterator[int]:
-        for copies in _pages(self._ripe(found.strays), self.page_rows):
+        strays = self._ripe(found.strays)
+        for copies in _pages(strays, self.page_rows):
             self._send(copies)
             yield len(copies)
         for copies in _pages(found.vanished, self.page_rows):
@@ -203,11 +204,11 @@ class Removals:
             self._send(left)
             yield len(left)
         self.hold.release()
-        if not self.interval:
-            self.sweeper.forget()
-        if found.vanished or found.strays:
-            removed, strays = len(found.vanished), len(found.strays)
-            log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=strays)
+        if not self.interval or len(strays) < len(found.strays):
+            self.sweeper.forget()  # a sweep that knows the ranges would not find the strays again
+        if found.vanished or strays:
+            removed = len(found.vanished)
+            log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=len(strays))
 
     def _ripe(self, strays: Sequence[Copy]) -> Sequence[Copy]:
         """The strays, once readers know of the partitions where their keys live; until then none.
