@@ -47,7 +47,7 @@ _SECTION_MEANINGS = {
     "http": {
         "listen": "HOST:PORT that `compactory serve` listens on",
         "read_token": "bearer token that lets one read",
-        "admin_token": "bearer token that also shows the bytes of bad records, retries and skips them",
+        "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
     },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
@@ -64,7 +64,7 @@ _VARIABLES = {
     "LOG_LEVEL": "debug, info, warning or error",
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
-    "HTTP_ADMIN_TOKEN": "bearer token that also shows the bytes of bad records, retries and skips them",
+    "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
 }
 
 
