@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from compactory.errors import CompactoryError
 from compactory.heartbeat import HEARTBEATS_TOPIC
 from compactory_connectors.database import install
+from compactory_connectors.source import polled
 from compactory_connectors.source.comparison import Comparison
 from compactory_connectors.source.connector import SoftDelete
 from compactory_connectors.source.offsets_topic import read_offsets
@@ -119,9 +120,9 @@ def test_a_topic_that_refused_a_row_is_swept_by_what_was_sent_since(bench: Bench
     bench.sql.execute(HALF_INACTIVE)
     running = bench.start(soft_delete=True)
     bench.wait_for_records(50)
-    with refusing(bench, bench.topic):
-        bench.add("refused")
-        wait_for(running, SourceState.FAILED)
+    bench.add("too large" * 200_000)
+    wait_for(running, SourceState.FAILED)
+    bench.sql.execute("UPDATE terminal_acquirer SET terminal_id = 'short' WHERE id = 101")
     wait_until(lambda: 101 in living(bench), 90, "the row")
     with bench.sql.transaction():
         bench.sql.execute(EVERY_INACTIVE)
@@ -151,6 +152,25 @@ def test_what_was_compared_and_then_held_is_sent_when_it_is_approved(bench: Benc
     wait_for(running, SourceState.RUNNING)
     newest = dict(bench.records())
     assert {key: value for key, value in newest.items() if b"B" not in (value or b"")} == {}
+
+
+@pytest.mark.parametrize("most", [1000, 10], ids=["compared", "too large"])
+def test_a_comparison_that_takes_too_much_memory_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Guarantees 8 and 12: on another history every row of a large topic is sent, and what is gone is removed."""
+    monkeypatch.setattr(polled, "MOST_COMPARED", most)
+    bench.sql.execute(ROWS.format(40))
+    bench.once()
+    before = bench.records()
+    bench.sql.execute("CREATE TABLE same (LIKE terminal_acquirer INCLUDING ALL)")
+    bench.sql.execute("INSERT INTO same SELECT * FROM terminal_acquirer WHERE id <> 7")
+    bench.sql.execute("DROP TABLE terminal_acquirer")
+    bench.sql.execute("ALTER TABLE same RENAME TO terminal_acquirer")
+    bench.once()
+    after = bench.records()[len(before) :]
+    assert len(after) == (1 if most == 1000 else 40)
+    assert [key for key, value in after if value is None] == [key for key, _ in before if key == b"7"]
 
 
 def test_only_what_was_sent_counts_as_sent() -> None:
