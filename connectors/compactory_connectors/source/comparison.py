@@ -14,10 +14,13 @@ from compactory.kafka import Kafka
 
 from .topics import read
 
-__all__ = ["Comparison"]
+__all__ = ["MOST_COMPARED", "Comparison"]
 
 _Record: TypeAlias = tuple[bytes | None, bytes | None, *tuple[Any, ...]]
 """Key, value, and what else a record has, which is not compared."""
+
+MOST_COMPARED = 2_000_000
+"""Records of a topic that are compared without anybody having asked for it: some 300 MB at most."""
 
 R = TypeVar("R", bound=_Record)
 _BYTES = 16

@@ -13,7 +13,7 @@ import structlog
 from compactory.kafka import Kafka
 
 from .backoff import Backoff
-from .comparison import Comparison
+from .comparison import MOST_COMPARED, Comparison
 from .control import Control, Stop
 from .hold import Hold
 from .identity import Again
@@ -27,7 +27,7 @@ from .removals import Removals
 from .status import StatusBoard
 from .sweeper import Sweeper
 from .table_plan import TablePlan
-from .topics import ensure
+from .topics import ensure, length
 
 if TYPE_CHECKING:
     from .connector_config import ConnectorConfig
@@ -244,9 +244,19 @@ class PolledTable:
         self.sink.board.table_waits(self.name, detail)
 
     def _compare(self, offset: SourceOffset) -> None:
+        """Leave out what the topic has, where the offset says so.
+
+        After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
+        a source that the system ends for its memory would begin again and again.
+        """
         reader = self.reader
-        if offset.compare and isinstance(reader, COMPARING) and reader.comparison is None:
-            reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+        if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
+            return
+        records = length(self.sink.kafka, self.plan.topic) if offset.again else 0
+        if records > MOST_COMPARED:
+            log.warning("too large to be compared: every row is sent", table=self.name, records=records)
+            return
+        reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
 
     def _report(self, batch: Batch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""

@@ -15,7 +15,7 @@ from compactory.records import Partition
 
 from .topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "ensure", "read", "slices", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "ensure", "length", "read", "slices", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
@@ -100,6 +100,14 @@ def slices(
                 raise Unreachable("Kafka", f"topic {topic!r} was not read to its end: {_behind(left)} still to go")
     finally:
         consumer.close()
+
+
+def length(kafka: Kafka, topic: str) -> int:
+    """How many offsets its log has, which is at least as many as there are keys. Raises Unreachable."""
+    found = kafka.topics([topic])
+    partitions = found[topic].all() if topic in found else []
+    starts = kafka.log_starts(partitions)
+    return sum(end - starts.get(part, end) for part, end in kafka.high_watermarks(partitions).items())
 
 
 def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
