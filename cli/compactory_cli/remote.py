@@ -103,7 +103,7 @@ class Server:
             raise self._failure(error) from None
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", None) or error
-            raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check COMPACTORY_URL") from error
+            raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check that address") from error
 
     def _failure(self, error: HTTPError) -> CompactoryError:
         """What an error answer means; its text is the problem document's where the server sent one."""

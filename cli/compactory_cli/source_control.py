@@ -27,6 +27,7 @@ __all__ = ["approve", "pause", "restart", "resume", "status"]
 
 _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
+_NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
 
 _Names = Annotated[
     list[str] | None,
@@ -150,7 +151,7 @@ def approve(
     ]
     if len(held) != 1:
         listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
-        raise ConfigError(f"which removal? held are: {listed}; name the table" if held else "no such removal is held")
+        raise ConfigError(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
     _confirm(held[0], yes=yes or removal is not None)
     answer = server.order(connector, "approve", table=held[0]["table"], document={"removal": held[0]["removal"]["id"]})
     _show([answer], server, flags)

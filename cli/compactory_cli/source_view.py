@@ -23,8 +23,9 @@ _BAD = {"FAILED", "HELD", "STOPPED"}
 
 
 def healthy(connector: dict[str, Any]) -> bool:
-    """Whether nothing of a connector failed or waits for an operator."""
-    return _BAD.isdisjoint({connector["state"], *(each["state"] for each in connector["tables"])})
+    """Whether nothing of a connector failed or waits for an operator, and Postgres and Kafka are there."""
+    away = connector["state"] == "WAITING"  # a table that waits for a lock goes on by itself
+    return not away and _BAD.isdisjoint({connector["state"], *(each["state"] for each in connector["tables"])})
 
 
 def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bool) -> None:
@@ -39,7 +40,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         _facts(_of_connector(each))
         if each["tables"]:
             output().print(_tables(each["tables"]))
-        for text in [each["detail"], *_details(each["tables"])]:
+        for text in [each["detail"], *_details(each["tables"], each["detail"])]:
             if text:
                 output().print(f"  [yellow]![/] {escape(text)}", highlight=False, soft_wrap=True)
 
@@ -109,12 +110,13 @@ def _tables(rows: Sequence[dict[str, Any]]) -> Any:
     return shown
 
 
-def _details(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
+    """What there is to tell of tables, beside what was ``said`` of their connector."""
     for row in rows:
         if load := row.get("load"):
             left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""
             yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
-        if row["detail"]:
+        if row["detail"] and row["detail"] != said:
             yield f"{row['table']}: {row['detail']}"
 
 

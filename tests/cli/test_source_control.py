@@ -142,6 +142,28 @@ def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None
     assert told.orders == [Order(verb=Verb.APPROVE, table="public.t", removal="4f2a")]
 
 
+def test_an_outage_is_told_once_and_by_the_exit_code(compactory: Shell) -> None:
+    with Listener(Listen("127.0.0.1", 0), [Waiting()]) as listener:
+        told = compactory("source", "status", COMPACTORY_LISTEN=str(listener.address))
+    assert (told.code, told.out.count("Postgres is away")) == (1, 1)
+
+
+class Waiting(Told):
+    """A source whose database is away, and with it both tables."""
+
+    connector = "c"
+
+    def status(self) -> dict[str, Any]:
+        board = StatusBoard("c")
+        board.connector(SourceState.RUNNING)
+        for name in ("public.t", "public.u"):
+            board.table(name, name, adopted=False)
+        board.connector(SourceState.WAITING, "Postgres is away")
+        board.failed("Postgres is away")
+        source: Any = SimpleNamespace(status=board.picture)
+        return SourceWorker(source, lambda: True).status()
+
+
 class Holding(Told):
     """A source whose one table holds a removal."""
 
