@@ -35,5 +35,5 @@ class OpenTransaction:
         return f"pid {self.pid} ({who}, {self.state or 'state not shown to us'}) in {self.database}, {began}{last}"
 
 
-def _moment(seconds: float | None) -> str:
-    return "?" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -220,9 +220,10 @@ SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, N
 
 -- name: source/lockers
 -- Who has locked a table or a partition of it against readers, or stands before us in the queue for such a lock.
-SELECT format('pid %s (user %s, application %s, %s, transaction open since %s)%s', a.pid, a.usename,
-              coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.state, 'state not shown to this role'),
-              coalesce(date_trunc('second', a.xact_start)::text, '?'),
+SELECT format('pid %s (user %s, application %s, %s)%s', a.pid, a.usename,
+              coalesce(nullif(a.application_name, ''), 'without a name'),
+              coalesce(a.state || ', transaction open since ' || date_trunc('second', a.xact_start)::text,
+                       'the rest is shown to members of pg_read_all_stats'),
               CASE WHEN bool_or(l.granted) THEN '' ELSE ', which waits for that lock itself' END) AS holder
   FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
  WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
