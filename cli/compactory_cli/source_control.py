@@ -133,7 +133,9 @@ def approve(
         str | None,
         typer.Option("--removal", metavar="ID", help="The one that the status shows by this id.", show_default=False),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
+    ] = False,
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
@@ -265,8 +267,13 @@ def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
 
 
 def _confirm(held: dict[str, Any], *, yes: bool) -> None:
-    if yes or not sys.stdin.isatty():
+    from compactory.errors import ConfigError
+
+    if yes:
         return
+    if not sys.stdin.isatty():
+        removal = f"--removal {held['removal']['id']}"
+        raise ConfigError(f"{held['table']}: {held['detail']}; nobody can be asked here: {removal} approves just this")
     typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
 
 
