@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import count
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,6 +18,7 @@ from compactory_connectors.source import pausing
 from compactory_connectors.source.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.offsets_topic import read_offsets
 from compactory_connectors.source.pausing import read_aim, write_aim
+from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState, StatusBoard
 from compactory_connectors.source.target import Aim, Target
@@ -136,16 +139,25 @@ def test_an_approval_is_of_what_is_held_now(bench: Bench) -> None:
         worker.obey(Order(verb=Verb.PAUSE))
 
 
-def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(bench: Bench) -> None:
+def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, published, begun = Publisher.publish, count(1), threading.Event()
+
+    def observed(publisher: Publisher, *given: Any) -> None:
+        publish(publisher, *given)
+        if next(published) == 3:
+            assert begun.wait(20)
+            running.source.control.pause()
+
+    monkeypatch.setattr(Publisher, "publish", observed)
     bench.sql.execute(
         "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT n, 'A' FROM generate_series(1, 3000) n"
     )
     running = bench.start(batch_max_rows=100)
-    bench.wait_for_records(100)
-    running.source.control.pause()
+    begun.set()
     running.wait_for(SourceState.PAUSED)
-    sent = len(bench.records())
-    assert sent < 3000
+    assert len(bench.records()) == 300
     assert snapshots_held(bench) == 0
     running.source.control.resume()
     assert len(bench.wait_for_records(3000)) == 3000, "nothing is sent twice"

@@ -34,7 +34,9 @@ def problems(connection: psycopg.Connection, adoption: Adoption) -> str:
 def test_a_second_run_says_so_and_changes_nothing(database: str, terminals: psycopg.Connection):
     told: list[str] = []
     done = adopt(terminals, TERMINALS, told.append)
-    assert [step.title for step in done] == told[1:]  # the first is the migration
+    migrated = [title for title in told if title.startswith("applied migration")]
+    assert [step.title for step in done] == told[len(migrated) :]
+    assert migrated
     before, rows = dump(database), terminals.execute("SELECT * FROM terminal_acquirer").fetchall()
     assert adopt(terminals, TERMINALS, told.append) == []
     assert dump(database) == before

@@ -35,10 +35,10 @@ def test_importing_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", check], check=True)
 
 
-def test_two_modules_import_the_client() -> None:
-    """Everything else goes through `compactory.kafka`; `compactory.kafka_errors` maps the client's errors."""
+def test_three_modules_import_the_client() -> None:
+    """Everything else goes through `compactory.kafka`, which asks by `compactory.admin`; the third maps errors."""
     from pathlib import Path
 
     folder = Path(compactory.__file__).parent
     importing = {path.name for path in folder.glob("*.py") if "confluent_kafka" in path.read_text(encoding="utf-8")}
-    assert importing == {"kafka.py", "kafka_errors.py"}
+    assert importing == {"admin.py", "kafka.py", "kafka_errors.py"}

@@ -98,6 +98,8 @@ def slices(
             yield [message for message in messages if message.error() is None]
             if time.monotonic() > deadline:
                 raise Unreachable("Kafka", f"topic {topic!r} was not read to its end: {_behind(left)} still to go")
+    except ConfigError as refused:
+        raise ConfigError(kafka.lacking_rights([topic], ("Read",)) or refused.problems) from refused
     finally:
         consumer.close()
 
