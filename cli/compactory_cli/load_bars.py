@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from .loading_bar import loading_bars
 from .terminal import errors, number
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LoadBars:
             if table.load is not None
         }
         if self._bars is None and loads:
-            self._bars = _bars()
+            self._bars = loading_bars(errors())
             self._bars.start()
         if self._bars is not None:
             self._update(self._bars, loads)
@@ -58,19 +59,6 @@ class LoadBars:
         if not loads:
             bars.stop()
             self._bars = None
-
-
-def _bars() -> Progress:
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
-        console=errors(),
-        transient=True,
-    )
 
 
 def _told(load: Load) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Self
 from .terminal import errors, number
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from compactory.loading import Loading
 
-__all__ = ["LoadingBar"]
+__all__ = ["LoadingBar", "loading_bars"]
 
 log = logging.getLogger("compactory.loading")
 
@@ -38,7 +39,7 @@ class LoadingBar:
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
         if errors().is_terminal:
-            self._bar = _bar()
+            self._bar = loading_bars(errors())
             self._task = self._bar.add_task(self._what, total=None, told="")
             self._bar.start()
         return self
@@ -58,7 +59,8 @@ class LoadingBar:
             self._bar.update(self._task, total=loading.total or None, completed=loading.read, told=_told(loading))
 
 
-def _bar() -> Progress:
+def loading_bars(console: Console) -> Progress:
+    """An empty group of bars on a terminal; a task has a description and what is ``told`` of it."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     return Progress(
@@ -66,7 +68,7 @@ def _bar() -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[told]}", markup=False),
-        console=errors(),
+        console=console,
         transient=True,
     )
 
