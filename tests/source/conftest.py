@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ import pytest
 from compactory.kafka import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.connector import ConnectorConfig, SoftDelete, load_connector
+from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
@@ -111,6 +113,24 @@ class Bench:
         for running in self._running:
             if not running.ended:
                 running.stop()
+
+
+def paused_within_a_load(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A source of a full table, paused when three pages of 100 rows are in Kafka."""
+    publish, published, begun = Publisher.publish, count(1), threading.Event()
+
+    def observed(publisher: Publisher, *given: Any) -> None:
+        publish(publisher, *given)
+        if next(published) == 3:
+            assert begun.wait(20)
+            running.source.control.pause()
+
+    monkeypatch.setattr(Publisher, "publish", observed)
+    running = bench.start(batch_max_rows=100)
+    begun.set()
+    running.wait_for(SourceState.PAUSED)
+    assert len(bench.records()) == 300
+    return running
 
 
 @pytest.fixture

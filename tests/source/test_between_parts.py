@@ -21,7 +21,7 @@ from compactory_connectors.source.offsets_topic import read_offsets
 from compactory_connectors.source.session import Session
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.sweeper import Sweeper
-from tests.source.conftest import Bench, Running
+from tests.source.conftest import Bench, Running, paused_within_a_load
 from tests.source.test_removals import ROWS, held, living, status
 from tests.source.workload import TERMINALS, wait_until
 
@@ -194,14 +194,12 @@ def test_a_topic_deleted_while_a_first_load_fails_ends_no_source(bench: Bench) -
     bench.wait_for_records(1, 60)
 
 
-def test_a_pause_within_a_load_leaves_no_word_that_all_is_published(bench: Bench) -> None:
+def test_a_pause_within_a_load_leaves_no_word_that_all_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guarantee 12: nothing is announced early."""
     bench.sql.execute(ROWS.format(3000))
-    running = bench.start(batch_max_rows=100)
-    bench.wait_for_records(100)
-    running.source.control.pause()
-    running.wait_for(SourceState.PAUSED)
-    assert len(bench.records()) < 3000
+    running = paused_within_a_load(bench, monkeypatch)
     assert status(running).current_at is None
 
 

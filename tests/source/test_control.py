@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import count
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,12 +16,11 @@ from compactory_connectors.source import pausing
 from compactory_connectors.source.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.offsets_topic import read_offsets
 from compactory_connectors.source.pausing import read_aim, write_aim
-from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState, StatusBoard
 from compactory_connectors.source.target import Aim, Target
 from compactory_connectors.source.worker import SourceWorker
-from tests.source.conftest import Bench
+from tests.source.conftest import Bench, paused_within_a_load
 from tests.source.workload import wait_until
 
 
@@ -142,22 +139,10 @@ def test_an_approval_is_of_what_is_held_now(bench: Bench) -> None:
 def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, published, begun = Publisher.publish, count(1), threading.Event()
-
-    def observed(publisher: Publisher, *given: Any) -> None:
-        publish(publisher, *given)
-        if next(published) == 3:
-            assert begun.wait(20)
-            running.source.control.pause()
-
-    monkeypatch.setattr(Publisher, "publish", observed)
     bench.sql.execute(
         "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT n, 'A' FROM generate_series(1, 3000) n"
     )
-    running = bench.start(batch_max_rows=100)
-    begun.set()
-    running.wait_for(SourceState.PAUSED)
-    assert len(bench.records()) == 300
+    running = paused_within_a_load(bench, monkeypatch)
     assert snapshots_held(bench) == 0
     running.source.control.resume()
     assert len(bench.wait_for_records(3000)) == 3000, "nothing is sent twice"
