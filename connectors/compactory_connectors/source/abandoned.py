@@ -6,6 +6,8 @@ Kafka would end it by itself, after its time-out and up to 10 s more, as that of
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from compactory.kafka import Kafka
 from compactory.records import Partition
 
@@ -26,8 +28,5 @@ def end_abandoned(connector: ConnectorConfig, kafka: Kafka, permit: Permit) -> N
         return
     if kafka.stable_offsets(place) == kafka.high_watermarks(place):
         return
-    publisher = Publisher(kafka, connector.name, OFFSETS_TOPIC, overrides=connector.producer, permit=permit)
-    try:
+    with closing(Publisher.of(connector, kafka, permit)) as publisher:
         publisher.open()
-    finally:
-        publisher.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 
 from compactory.errors import LeaseLost
@@ -22,7 +23,7 @@ from .offsets_topic import StoredOffset, read_offsets
 from .publisher import Publisher
 from .row_function import Headers
 from .server import Server, postgres_errors
-from .topics import OFFSETS_TOPIC, ensure
+from .topics import ensure
 
 __all__ = ["Decide", "edit_offsets", "refuse_running", "signed"]
 
@@ -61,17 +62,12 @@ def edit_offsets(
     last word. Nothing is written when it raises LeaseLost (somebody took over meanwhile), Unreachable or ConfigError.
     """
     ensure(kafka, {}, create=True)
-    publisher = Publisher(
-        kafka, connector.name, OFFSETS_TOPIC, transactions=connector.transactions, overrides=connector.producer
-    )
-    try:
+    with closing(Publisher.of(connector, kafka)) as publisher:
         publisher.open()
         changes = list(decide([stored for stored in read_offsets(kafka) if stored.connector == connector.name]))
         check()
         if changes:
             publisher.amend([_record(change, edit) for change in changes])
-    finally:
-        publisher.close()
     return changes
 
 

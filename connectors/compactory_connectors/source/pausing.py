@@ -5,7 +5,7 @@ Owned by the source's thread, which holds the lease meanwhile; there is no sessi
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 import structlog
@@ -101,11 +101,6 @@ def write_aim(connector: ConnectorConfig, kafka: Kafka, aim: Aim, *, create: boo
     Raises LeaseLost, Unreachable, ConfigError.
     """
     ensure(kafka, {}, create=create)
-    publisher = Publisher(
-        kafka, connector.name, OFFSETS_TOPIC, transactions=connector.transactions, overrides=connector.producer
-    )
-    try:
+    with closing(Publisher.of(connector, kafka)) as publisher:
         publisher.open()
         publisher.amend([(target_key(connector.name), aim.dumps(), [])])
-    finally:
-        publisher.close()

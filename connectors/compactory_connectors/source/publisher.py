@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -20,6 +20,10 @@ from compactory.kafka import Kafka, kafka_errors
 from .page import Record
 from .removal import Copy
 from .row_function import Headers
+from .topics import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from .connector_config import ConnectorConfig
 
 __all__ = ["Permit", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
@@ -117,6 +121,18 @@ class Publisher:
             own |= {"transactional.id": self._id, "transaction.timeout.ms": int(_LONGEST * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
+    @classmethod
+    def of(cls, connector: ConnectorConfig, kafka: Kafka, permit: Permit | None = None) -> Self:
+        """The publisher of a connector's records and offsets."""
+        return cls(
+            kafka,
+            connector.name,
+            OFFSETS_TOPIC,
+            transactions=connector.transactions,
+            overrides=connector.producer,
+            permit=permit,
+        )
+
     def open(self, timeout: float = 30.0) -> None:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
@@ -200,7 +216,7 @@ class Publisher:
         for record in records:
             if len(record) != 2:
                 key, value, routed, headers = record
-                self._send_routed(routed, value, key, headers)
+                self._insist(routed, value, key, headers)
                 continue
             key, value = record
             try:
@@ -211,13 +227,6 @@ class Publisher:
     def _bury(self, topic: str, copies: Iterable[Copy]) -> None:
         for copy in copies:
             self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
-
-    def _send_routed(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
-        """A record whose topic and headers transforms have made."""
-        try:
-            self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
-        except BufferError:
-            self._insist(topic, value, key, headers)
 
     def _insist(
         self,

@@ -32,7 +32,6 @@ from .publisher import Permit, Publisher, TopicRefused
 from .removal import RemovalHeld
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard
-from .topics import OFFSETS_TOPIC
 
 __all__ = ["Session"]
 
@@ -80,14 +79,7 @@ class Session:
             problems = [*found.problems, *(problem for its in unfit for problem in its)]
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
-            publisher = Publisher(
-                kafka,
-                connector.name,
-                OFFSETS_TOPIC,
-                transactions=connector.transactions,
-                overrides=connector.producer,
-                permit=permit,
-            )
+            publisher = Publisher.of(connector, kafka, permit)
             allowed = create_topics and connector.topics.create
             sink = Sink(
                 connector=connector,

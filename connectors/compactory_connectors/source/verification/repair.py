@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka import Kafka
@@ -15,7 +16,6 @@ from compactory_connectors.source.polled import key_of
 from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.removal import too_many
 from compactory_connectors.source.server import Server, postgres_errors
-from compactory_connectors.source.topics import OFFSETS_TOPIC
 
 from .judgement import Finding
 from .outcome import Outcome
@@ -65,20 +65,10 @@ def _send(
     connector: ConnectorConfig, kafka: Kafka, server: Server, lease: Lease, table: str, keys: Collection[bytes]
 ) -> Mended:
     plan = next(plan for plan in plan_tables(server, connector) if plan.qualified == table)
-    publisher = Publisher(
-        kafka,
-        connector.name,
-        OFFSETS_TOPIC,
-        transactions=connector.transactions,
-        overrides=connector.producer,
-        permit=lease,
-    )
-    try:
+    with closing(Publisher.of(connector, kafka, lease)) as publisher:
         publisher.open()
         key = key_of(connector.name, server.database, plan)
         stored = next((item for item in read_offsets(kafka) if item.key == key), None)
         if stored is None or stored.value is None:
             raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
         return mend(server, kafka, plan, publisher, keys, (key, stored.value))
-    finally:
-        publisher.close()
