@@ -1,0 +1,1 @@
+"""Jobs on Spark: directories of any size loaded, exported and compared."""

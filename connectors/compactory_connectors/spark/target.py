@@ -1,0 +1,101 @@
+"""Where a load goes: what every target is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Change", "Differences", "Mode", "Sample", "Target", "TargetColumn", "Written"]
+
+
+class Mode(StrEnum):
+    """What becomes of keys that the source does not have."""
+
+    UPSERT = "upsert"
+    """They stay as they are."""
+    REPLACE = "replace"
+    """They are deactivated (Postgres) or removed by a tombstone (Kafka)."""
+
+
+class Change(StrEnum):
+    """What a load does to a key."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    UNCHANGED = "unchanged"
+    DEACTIVATE = "deactivate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetColumn:
+    """A column that a load may fill. ``type`` is spelt as Postgres' ``format_type`` does: ``numeric(10,2)``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A key that a load changes, for people to look at; None: it is not there before, or not afterwards."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """What a load would change: numbers of keys, and some of them."""
+
+    counts: Mapping[Change, int]
+    present: int
+    """Keys that the target has before the load and that count as active: what a share of removals is taken of."""
+    samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a load has changed, once readers see it."""
+
+    counts: Mapping[Change, int]
+    repeated: bool = False
+    """This load had been done before, and nothing was done now."""
+
+
+class Target(Protocol):
+    """A table or a topic. Used by one thread: ``columns`` and ``key``, then ``compare``, then perhaps ``write``."""
+
+    @property
+    def label(self) -> str:
+        """What people call it: ``table public.tariffs``."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[TargetColumn]:
+        """What may be filled, in the target's order. Raises ConfigError where a load is refused from the start."""
+        ...
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns of the natural key."""
+        ...
+
+    def compare(self, rows: DataFrame, mode: Mode) -> Differences:
+        """What these rows would change; readers of the target notice nothing.
+
+        ``rows`` have columns of the target's names and of the types that ``column_types`` says, one row a key.
+        """
+        ...
+
+    def write(self) -> Written:
+        """Do what :meth:`compare` has found, all or nothing to those who read the target."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice, and after a failure."""
+        ...
