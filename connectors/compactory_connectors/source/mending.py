@@ -7,14 +7,14 @@ in a snapshot of now, and what commits later is sent later.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
-from .page import PAGE_ROWS, Record
+from .page import PAGE_ROWS, Record, pages
 from .partitioner import partition_of
 from .publisher import Publisher
 from .removal import Copy
@@ -58,7 +58,7 @@ def mend(
     wanted = set(keys)
     records, doubtful = _records(server, plan, wanted)
     strays = _strays(kafka, plan, {key for key, _ in records})
-    for page in _pages(records):
+    for page in pages(records, PAGE_ROWS):
         mine = {key for key, _ in page}
         publisher.publish(plan.topic, page, offset, [copy for copy in strays if copy.key in mine])
     return Mended(records=records, left_alone=len(doubtful))
@@ -103,7 +103,3 @@ def _strays(kafka: Kafka, plan: TablePlan, keys: set[bytes]) -> list[Copy]:
         for (key, partition), stamp in found.items()
         if stamp is not None and partition != partition_of(key, count)
     ]
-
-
-def _pages(records: Sequence[_KeyValue]) -> Iterator[Sequence[_KeyValue]]:
-    return (records[start : start + PAGE_ROWS] for start in range(0, len(records), PAGE_ROWS))

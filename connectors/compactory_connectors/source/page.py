@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .horizon import Snapshot
 from .identity import Again
@@ -18,13 +18,20 @@ from .table_plan import TablePlan
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "RowFailed"]
+__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "RowFailed", "pages"]
+
+_Item = TypeVar("_Item")
 
 PAGE_ROWS = 10_000
 """Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
 
 Record = Written
 """Key and value, and where the plan is routed topic and headers; the value None is a tombstone."""
+
+
+def pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """Slices of ``size`` items, the last one of what is left."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class RowFailed(RowError):

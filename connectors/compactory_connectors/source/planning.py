@@ -40,12 +40,16 @@ class Plans:
     """Those of them that somebody has locked: nothing is wrong with them."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def all_problems(self) -> list[str]:
+        """What is wrong as a whole, and with each table."""
+        return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
+
 
 def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
     found = find_plans(server, connector)
-    problems = [*found.problems, *(problem for _, its in found.unfit for problem in its)]
-    if problems:
+    if problems := found.all_problems:
         raise ConfigError(problems)
     return list(found.plans)
 

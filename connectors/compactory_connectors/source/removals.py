@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from .hold import Hold
-from .page import Batch, Reader
+from .page import Batch, Reader, pages
 from .record import RowError
 from .removal import Copy, HeldRemoval, enough_left, removal_id, too_many
 from .sweeper import Found, Sweeper
@@ -196,10 +196,10 @@ class Removals:
 
     def _remove(self, found: Found) -> Iterator[int]:
         strays = self._ripe(found.strays)
-        for copies in _pages(strays, self.page_rows):
+        for copies in pages(strays, self.page_rows):
             self._send(copies)
             yield len(copies)
-        for copies in _pages(found.vanished, self.page_rows):
+        for copies in pages(found.vanished, self.page_rows):
             left = self.sweeper.untouched(copies)
             self._send(left)
             yield len(left)
@@ -258,7 +258,3 @@ def _steps(steps: Generator[None, None, Found]) -> Generator[int, None, Found]:
             found: Found = end.value
             return found
         yield 0
-
-
-def _pages(copies: Sequence[Copy], size: int) -> Iterator[Sequence[Copy]]:
-    return (copies[start : start + size] for start in range(0, len(copies), size))

@@ -61,8 +61,7 @@ class Standby:
                 found = find_plans(server, self._connector)
             finally:
                 server.close()
-        problems = [*found.problems, *(problem for _, its in found.unfit for problem in its)]
-        if strict and problems:
+        if strict and (problems := found.all_problems):
             raise ConfigError(problems)
         self._board.only([plan.qualified for plan in found.plans])
         for plan in found.plans:
