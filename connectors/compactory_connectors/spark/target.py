@@ -85,10 +85,12 @@ class Target(Protocol):
         """The columns of the natural key."""
         ...
 
-    def compare(self, rows: DataFrame, mode: Mode) -> Differences:
+    def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
         """What these rows would change; readers of the target notice nothing.
 
         ``rows`` have columns of the target's names and of the types that ``column_types`` says, one row a key.
+        ``spared`` has the columns of the key: keys that the source has in rows that were rejected. They stay as they
+        are, also with :attr:`Mode.REPLACE`; None: there are none. It may name a key twice, or one that ``rows`` has.
         """
         ...
 
