@@ -1,0 +1,114 @@
+"""What of a topic a job reads: offsets that are captured once, so that all tasks and all attempts read the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.kafka import Kafka
+from compactory.open_transactions import open_transactions
+from compactory.records import Partition
+
+__all__ = ["Extent", "Span", "TopicChanged", "capture"]
+
+_LOOK_EVERY = 0.2  # seconds between two looks at a transaction that is waited for
+
+
+class TopicChanged(CompactoryError):
+    """The topic is not the one any more that was to be read: created again, cut off, or records of it are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Offsets of a partition: ``start`` is the first, ``end`` the one after the last."""
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """A topic between its log starts and high watermarks of one moment, by number of partition.
+
+    Below the ends everything is decided: no transaction is open there.
+    """
+
+    topic: str
+    topic_id: str | None
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def offsets(self) -> int:
+        """How many there are; no more records than that."""
+        return sum(max(0, end - self.starts[number]) for number, end in self.ends.items())
+
+    def spans(self, tasks: int, least: int = 100_000) -> list[Span]:
+        """Pieces for about as many tasks, none of which is smaller than ``least`` offsets unless a partition is."""
+        size = max(least, -(-self.offsets // max(1, tasks)))
+        found: list[Span] = []
+        for number, end in sorted(self.ends.items()):
+            start = self.starts[number]
+            pieces = max(1, round((end - start) / size))
+            cuts = [start + (end - start) * piece // pieces for piece in range(pieces + 1)]
+            found += [
+                Span(partition=number, start=low, end=high)
+                for low, high in zip(cuts, cuts[1:], strict=False)
+                if low < high
+            ]
+        return found
+
+    def check(self, kafka: Kafka) -> None:
+        """See to it, after everything was read, that it was this topic. Raises TopicChanged and Unreachable."""
+        found = kafka.topics([self.topic]).get(self.topic)
+        if found is None or (self.topic_id is not None and found.topic_id != self.topic_id):
+            what = "deleted" if found is None else "deleted and created again"
+            raise TopicChanged(f"topic {self.topic!r} was {what} while it was read: run this again")
+        ends = kafka.high_watermarks(Partition(self.topic, number) for number in self.ends)
+        short = [part.partition for part, end in sorted(ends.items()) if end < self.ends[part.partition]]
+        if short:
+            numbers = ", ".join(map(str, short))
+            raise TopicChanged(f"topic {self.topic!r} was cut off in partition {numbers} while it was read: run again")
+
+
+def capture(kafka: Kafka, topic: str, *, wait: float = 60.0) -> Extent:
+    """The whole topic as it is now; transactions that are open below the ends are waited for, ``wait`` seconds.
+
+    Raises ConfigError where there is no such topic, Unreachable where a transaction stays open (naming its producer) or
+    Kafka does not answer.
+    """
+    found = kafka.topics([topic]).get(topic)
+    if found is None:
+        raise ConfigError(f"topic {topic!r} does not exist; `compactory directories` lists what there is")
+    partitions = found.all()
+    starts = kafka.log_starts(partitions)
+    ends = kafka.high_watermarks(partitions)
+    _settle(kafka, ends, wait)
+    return Extent(
+        topic=topic,
+        topic_id=found.topic_id,
+        starts={part.partition: offset for part, offset in starts.items()},
+        ends={part.partition: offset for part, offset in ends.items()},
+    )
+
+
+def _settle(kafka: Kafka, ends: Mapping[Partition, int], wait: float) -> None:
+    """Wait until every transaction below these ends was committed or aborted."""
+    deadline = time.monotonic() + wait
+    while True:
+        stable = kafka.stable_offsets(ends)
+        behind = [part for part, end in ends.items() if stable.get(part, 0) < end]
+        if not behind:
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_EVERY)
+    producers = open_transactions(kafka.properties(), behind)
+    said = "; ".join(
+        f"partition {part.partition} from offset {stable.get(part, 0)}: {producers.get(part, 'an open transaction')}"
+        for part in sorted(behind)
+    )
+    raise Unreachable("Kafka", f"topic {behind[0].topic!r} has open transactions after {wait:g} s: {said}")
