@@ -1,7 +1,8 @@
-"""The yardstick of `latency`: NOTIFY → SELECT → produce. ``python -m benchmarks._bare_follow DSN KAFKA TOPIC``.
+"""The yardstick of `latency`: NOTIFY → SELECT → produce.
 
-It reads the row whose id the notification carries, keeps no offset, uses no transaction and loses what is committed
-while it is away.
+``python -m benchmarks._bare_follow DSN KAFKA TOPIC [OFFSETS]``. It reads the row whose id the notification carries, and
+loses what is committed while it is away. With a topic for OFFSETS each record goes out in a Kafka transaction with an
+offset, else it keeps none.
 """
 
 from __future__ import annotations
@@ -17,16 +18,28 @@ QUERY = """SELECT id::text, json_build_object('id', id, 'terminalId', terminal_i
 
 
 def main() -> None:
-    dsn, bootstrap, topic = sys.argv[1:]
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
+    dsn, bootstrap, topic, *offsets = sys.argv[1:]
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
+        | ({"transactional.id": topic} if offsets else {})
+    )
+    if offsets:
+        producer.init_transactions(30)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("LISTEN bare")
         print("listening", flush=True)
         while True:
-            for notification in list(connection.notifies(stop_after=1)):
+            notifications = list(connection.notifies(stop_after=1))  # all that have come together
+            if offsets:
+                producer.begin_transaction()
+            for notification in notifications:
                 key, value = connection.execute(QUERY, [int(notification.payload)]).fetchone() or ("", "")
                 producer.produce(topic, value, key)
-                producer.flush()
+                if not offsets:
+                    producer.flush()
+            if offsets:
+                producer.produce(offsets[0], notifications[-1].payload, topic)
+                producer.commit_transaction(30)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """From a commit to its record in a consumer.
 
-``python -m benchmarks._commit_visible KAFKA bare|transactions|off SECONDS``. Single-row updates are committed at a
-fixed rate, whether those before them have been seen or not. *bare* is ``_bare_follow``; the others are
-``compactory source run``. Prints milliseconds, and processor time a commit.
+``python -m benchmarks._commit_visible KAFKA bare|bare-transactions|transactions|off SECONDS``. Single-row updates are
+committed at a fixed rate, whether those before them have been seen or not. *bare* is ``_bare_follow``, without and with
+Kafka transactions; the others are ``compactory source run``. Prints milliseconds, and processor time a commit.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ROWS = 50_000
 RATE = 100
 WARM_UP = 50  # commits
 LOST = 30.0
+BARE = {"bare": [TABLE], "bare-transactions": [TABLE, "offsets"]}  # and the topics of each
 NOTIFY = (
     "CREATE FUNCTION bare() RETURNS trigger LANGUAGE plpgsql AS"
     " 'BEGIN PERFORM pg_notify(''bare'', NEW.id::text); RETURN NEW; END';"
@@ -42,7 +43,7 @@ def main() -> None:
     with postgres() as url:
         filled(url, ROWS)
         with _follower(url, kafka, prefix, mode) as pid, consuming(kafka, topic) as consumer:
-            loaded(kafka, topic, consumer, 0 if mode == "bare" else ROWS)
+            loaded(kafka, topic, consumer, 0 if mode in BARE else ROWS)
             time.sleep(1)  # the source has done with its load
             before = processor(pid)
             taken = _taken(url, consumer, int(seconds * RATE))
@@ -54,16 +55,18 @@ def main() -> None:
 @contextmanager
 def _follower(url: str, kafka: str, prefix: str, mode: str) -> Iterator[int]:
     """Run what is measured; yield its process id."""
-    if mode != "bare":
+    if mode not in BARE:
         adopted(url, TABLE)
         off = {"compactory.transactions": "off"} if mode == "off" else {}
         with source(url, kafka, [{"topic.prefix": prefix, **off}]) as pid:
             yield pid
         return
-    Kafka(kafka).create_topic(f"{prefix}{TABLE}", partitions=1)
+    topics = [f"{prefix}{name}" for name in BARE[mode]]
+    for topic in topics:
+        Kafka(kafka).create_topic(topic, partitions=1)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(NOTIFY)
-    child = subprocess.Popen(python("_bare_follow", url, kafka, f"{prefix}{TABLE}"), stdout=subprocess.PIPE)
+    child = subprocess.Popen(python("_bare_follow", url, kafka, *topics), stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()
