@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from compactory.backend import Backend
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
+from compactory.holding import Holding
 from compactory.loading import Loading
 from compactory.options import MissingTopic, OnBadRecord, Validate
 from compactory.records import Contested, Partition, RecordError, StoreState, Topic
@@ -205,6 +206,13 @@ class AsyncGlobalStore:
         Raises what `GlobalStore.skip` raises.
         """
         return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
+
+    async def holding(self, name: str, timeout: float = 5.0) -> Holding:
+        """Return what a directory holds at exactly known positions, to be compared with its topic. To be closed.
+
+        Raises what `GlobalStore.holding` raises.
+        """
+        return await _in_thread(partial(self.sync.holding, name, timeout), "holding")
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition: all before it is visible."""

@@ -7,13 +7,13 @@ see (`Reading`) is what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 from compactory.checkpoint import Checkpoint
 from compactory.decoding import Term
 
-__all__ = ["Backend", "Postings", "Reading", "Shelf", "Volume"]
+__all__ = ["Backend", "Postings", "Reading", "Shelf", "Still", "Volume"]
 
 
 class Postings(Protocol):
@@ -68,6 +68,27 @@ class Reading(Protocol):
         ...
 
 
+class Still(Protocol):
+    """A mapping as it was at one moment, for one reader in any thread, while the writing thread goes on."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody reads it any more."""
+        ...
+
+    def keep(self, names: Iterable[bytes | None]) -> None:
+        """These names are about to change: the writing thread says so before it changes any."""
+        ...
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield its names and values, in no order to rely on. Raises StoreClosed where they went with the store."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
 class Shelf(Reading, Protocol):
     """Where the table of one directory keeps its entries. `entries` and what `Reading` has are for readers."""
 
@@ -85,6 +106,10 @@ class Shelf(Reading, Protocol):
 
     def snapshot(self) -> Reading:
         """Return the committed state of this moment; memory has none to give and returns the live one."""
+        ...
+
+    def still(self, part: str) -> Still:
+        """Return a mapping as it is now; called by the writing thread while everything is committed."""
         ...
 
 

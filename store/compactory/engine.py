@@ -11,8 +11,9 @@ from typing import Any
 from compactory.backend import Backend, Volume
 from compactory.directory import Directory
 from compactory.discovery import Discovery, Start
-from compactory.errors import CompactoryError, StartTimeout
+from compactory.errors import CompactoryError, NotReady, StartTimeout
 from compactory.feed import Feed
+from compactory.holding import Holding
 from compactory.kafka import Kafka
 from compactory.loading import Loading
 from compactory.open_transactions import open_transactions
@@ -122,6 +123,27 @@ class Engine:
             return left
 
         return self.reader.run(dealt, timeout)
+
+    def holding(self, directory: Directory[Any], timeout: float) -> Holding:
+        """Return what a directory holds at the positions of now; taken in the reader's thread, between two batches."""
+        topic = directory.topic
+
+        def taken() -> Holding:
+            feed = self.serving.get(topic)
+            if feed is None or feed is not self.reader.feeds[topic] or self.progress.awaits(topic):
+                raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
+            [table] = [table for table in feed.tables if table.directory.name == directory.name]
+            reached = self.progress.reached()
+            return Holding(
+                directory=directory,
+                topic_id=feed.topic_id,
+                positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
+                bad=table.quarantine.bad_keys(),
+                revision=table.revision,
+                still=table.still(),
+            )
+
+        return self.reader.run(taken, timeout)
 
     def _serve_stale(self, feeds: Collection[Feed]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""

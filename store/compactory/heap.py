@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -90,6 +90,10 @@ class MemoryShelf:
         """Return the shelf itself."""
         return self
 
+    def still(self, part: str) -> MemoryStill:
+        """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
+        return MemoryStill(self.entries if part == "entries" else self.mapping(part))
+
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
         return iter(list(self.entries))
@@ -134,6 +138,40 @@ class MemoryShelf:
             part.clear()
         for postings in self._postings.values():
             postings.filed.clear()
+
+
+class MemoryStill:
+    """A dict as it was, by copy on write: what a name had before it changed is kept before that happens.
+
+    The reader looks at the dict first and at what is kept second: what is not kept by then had not changed.
+    """
+
+    def __init__(self, part: Mapping[bytes, bytes]) -> None:
+        self._part = part
+        self._names = list(part)
+        self._former: dict[bytes | None, bytes | None] = {}
+        self.closed = False
+
+    def keep(self, names: Iterable[bytes | None]) -> None:
+        """Note what these names have, if it is the first time."""
+        former, get = self._former, self._part.get
+        for name in names:
+            if name is not None and name not in former:
+                former[name] = get(name)
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield names and values as they were."""
+        former, get = self._former, self._part.get
+        for name in self._names:
+            value = get(name)
+            value = former.get(name, value)
+            if value is None:
+                raise StoreClosed("the store was closed, or its topic was read anew")
+            yield name, value
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        self.closed = True
 
 
 class _Entries(MutableMapping[bytes, bytes]):

@@ -71,6 +71,10 @@ class Quarantine:
     def __contains__(self, place: Place) -> bool:
         return place in self._records
 
+    def bad_keys(self) -> frozenset[bytes]:
+        """Return the topic keys whose newest record is bad. For the writing thread."""
+        return frozenset(self._by_key)
+
     def error_at(self, place: Place) -> RecordError | None:
         """Return the record at a place, if it is kept."""
         held = self._records.get(place)

@@ -16,6 +16,7 @@ from compactory.directory import Directory
 from compactory.engine import Engine
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
 from compactory.heap import Memory
+from compactory.holding import Holding
 from compactory.kafka import Kafka
 from compactory.loading import Loading
 from compactory.memory import collector_paused, trim_early
@@ -315,6 +316,16 @@ class GlobalStore:
         """
         self._refuse_idle()
         return self._engine.deal(errors, lambda table, place: table.quarantine.skip(place), timeout)
+
+    def holding(self, name: str, timeout: float = 5.0) -> Holding:
+        """Return what a directory holds at exactly known positions, to be compared with its topic. To be closed.
+
+        Raises UnknownDirectory, NotReady (also while the topic is read anew), WaitTimeout where the reader is at
+        something else for so long, StoreFailed, StoreClosed.
+        """
+        view = self[name]
+        self._refuse_idle()
+        return self._engine.holding(view.directory, timeout)
 
     @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:

@@ -5,9 +5,11 @@ One thread applies runs; any thread reads the shelf meanwhile. Every mapping hol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
-from compactory.backend import Shelf
+from compactory.backend import Shelf, Still
 from compactory.batch import Run
 from compactory.bulk import Bulk
 from compactory.cell import TRAILER, newer, origin, pack, partition_base
@@ -25,6 +27,7 @@ Terms = tuple[Term | None, ...]
 Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
 _UNREAD: Document = {}
 _KEEP_CONTESTED = 1000
+_revisions = count()
 
 
 class Table:
@@ -38,6 +41,7 @@ class Table:
 
     ``topic_id``  id of the topic that it was read from, once it is served
     ``version``   another object after each run: what was read at the present version is what there is
+    ``revision``  another number after each record, unlike any other table's: while it is the same, so is what it holds
 
     An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
     the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
@@ -49,6 +53,7 @@ class Table:
         self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
         self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
         self.version: object = object()
+        self.revision = next(_revisions)
         self.topic_id: str | None = None
         self.spread = False
         self.contested = 0
@@ -56,6 +61,7 @@ class Table:
         self._entries = shelf.mapping("entries")
         self._owners = shelf.mapping("owners") if directory.key else self._entries
         self._claims = Claims(self._entries, shelf.mapping("rivals"))
+        self._stills: list[Still] = []  # whoever reads what there was
         self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
@@ -73,6 +79,7 @@ class Table:
 
         While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
         """
+        self._announce(run.keys)
         if self.quarantine.concerns(run.keys) or (self._graves and not self._graves.keys().isdisjoint(run.keys)):
             rest = run
         elif not self._parses and not self._enveloped:
@@ -89,11 +96,26 @@ class Table:
         error = self.quarantine.error_at(place)
         if error is None:
             return False
+        self._announce((error.key,))
         partition = Partition(error.topic, error.partition)
         trailer = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
         self._apply_one(partition, error.key, error.value, trailer)
         self.version = object()
         return place not in self.quarantine
+
+    def still(self) -> Still:
+        """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
+        found = self.shelf.still("owners" if self.directory.key else "entries")
+        self._stills.append(found)
+        return found
+
+    def _announce(self, keys: Iterable[bytes | None]) -> None:
+        """Records of these topic keys come now."""
+        self.revision = next(_revisions)
+        if self._stills:
+            self._stills = [still for still in self._stills if not still.closed]
+            for still in self._stills:
+                still.keep(keys)
 
     def forget_graves(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""

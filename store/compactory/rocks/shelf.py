@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from compactory.decoding import Term
@@ -47,6 +47,10 @@ class RocksShelf:
     def snapshot(self) -> Still:
         """Return the committed state of this moment."""
         return Still(self._contents, self._directory, self._part)
+
+    def still(self, part: str) -> RocksStill:
+        """Return a mapping as it was committed last."""
+        return RocksStill(self._contents.database.snapshot(), self._contents.part(self._directory, part).prefix)
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
@@ -152,6 +156,28 @@ class Still:
 
     def _index(self, index: str) -> bytes:
         return self._contents.postings(self._directory, index).prefix
+
+
+class RocksStill:
+    """One mapping of a snapshot, which needs nobody to keep anything."""
+
+    def __init__(self, snapshot: Snapshot, prefix: bytes) -> None:
+        self._snapshot = snapshot
+        self._prefix = prefix
+        self.closed = False
+
+    def keep(self, names: Iterable[bytes | None]) -> None:
+        """The snapshot does."""
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield names and values as they were, in order."""
+        width = len(self._prefix)
+        return ((key[width:], value) for key, value in self._snapshot.pairs(self._prefix, after(self._prefix)))
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+        self.closed = True
+        self._snapshot.release()
 
 
 class StillEntries(Mapping[bytes, bytes]):
