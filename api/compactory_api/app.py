@@ -25,6 +25,7 @@ from compactory.worker import Worker
 
 from .access import Access
 from .bad_records import SCOPE, error_routes
+from .digests import digest_routes
 from .entries import entry_routes
 from .freshness import Freshness
 from .health import Health
@@ -77,6 +78,7 @@ class Application:
         exposition = Exposition(self.health.workers, self._timing)
         self.routes.include_router(operation_routes(worker, self.health, exposition))
         self.routes.include_router(error_routes(store))
+        self.routes.include_router(digest_routes(store))
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Answer one request; any other kind of ASGI connection is FastAPI's."""

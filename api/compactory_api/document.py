@@ -10,6 +10,7 @@ __all__ = [
     "BatchAnswer",
     "BatchQuestion",
     "Dealt",
+    "Digest",
     "Directories",
     "Errors",
     "ListedEntries",
@@ -126,6 +127,42 @@ class Dealt(BaseModel):
 
     done: int
     outstanding: int = Field(description="Bad records that are left")
+
+
+class RangeDigest(BaseModel):
+    """The records of a key range: how many, and the two sums of their digests as 32 hexadecimal digits."""
+
+    count: int
+    digest: str
+
+
+class Definition(BaseModel):
+    """What of a directory's definition decides about which records it holds."""
+
+    key: str | None
+    active: str | None
+    envelope: str
+    decode: str = Field(description="How values are checked: object (JSON), text, bytes (not at all) or callable")
+    indexes: list[list[str]] = Field(description="The fields of each")
+
+
+class Digest(BaseModel):
+    """What a directory holds: its records' topic keys and values, digested by the first byte of the key's SHA-256.
+
+    Left out: deleted entries, inactive ones among them, and keys whose newest record is bad.
+    """
+
+    directory: str
+    topic: str
+    topic_id: str | None
+    version: int = Field(description="Of the digests' definition (decision 0020)")
+    definition: Definition
+    positions: dict[str, int] = Field(description="Partition to next offset: what is before was applied, nothing else")
+    bad: int = Field(description="Keys whose newest record is bad")
+    seconds: float = Field(description="What it took; next to nothing where nothing had changed since the last time")
+    count: int
+    digest: str = Field(description="Of all ranges together")
+    ranges: list[RangeDigest] = Field(description="256 of them")
 
 
 class BlockingPartition(BaseModel):

@@ -10,7 +10,7 @@ import orjson
 
 from compactory.directory import Directory
 
-__all__ = ["content_type", "embedder"]
+__all__ = ["content_type", "embedder", "text_or_base64"]
 
 
 def content_type(directory: Directory[Any]) -> bytes:
@@ -33,6 +33,14 @@ def embedder(directory: Directory[Any]) -> Callable[[bytes], Any]:
     if directory.decode is bytes:
         return _base64
     return _json
+
+
+def text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes as a field that gives them back exactly: text under ``name``, what is none as ``name_base64``."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def _json(value: bytes) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from compactory.backend import Still
 from compactory.cell import TRAILER, unpack
-from compactory.digest import Digester, DirectoryDigest, range_of
+from compactory.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory.directory import Directory
 
 __all__ = ["HeldRecord", "Holding"]
@@ -34,14 +34,19 @@ class HeldRecord(NamedTuple):
     offset: int
     timestamp_ms: int
 
+    @property
+    def digest(self) -> bytes:
+        """What stands for key and value."""
+        return record_digest(self.key, self.value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """A directory as it was at ``positions``: every record before them was applied, and none behind.
 
     For one reader in any thread; lookups and the reading of the topic go on. A context manager: what is held for it in
-    memory, or on disk, goes when it is closed. ``pause`` is called after each slice of work, to let others run. Raises
-    StoreClosed where the store was closed meanwhile.
+    memory, or on disk, goes when it is closed, or dropped. ``pause`` is called after each slice of work, to let others
+    run. Raises StoreClosed where the store was closed meanwhile.
     """
 
     directory: Directory[Any]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
+from weakref import ref
 
 from compactory.backend import Shelf, Still
 from compactory.batch import Run
@@ -61,7 +62,7 @@ class Table:
         self._entries = shelf.mapping("entries")
         self._owners = shelf.mapping("owners") if directory.key else self._entries
         self._claims = Claims(self._entries, shelf.mapping("rivals"))
-        self._stills: list[Still] = []  # whoever reads what there was
+        self._stills: list[ref[Still]] = []  # what somebody reads that there was
         self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
@@ -106,16 +107,17 @@ class Table:
     def still(self) -> Still:
         """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
         found = self.shelf.still("owners" if self.directory.key else "entries")
-        self._stills.append(found)
+        self._stills.append(ref(found))
         return found
 
     def _announce(self, keys: Iterable[bytes | None]) -> None:
         """Records of these topic keys come now."""
         self.revision = next(_revisions)
         if self._stills:
-            self._stills = [still for still in self._stills if not still.closed]
-            for still in self._stills:
+            living = [still for each in self._stills if (still := each()) is not None and not still.closed]
+            for still in living:
                 still.keep(keys)
+            self._stills = [ref(still) for still in living]
 
     def forget_graves(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""

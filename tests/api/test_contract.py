@@ -42,5 +42,5 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 12" in done.stdout, done.stdout
+    assert "Tested: 14" in done.stdout, done.stdout
     assert serving.ask("/livez").status == 200
