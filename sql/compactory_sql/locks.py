@@ -11,6 +11,7 @@ __all__ = [
     "ADOPT_LOCK_CLASS",
     "INSTALL_LOCK_CLASS",
     "LEASE_LOCK_CLASS",
+    "LOAD_LOCK_CLASS",
     "SOURCE_LOCK_CLASS",
     "WAKEUP_CHANNEL",
     "WAKEUP_LOCK_CLASS",
@@ -26,6 +27,8 @@ LEASE_LOCK_CLASS: Final = 0x434D504C
 INSTALL_LOCK_CLASS: Final = 0x434D5049
 #: Held, with the table's oid as key, by whoever adopts a table.
 ADOPT_LOCK_CLASS: Final = 0x434D5041
+#: Held, with the table's oid as key, by whoever loads files into a table.
+LOAD_LOCK_CLASS: Final = 0x434D5042
 
 #: NOTIFY channel; the payload is the root table's oid in decimal.
 WAKEUP_CHANNEL: Final = "compactory_source"

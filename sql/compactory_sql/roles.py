@@ -54,3 +54,4 @@ def _statements(
         for sequence in table.sequences:
             yield from statements("role_sequence", sequence=sequence, writer=writer.sql)
     yield from statements("role_log", source=source.sql)
+    yield from statements("role_loads", writer=writer.sql)

@@ -45,6 +45,19 @@ CREATE TABLE compactory.heartbeats (
     committed_at timestamptz NOT NULL  -- of the statement, which is a transaction of its own
 ) WITH (fillfactor = 50);              -- leaves room to renew within the page
 
+-- Which loads were done, a row for each: written in the transaction that makes a load's rows visible, so that a load that
+-- is run again after it was cut off does nothing where it had come to its end.
+CREATE TABLE compactory.loads (
+    "table"     regclass    NOT NULL,
+    id          text        NOT NULL,  -- as whoever loads has named it
+    changed     jsonb       NOT NULL,  -- numbers of keys by what was done to them
+    finished_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY ("table", id)
+);
+
+-- Rows on their way into tables. What is left of a load that was killed is dropped by the next one.
+CREATE SCHEMA compactory_staging;
+
 -- The table that DML is sent to and that a connector polls: the root of a partition tree, else the table itself.
 CREATE FUNCTION compactory.root_of(relation oid) RETURNS regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -175,6 +188,9 @@ BEGIN
         SELECT DISTINCT object, a.grantee
           FROM (SELECT 'SCHEMA compactory' AS object, nspowner AS owner, coalesce(nspacl, acldefault('n', nspowner)) AS acl
                   FROM pg_namespace WHERE nspname = 'compactory'
+                UNION ALL
+                SELECT 'SCHEMA ' || nspname, nspowner, coalesce(nspacl, acldefault('n', nspowner))
+                  FROM pg_namespace WHERE nspname = 'compactory_staging'
                 UNION ALL
                 SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass, relowner, relacl
                   FROM pg_class WHERE relnamespace = 'compactory'::regnamespace AND relkind IN ('r', 'S')

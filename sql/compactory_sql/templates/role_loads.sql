@@ -1,0 +1,10 @@
+-- What the writer needs to load files: a place for rows on their way, and the list of loads, once they are there.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'loads') THEN
+        GRANT USAGE ON SCHEMA compactory TO {writer};
+        GRANT SELECT, INSERT ON compactory.loads TO {writer};
+        GRANT USAGE, CREATE ON SCHEMA compactory_staging TO {writer};
+    END IF;
+END
+$$;
