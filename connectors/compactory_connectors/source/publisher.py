@@ -94,6 +94,7 @@ class Publisher:
     Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
     transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
     transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``permit`` raises.
+    ``longest``: seconds after which Kafka ends a transaction, 10 unless a larger one is meant.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Publisher:
         transactions: bool = True,
         overrides: Mapping[str, Any] | None = None,
         timeout: float = 9.0,
+        longest: float | None = None,
         permit: Permit | None = None,
     ) -> None:
         self._kafka = kafka
@@ -112,13 +114,14 @@ class Publisher:
         self._transactions = transactions
         self._id = f"compactory-{connector}"
         self._timeout = timeout
+        self._longest = _LONGEST if longest is None else longest
         self._permit = permit
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self._last_error: KafkaError | None = None
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
-            own |= {"transactional.id": self._id, "transaction.timeout.ms": int(_LONGEST * 1000)}
+            own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
     @classmethod
@@ -168,6 +171,15 @@ class Publisher:
 
         self._check()
         self._guard("write offsets", write)
+
+    def abort(self) -> None:
+        """End the open transaction where there is one, so that readers need not wait for its end; never raises.
+
+        A publisher that failed can do nothing else but this.
+        """
+        if self._transactions and self._began is not None:
+            with suppress(KafkaException):  # it is fenced, or the transaction has ended
+                self._producer.abort_transaction(_SHORT)
 
     def close(self) -> None:
         """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.
@@ -263,10 +275,10 @@ class Publisher:
         except Exception as error:
             cause = error.__cause__
             code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None
-            if code in _FENCED and self._began is not None and time.monotonic() - self._began >= _LONGEST:
+            if code in _FENCED and self._began is not None and time.monotonic() - self._began >= self._longest:
                 raise TransactionTimedOut(
-                    f"a transaction stood open for more than {_LONGEST:g} s, because this process was frozen or Kafka"
-                    " was away, and Kafka has aborted it; its records are sent again"
+                    f"a transaction stood open for more than {self._longest:g} s, because this process was frozen or"
+                    " Kafka was away, and Kafka has aborted it; its records are sent again"
                 ) from error
             if code in _FENCED:
                 raise LeaseLost("another source took over this connector's transactional id") from error
