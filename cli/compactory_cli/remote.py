@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -67,6 +69,27 @@ class Server:
         found: dict[str, int] = json.loads(answer)
         return found
 
+    def digest(self, directory: str) -> dict[str, Any]:
+        """Digests by key range of what it holds of a directory."""
+        body, _ = self._ask(f"/v1/directories/{quote(directory, safe='')}/digest")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def digest_records(
+        self, directory: str, ranges: Collection[int], *, values: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """The records of key ranges, as they come. StepFailed where the answer is cut off."""
+        chosen = ",".join(map(str, sorted(ranges)))
+        path = f"/v1/directories/{quote(directory, safe='')}/digest/{chosen}" + ("?values=true" if values else "")
+        with self._opened(path) as answer:
+            line: dict[str, Any] = {}
+            for number, text in enumerate(answer):
+                if number > 1:
+                    yield line
+                line = json.loads(text)
+        if "records" not in line:
+            raise Unreachable("HTTP", f"{self.place} broke its answer off; try again")
+
     def status(self) -> dict[str, Any]:
         """What every part of the process does."""
         body, _ = self._ask("/v1/status")
@@ -92,13 +115,18 @@ class Server:
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
         """Ask with GET, with a body by POST."""
+        with self._opened(path, body, method) as answer:
+            return answer.read(), answer.headers
+
+    @contextmanager
+    def _opened(self, path: str, body: bytes | None = None, method: str | None = None) -> Iterator[Any]:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         request = Request(self._url + path, body, headers, method=method)  # noqa: S310 - http(s), checked
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                return answer.read(), answer.headers
+                yield answer
         except HTTPError as error:
             raise self._failure(error) from None
         except (URLError, HTTPException, OSError) as error:

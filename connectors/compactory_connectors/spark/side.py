@@ -1,0 +1,63 @@
+"""What came out of comparing a topic with one more side of it: a running store, or exported files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compactory_connectors.source.verification.judgement import Finding
+
+__all__ = ["Differing", "SideOutcome"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differing:
+    """A key that differs for good: what the topic has, and what the other side has. None: nothing."""
+
+    key: bytes
+    finding: Finding
+    expected: bytes | None = field(repr=False)
+    found: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideOutcome:
+    """One side beside the topic. ``findings`` counts keys that are not equal."""
+
+    kind: str
+    """``store`` or ``export``."""
+    place: str
+    positions: Mapping[int, int] = field(default_factory=dict)
+    """What was compared: the topic up to these offsets."""
+    behind: int = 0
+    """Offsets between these and the topic's end when it was looked at."""
+    expected: int = 0
+    """Records that the topic has there."""
+    stored: int = 0
+    bad: int = 0
+    """Keys whose newest record can't be read; not compared."""
+    ranges: int = 0
+    """Key ranges whose digests differed."""
+    findings: Mapping[Finding, int] = field(default_factory=Counter)
+    differences: Sequence[Differing] = ()
+    """The first ones, with their values."""
+    notes: Sequence[str] = ()
+    failure: str | None = None
+    """Why it could not be compared."""
+    seconds: float = 0.0
+
+    @property
+    def different(self) -> int:
+        """Keys that differ for good."""
+        return sum(count for finding, count in self.findings.items() if finding.stays)
+
+    @property
+    def open(self) -> int:
+        """Keys on which there is no verdict."""
+        return sum(count for finding, count in self.findings.items() if finding.open)
+
+    @property
+    def equal(self) -> bool:
+        """Whether it holds what the topic has."""
+        return self.failure is None and not self.different and not self.open
