@@ -1,0 +1,71 @@
+"""Rows of a load → records, in the executors: what a connector's source would send, or what a DirectoryWriter would.
+
+A maker is small and travels to the tasks; each compiles it once, for the columns that its rows have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["MADE", "Headers", "Made", "Maker", "make_records"]
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+
+MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
+"""The columns of what was made, as Spark spells them. A null value is a tombstone; with a problem the key is null."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+        ("problem", pa.string()),
+    ]
+)
+
+
+class Made(NamedTuple):
+    """A record, or why there is none: the problem names the column and never shows a value."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | None = None
+    problem: str | None = None
+
+
+class Maker(Protocol):
+    """How rows of one directory become records. Immutable, and can be pickled."""
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The columns without which no record can be made."""
+        ...
+
+    def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
+        """The function of batches with these columns; None for a row of which there is no record."""
+        ...
+
+
+def make_records(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of a task: takes rows with these columns, gives :data:`MADE`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        make = maker.compiled(names)
+        for batch in batches:
+            yield _batch([made for made in make(batch) if made is not None])
+
+    return run
+
+
+def _batch(made: list[Made]) -> pa.RecordBatch:
+    columns: tuple[list[Any], ...] = (
+        [item.key for item in made],
+        [item.value for item in made],
+        [item.headers and [{"name": name, "value": value} for name, value in item.headers] for item in made],
+        [item.problem for item in made],
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.record_batch(arrays, schema=_SCHEMA)

@@ -1,0 +1,226 @@
+"""What a load changes in a topic: its records beside the newest ones that are there. Pure, and runs in the executors.
+
+Tasks keep to themselves what stays, count everything, and pack what has to be sent, so that a driver which sends it in
+one transaction is handed finished bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+import orjson
+import pyarrow as pa
+
+from compactory.decoding import document, path
+from compactory.directory import Directory
+from compactory_connectors.source.partitioner import partition_of
+
+from .record_maker import Headers
+from .target import Change, Mode, Sample
+
+__all__ = ["CHANGES", "Judge", "Outgoing", "Tally", "change_of", "living", "unpacked"]
+
+CHANGES: Final = "tally string, records binary"
+"""The columns of what a judge gives, as Spark spells them: one tally a task, and packs of records."""
+
+_CHANGES: Final = pa.schema([("tally", pa.string()), ("records", pa.binary())])
+_PACKED: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+        ("stray", pa.int32()),
+        ("stamp", pa.int64()),
+    ]
+)
+_PACK: Final = 1 << 20  # bytes of keys and values
+_SHOWN: Final = 5
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent. ``stray``: the partition of another living copy, ``stamp`` its timestamp in milliseconds."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers | None = None
+    stray: int | None = None
+    stamp: int | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a task has seen, in numbers and some examples. Adds up."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    present: int = 0
+    """Keys that live in the topic before the load."""
+    problems: int = 0
+    """Rows of which no record can be made."""
+    collisions: int = 0
+    """Rows whose record key another row has as well."""
+    reasons: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """The reverse of :meth:`dumps`."""
+        return cls(**orjson.loads(text))
+
+    def dumps(self) -> str:
+        """As JSON."""
+        return orjson.dumps(asdict(self)).decode()
+
+    def add(self, other: Tally) -> None:
+        """Take in another task's."""
+        for name, count in other.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        self.present += other.present
+        self.problems += other.problems
+        self.collisions += other.collisions
+        self.reasons = [*self.reasons, *other.reasons][:_SHOWN]
+        self.twice = [*self.twice, *other.twice][:_SHOWN]
+        for name, found in other.samples.items():
+            self.samples[name] = [*self.samples.get(name, ()), *found][:_SHOWN]
+
+    def changes(self) -> dict[Change, int]:
+        """The numbers of keys by what becomes of them."""
+        return {change: self.counts.get(change.value, 0) for change in Change}
+
+    def sampled(self) -> dict[Change, list[Sample]]:
+        """Some keys of each change."""
+        return {Change(name): [Sample(**found) for found in shown] for name, shown in self.samples.items()}
+
+    def see(self, change: Change, key: bytes, before: bytes | None, after: bytes | None) -> None:
+        """Count a key, and keep it as an example where there are few."""
+        self.counts[change.value] = self.counts.get(change.value, 0) + 1
+        shown = self.samples.setdefault(change.value, [])
+        if len(shown) < _SHOWN and change is not Change.UNCHANGED:
+            shown.append({"before": _shown(key, before), "after": _shown(key, after)})
+
+
+def living(directory: Directory[Any]) -> Callable[[bytes | None], bool]:
+    """Whether a value is an entry for readers; one that they can't read is not known to be deleted."""
+    if directory.active is None:
+        return lambda value: value is not None
+    read, active = document(directory.envelope), path(directory.active)
+
+    def lives(value: bytes | None) -> bool:
+        if value is None:
+            return False
+        try:
+            entry = read(value)
+        except ValueError:
+            return True
+        return entry is not None and active(entry) is not False
+
+    return lives
+
+
+def change_of(before: bytes | None, after: bytes | None, lives: Callable[[bytes | None], bool]) -> Change:
+    """What becomes of a key by a record; None is a tombstone, or nothing."""
+    if before == after:
+        return Change.UNCHANGED
+    if not lives(after) and lives(before):
+        return Change.DEACTIVATE
+    return Change.INSERT if before is None else Change.UPDATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Decides key by key. ``partitions``: of the topic, where a key says to which one it belongs; else None.
+
+    Takes batches of ``key, made, value, headers, problem, there, before, partition, timestamp_ms``, a full join by the
+    key in which equal keys follow each other; ``made`` and ``there`` say which side has it.
+    """
+
+    directory: Directory[Any]
+    mode: Mode
+    partitions: int | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The function of a task."""
+        tally, lives = Tally(), living(self.directory)
+        pack: list[Outgoing] = []
+        size, last = 0, None
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                outgoing = self._judge(tally, lives, row, again=row[0] is not None and row[0] == last)
+                last = row[0]
+                if outgoing is None:
+                    continue
+                pack.append(outgoing)
+                size += len(outgoing.key) + len(outgoing.value or b"")
+                if size > _PACK:
+                    yield _given(None, pack)
+                    pack, size = [], 0
+        if pack:
+            yield _given(None, pack)
+        yield _given(tally, [])
+
+    def _judge(
+        self, tally: Tally, lives: Callable[[bytes | None], bool], row: tuple[Any, ...], *, again: bool
+    ) -> Outgoing | None:
+        key, made, after, headers, problem, there, before, partition, stamp = row
+        if problem is not None:
+            tally.problems += 1
+            tally.reasons = [*tally.reasons, problem][:_SHOWN]
+            return None
+        if again:
+            tally.collisions += 1
+            tally.twice = [*tally.twice, key.decode(errors="replace")][:_SHOWN]
+            return None
+        lived = lives(before)
+        tally.present += lived
+        if not made and not (self.mode is Mode.REPLACE and lived):
+            return None
+        change = change_of(before, after, lives)
+        tally.see(change, key, before, after)
+        if change is Change.UNCHANGED:
+            return None
+        pairs = headers and [(header["name"], header["value"]) for header in headers]
+        if there and before is not None and self._astray(key, partition):
+            return Outgoing(key, after, pairs, partition, stamp)
+        return Outgoing(key, after, pairs)
+
+    def _astray(self, key: bytes, partition: int) -> bool:
+        count = self.partitions
+        return count is not None and count > 1 and partition_of(key, count) != partition
+
+
+def unpacked(pack: bytes) -> Iterator[Outgoing]:
+    """The records of a pack."""
+    for batch in pa.ipc.open_stream(pack):
+        for key, value, headers, stray, stamp in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            pairs = headers and [(header["name"], header["value"]) for header in headers]
+            yield Outgoing(key, value, pairs, stray, stamp)
+
+
+def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:
+    row = [tally.dumps() if tally is not None else None], [_packed(records) if records else None]
+    arrays = [pa.array(column, kind.type) for column, kind in zip(row, _CHANGES, strict=True)]
+    return pa.record_batch(arrays, schema=_CHANGES)
+
+
+def _packed(records: list[Outgoing]) -> bytes:
+    keys, values, headers, strays, stamps = zip(*records, strict=True)
+    pairs = [found and [{"name": name, "value": value} for name, value in found] for found in headers]
+    columns = zip((keys, values, pairs, strays, stamps), _PACKED, strict=True)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _PACKED) as stream:
+        stream.write_batch(pa.record_batch([pa.array(column, kind.type) for column, kind in columns], schema=_PACKED))
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _shown(key: bytes, value: bytes | None) -> Mapping[str, Any] | None:
+    """A record for people: JSON as such, else as text."""
+    if value is None:
+        return None
+    try:
+        read = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        read = value.decode(errors="replace")
+    return {"key": key.decode(errors="replace"), "value": read}
