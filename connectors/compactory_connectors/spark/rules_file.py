@@ -201,10 +201,12 @@ class _Reader:
     def _encoding(self, node: yaml.Node, place: str) -> str | None:
         text = self._text(node, place)
         try:
-            "".encode(text or "utf-8")
+            plain = "\n".encode(text or "utf-8") == b"\n"
         except LookupError:
-            self._problem(node, place, f"{text!r} is no encoding; known are UTF-8, ISO-8859-1, windows-1252, UTF-16 …")
+            self._problem(node, place, f"{text!r} is no encoding; known are UTF-8, ISO-8859-1, windows-1252 …")
             return None
+        if not plain:
+            self._problem(node, place, f"files in {text} are not read: convert them, iconv -f {text} -t UTF-8")
         return text
 
     def _zone(self, node: yaml.Node, place: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka import Kafka
@@ -46,19 +47,24 @@ class Extent:
         """How many there are; no more records than that."""
         return sum(max(0, end - self.starts[number]) for number, end in self.ends.items())
 
+    @property
+    def whole(self) -> list[Span]:
+        """A span for each partition that has offsets."""
+        return [
+            Span(partition=number, start=self.starts[number], end=end)
+            for number, end in sorted(self.ends.items())
+            if self.starts[number] < end
+        ]
+
     def spans(self, tasks: int, least: int = 100_000) -> list[Span]:
         """Pieces for about as many tasks, none of which is smaller than ``least`` offsets unless a partition is."""
         size = max(least, -(-self.offsets // max(1, tasks)))
         found: list[Span] = []
         for number, end in sorted(self.ends.items()):
-            start = self.starts[number]
+            start = min(self.starts[number], end)
             pieces = max(1, round((end - start) / size))
             cuts = [start + (end - start) * piece // pieces for piece in range(pieces + 1)]
-            found += [
-                Span(partition=number, start=low, end=high)
-                for low, high in zip(cuts, cuts[1:], strict=False)
-                if low < high
-            ]
+            found += [Span(partition=number, start=low, end=high) for low, high in pairwise(cuts) if low < high]
         return found
 
     def check(self, kafka: Kafka) -> None:
@@ -74,24 +80,24 @@ class Extent:
             raise TopicChanged(f"topic {self.topic!r} was cut off in partition {numbers} while it was read: run again")
 
 
-def capture(kafka: Kafka, topic: str, *, wait: float = 60.0) -> Extent:
-    """The whole topic as it is now; transactions that are open below the ends are waited for, ``wait`` seconds.
+def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, wait: float = 60.0) -> Extent:
+    """The whole topic as it is now, or up to these ``ends``; transactions open below them are waited for.
 
-    Raises ConfigError where there is no such topic, Unreachable where a transaction stays open (naming its producer) or
-    Kafka does not answer.
+    ``ends`` are next offsets by number of partition, not above the high watermarks. Raises ConfigError where there is no such topic, Unreachable where a transaction stays open for ``wait`` seconds (naming its
+    producer) or Kafka does not answer.
     """
     found = kafka.topics([topic]).get(topic)
     if found is None:
         raise ConfigError(f"topic {topic!r} does not exist; `compactory directories` lists what there is")
-    partitions = found.all()
+    partitions = found.all() if ends is None else [Partition(topic, number) for number in sorted(ends)]
     starts = kafka.log_starts(partitions)
-    ends = kafka.high_watermarks(partitions)
-    _settle(kafka, ends, wait)
+    marks = kafka.high_watermarks(partitions) if ends is None else {part: ends[part.partition] for part in partitions}
+    _settle(kafka, marks, wait)
     return Extent(
         topic=topic,
         topic_id=found.topic_id,
         starts={part.partition: offset for part, offset in starts.items()},
-        ends={part.partition: offset for part, offset in ends.items()},
+        ends={part.partition: offset for part, offset in marks.items()},
     )
 
 

@@ -7,30 +7,31 @@ from typing import TYPE_CHECKING
 from compactory.kafka import Kafka
 
 from .topic_extent import Extent, capture
-from .topic_reading import COLUMNS, Reading, every, newest, reader
+from .topic_reading import COLUMNS, Keep, Reading, Task, every, newest, task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Extent", "capture", "latest", "records"]
+__all__ = ["Extent", "capture", "in_tasks", "latest", "records"]
 
 
-def latest(spark: SparkSession, kafka: Kafka, extent: Extent, *, tombstones: bool = False) -> DataFrame:
+def latest(
+    spark: SparkSession, kafka: Kafka, extent: Extent, *, tombstones: bool = False, pieces: int | None = None
+) -> DataFrame:
     """The newest record of each key within ``extent``: ``key, value, partition, offset, timestamp_ms``.
 
     What stores find: committed records only; of a key in several partitions the newer timestamp wins, then the higher
     partition, tombstones included. With ``tombstones`` removed keys stay, with a null value. Records without a key are
-    no entries and are left out. Lazy: every action reads the topic again, within the same offsets; call
-    ``extent.check(kafka)`` after the last one.
+    no entries and are left out. Read by about as many tasks as ``pieces`` says, else as there are cores.
+
+    Lazy: every action reads the topic again, within the same offsets; call ``extent.check(kafka)`` after the last one.
     """
     from pyspark.sql import functions as f
 
-    spans = extent.spans(spark.sparkContext.defaultParallelism)
-    read = _frame(spark, Reading(properties=kafka.properties(), topic=extent.topic, spans=spans), whole=False)
-    found = read
+    read = _frame(spark, kafka, extent, newest, pieces)
     # Within a partition the later offset counts, whatever its timestamp says.
     of_partition = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
-    found = found.repartition("key").groupBy("key", "partition").agg(of_partition).select("key", "partition", "it.*")
+    found = read.repartition("key").groupBy("key", "partition").agg(of_partition).select("key", "partition", "it.*")
     newer = f.struct("timestamp_ms", "partition")
     among = f.max_by(f.struct("value", "partition", "offset", "timestamp_ms"), newer).alias("it")
     found = found.groupBy("key").agg(among).select("key", "it.*")
@@ -38,13 +39,17 @@ def latest(spark: SparkSession, kafka: Kafka, extent: Extent, *, tombstones: boo
 
 
 def records(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
-    """Every committed record that has a key within ``extent``, in the columns of :func:`latest`; tombstones are null."""
-    spans = extent.spans(spark.sparkContext.defaultParallelism)
-    return _frame(spark, Reading(properties=kafka.properties(), topic=extent.topic, spans=spans), whole=True)
+    """Every committed record of ``extent`` that has a key, in the columns of :func:`latest`; tombstones are null."""
+    return _frame(spark, kafka, extent, every, None)
 
 
-def _frame(spark: SparkSession, reading: Reading, *, whole: bool) -> DataFrame:
-    if not reading.spans:
-        return spark.createDataFrame([], COLUMNS)
-    numbers = spark.range(0, len(reading.spans), 1, len(reading.spans))
-    return numbers.mapInArrow(reader(reading, every if whole else newest), COLUMNS)
+def _frame(spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None) -> DataFrame:
+    spans = extent.spans(pieces or spark.sparkContext.defaultParallelism)
+    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
+    return in_tasks(spark, reading, task(reading, keep), COLUMNS)
+
+
+def in_tasks(spark: SparkSession, reading: Reading, made: Task, columns: str) -> DataFrame:
+    """What a task for each span makes; one that has nothing to do where there is no span."""
+    tasks = len(reading.spans) or 1
+    return spark.range(0, tasks, 1, tasks).mapInArrow(made, columns)

@@ -1,4 +1,4 @@
-"""What a task does: reads its span of a topic, keeps each key's newest record, hands the rest on in columns.
+"""What a task does: reads its span of a topic, keeps each key's newest record, hands them on in columns.
 
 Runs in the executors, with the store's own client: it reads committed records as stores do, needs the same properties
 and no Java ones, and reduces versions before anything leaves the task.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from compactory.batch import Run, split
@@ -21,12 +21,12 @@ from compactory.records import Partition
 
 from .topic_extent import Span
 
-__all__ = ["COLUMNS", "Reading", "every", "newest", "reader"]
+__all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "Task", "every", "newest", "read_span", "task"]
 
 COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
 """The columns of records, as Spark spells them."""
 
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -39,7 +39,8 @@ _ROWS: Final = 20_000  # of a batch that is handed to Spark
 _MESSAGES: Final = 2000  # as the store takes at a time
 _STALL: Final = 60.0  # seconds without any progress after which a task fails
 
-_Record: TypeAlias = tuple[bytes, tuple[bytes | None, int, int]]
+Task: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Keep: TypeAlias = Callable[[Iterator[pa.RecordBatch], "Reading"], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,78 +51,81 @@ class Reading:
     topic: str
     spans: Sequence[Span]
     memory: int = 256 << 20
-    """Bytes of keys and values that a task holds before it hands them on."""
+    """Bytes of keys and values that a task holds before it hands on what is the newest so far."""
+    on_spill: Callable[[], None] | None = None
+    """Called when it does: a key may come again then."""
 
 
-def reader(
-    reading: Reading, keep: Callable[[Iterator[Run], int], Iterator[Sequence[_Record]]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def task(reading: Reading, keep: Keep) -> Task:
     """The function of a task: takes numbers of spans, gives records."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        kafka = Kafka(reading.properties)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                span = reading.spans[number]
-                for records in keep(_runs(kafka, reading.topic, span), reading.memory):
-                    yield _batch(records, span.partition)
+                if number < len(reading.spans):
+                    yield from keep(read_span(reading, reading.spans[number]), reading)
 
     return read
 
 
-def newest(runs: Iterator[Run], memory: int) -> Iterator[Sequence[_Record]]:
-    """The newest record of each key; of a key that comes again after ``memory`` bytes another one, later."""
-    held: dict[bytes, tuple[bytes | None, int, int]] = {}
+def newest(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.RecordBatch]:
+    """The newest record of each key; of one that comes again after a spill another one, later."""
+    held: list[pa.RecordBatch] = []
     size = 0
-    for run in runs:
-        held.update(zip(run.keys, zip(run.values, run.offsets, run.stamps, strict=True), strict=True))  # type: ignore[arg-type]
-        size += _size(run)
-        if size > memory:
-            size = sum(len(key) + len(kept[0] or b"") for key, kept in held.items())
-            if size > memory // 2:
-                yield from _slices(held)
-                held, size = {}, 0
-    yield from _slices(held)
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > reading.memory:
+            kept = _newest(held)
+            held, size = kept.to_batches(), kept.nbytes
+            if size > reading.memory // 2:
+                if reading.on_spill is not None:
+                    reading.on_spill()
+                yield from kept.to_batches(max_chunksize=_ROWS)
+                held, size = [], 0
+    if held:
+        yield from _newest(held).to_batches(max_chunksize=_ROWS)
 
 
-def every(runs: Iterator[Run], _memory: int) -> Iterator[Sequence[_Record]]:
+def every(batches: Iterator[pa.RecordBatch], _reading: Reading) -> Iterator[pa.RecordBatch]:
     """Every record."""
-    for run in runs:
-        yield list(zip(run.keys, zip(run.values, run.offsets, run.stamps, strict=True), strict=True))  # type: ignore[arg-type]
+    return batches
 
 
-def _size(run: Run) -> int:
-    return sum(map(len, filter(None, run.keys))) + sum(map(len, filter(None, run.values)))
+def _newest(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The last record of each key, in log order."""
+    found = pa.Table.from_batches(batches).combine_chunks()
+    codes = found.column("key").chunk(0).dictionary_encode().indices.to_numpy()
+    last = np.zeros(int(codes.max()) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # of several positions for one code the last one stays
+    last.sort()
+    return found.take(pa.array(last))
 
 
-def _slices(held: Mapping[bytes, tuple[bytes | None, int, int]]) -> Iterator[Sequence[_Record]]:
-    left = iter(held.items())
-    while records := list(islice(left, _ROWS)):
-        yield records
-
-
-def _batch(records: Sequence[_Record], partition: int) -> pa.RecordBatch:
-    keys, rest = zip(*records, strict=True)
-    values, offsets, stamps = zip(*rest, strict=True)
-    columns = (keys, values, [partition] * len(keys), offsets, stamps)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.record_batch(arrays, schema=_SCHEMA)
-
-
-def _runs(kafka: Kafka, topic: str, span: Span) -> Iterator[Run]:
+def read_span(reading: Reading, span: Span) -> Iterator[pa.RecordBatch]:
     """Committed records of a span that have keys, in log order."""
-    partition = Partition(topic, span.partition)
+    kafka = Kafka(reading.properties)
+    partition = Partition(reading.topic, span.partition)
     consumer = kafka.consumer("load")
     try:
-        consumer.assign([TopicPartition(topic, span.partition, span.start)])
-        with kafka_errors(f"read topic {topic!r}", kafka.bootstrap):
-            for run in _until(consumer, partition, span):
-                yield run if None not in run.keys else run.where([key is not None for key in run.keys])
+        consumer.assign([TopicPartition(reading.topic, span.partition, span.start)])
+        with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):
+            for run in _runs(consumer, partition, span):
+                keyed = run if None not in run.keys else run.where([key is not None for key in run.keys])
+                if keyed.keys:
+                    yield _batch(keyed)
     finally:
         consumer.close()
 
 
-def _until(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]:
+def _batch(run: Run) -> pa.RecordBatch:
+    offsets = np.arange(run.offsets.start, run.offsets.stop) if isinstance(run.offsets, range) else run.offsets
+    columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.stamps)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.record_batch(arrays, schema=SCHEMA)
+
+
+def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]:
     deadline = time.monotonic() + _STALL
     while True:
         messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
@@ -130,10 +134,8 @@ def _until(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run
             deadline = time.monotonic() + _STALL
         runs, events = split(messages, [partition]) if messages else ([], [])
         for run in runs:
-            if run.next_offset > span.end:
-                yield run.where([offset < span.end for offset in run.offsets])
-            else:
-                yield run
+            beyond = run.next_offset > span.end
+            yield run.where([offset < span.end for offset in run.offsets]) if beyond else run
             if run.next_offset >= span.end:
                 return
         if any(_ends(event, span) for event in events):

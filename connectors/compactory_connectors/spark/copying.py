@@ -1,0 +1,105 @@
+"""What a Spark task does with its rows: copy them into the staging table, in one transaction of its own.
+
+Runs in Python workers. A task that is tried again, or that runs twice, copies twice; which of its transactions counts
+is for the driver to say, who is told the transaction's id by the attempt that Spark took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+
+from compactory_connectors.source.server import refusal
+from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RESULT", "Copying", "connected"]
+
+RESULT: Final = "xid bigint, copied bigint, refused string"
+"""What a task says of itself, as Spark's DDL: its transaction, how many rows, and why Postgres refused one."""
+
+_LOST: Final = ("08", "53", "57", "58")
+"""Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """Where to copy to: libpq's parameters of the connection, the staging table's name, the columns in order."""
+
+    conninfo: Mapping[str, str]
+    staged: str
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
+        import pyarrow as pa
+
+        xid, copied, refused = 0, 0, None
+        try:
+            with connected(self.conninfo, "compactory-load-task") as connection:
+                xid, copied = self._copy(connection, batches)
+        except psycopg.Error as error:
+            if not error.sqlstate or error.sqlstate.startswith(_LOST):
+                raise
+            refused = refusal(error) + _column(error)
+        yield pa.RecordBatch.from_pydict(
+            {"xid": [xid], "copied": [copied], "refused": pa.array([refused], pa.string())},
+            schema=pa.schema([("xid", pa.int64()), ("copied", pa.int64()), ("refused", pa.string())]),
+        )
+
+    def _copy(self, connection: psycopg.Connection[Any], batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+        names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            sql.Identifier("compactory_staging", self.staged), names
+        )
+        copied = 0
+        with connection.transaction():
+            row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
+            assert row is not None
+            with connection.cursor().copy(into) as copy:
+                for batch in batches:
+                    copy.write(_lines(batch))
+                    copied += batch.num_rows
+        return int(row[0]), copied
+
+
+def connected(conninfo: Mapping[str, str], purpose: str, **limits: str) -> WatchedConnection:
+    """A connection in autocommit; locks are waited for without end unless ``limits`` say otherwise."""
+    connection = WatchedConnection.to({"connect_timeout": 10, "application_name": purpose, **conninfo})
+    connection.settle(FORMATS, {**LIMITS, "lock_timeout": "0", **limits})
+    return connection
+
+
+def _lines(batch: pa.RecordBatch) -> bytes:
+    """The rows as CSV: texts in quotes, NULL as nothing."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    columns = [_written(column) for column in batch.columns]
+    lines = pa.BufferOutputStream()
+    options = csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=max(batch.num_rows, 1))
+    csv.write_csv(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), lines, options)
+    written: bytes = lines.getvalue().to_pybytes()
+    return written
+
+
+def _written(column: pa.Array) -> pa.Array:
+    """A column of types that the writer spells as Postgres reads them."""
+    import pyarrow as pa
+
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    return column
+
+
+def _column(error: psycopg.Error) -> str:
+    """Which column of the table an error of COPY is about, where it says."""
+    place = (error.diag.context or "").rpartition(", column ")
+    name = place[2].partition(":")[0]
+    return f", column {name}" if place[1] else ""

@@ -1,0 +1,175 @@
+"""Rows of a load on their way into a table: staged beside it by Spark's tasks, each of them exactly once.
+
+The advisory lock of the table's oid is held from the first statement to the last: one load of a table at a time, and
+whatever another one has left behind is nobody's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from compactory.errors import CompactoryError, Unreachable
+from compactory_sql import LOAD_LOCK_CLASS, query
+
+from .copying import RESULT, Copying
+from .load_sql import LoadSql, staging_table
+from .loaded_table import LoadedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Staging", "workers_conninfo"]
+
+_PAUSE: Final = 0.5
+_CONNECTIONS: Final = 16
+"""The most tasks that copy at a time: each has a connection, and the server is at its best with one a core of its."""
+_DROP_TIMEOUT: Final = "5s"
+"""How long the tables of a load that was killed are waited for, should a task of its still write."""
+
+
+def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    """How Spark's tasks reach the server that this connection has reached, password included."""
+    info = connection.info
+    found = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
+    left_out = {"application_name", "hostaddr", "target_session_attrs", "load_balance_hosts", "client_encoding"}
+    return {name: value for name, value in found.items() if value and name not in left_out}
+
+
+class Staging:
+    """The staging tables of one load. Owned by one thread, as the connection is."""
+
+    def __init__(self, connection: psycopg.Connection[Any], table: LoadedTable) -> None:
+        self._connection = connection
+        self._table = table
+        self._stem = f"load_{table.oid}_{token_hex(4)}"
+        self._locked = False
+
+    def name(self, part: str) -> str:
+        """The name of one of the load's tables."""
+        return f"{self._stem}_{part}"
+
+    def claim(self, wait: float) -> None:
+        """Be the only load of this table, and drop what loads that were killed have left.
+
+        Raises Unreachable naming the other load where it goes on for longer than ``wait`` seconds.
+        """
+        until = time.monotonic() + wait
+        while not self._try_lock(self._table.oid):
+            if time.monotonic() >= until:
+                holder = self._scalar("load/loading", self._lock(self._table.oid)) or "one that has ended by now"
+                raise Unreachable(
+                    "Postgres", f"{self._table.label} is being loaded by {holder}; try again when it ended"
+                )
+            time.sleep(_PAUSE)
+        self._locked = True
+        self._drop_leftovers()
+
+    def stage(self, rows: DataFrame, columns: Sequence[str]) -> tuple[LoadSql, int]:
+        """Copy the rows into a new table; the statements about it, and how many rows are in it.
+
+        Raises CompactoryError where Postgres refuses a row, Unreachable where tasks fail for good.
+        """
+        statements = self._statements("rows", columns)
+        return statements, self._copy(rows, statements)
+
+    def spare(self, keys: DataFrame, statements: LoadSql) -> LoadSql:
+        """Copy keys that the load must leave as they are; the statements that do so."""
+        spared = self._statements("spared", self._table.key)
+        self._copy(keys, spared)
+        return replace(statements, spared=spared.staged)
+
+    def close(self) -> None:
+        """Drop the tables and let the next load begin."""
+        if self._connection.closed or not self._locked:
+            return
+        self._drop([self.name(part) for part in ("rows", "changes", "spared")])
+        self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
+        self._locked = False
+
+    def _statements(self, part: str, columns: Sequence[str]) -> LoadSql:
+        staged, changes = self.name(part), self.name("changes")
+        return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
+
+    def _copy(self, rows: DataFrame, statements: LoadSql) -> int:
+        """Every row into a table of its own, once, however often tasks are tried."""
+        self._connection.execute(statements.render("stage"))
+        columns = statements.given
+        copying = Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=columns)
+        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
+        with _failures():
+            results = (
+                rows.coalesce(tasks).select(*(f"`{name}`" for name in columns)).mapInArrow(copying, RESULT).collect()
+            )
+        refused = next((result.refused for result in results if result.refused is not None), None)
+        if refused is not None:
+            raise CompactoryError(
+                f"{self._table.label} takes not every row: {refused}; add a rule that rejects such rows"
+            )
+        counted = {result.xid: result.copied for result in results if result.copied}
+        self._seal(statements, counted)
+        return sum(counted.values())
+
+    def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
+        """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
+        self._connection.execute(statements.render("seal"))
+        found = dict(self._connection.execute(statements.render("staged")).fetchall())
+        strays = [xid for xid in found if xid not in counted]
+        if strays:
+            self._connection.execute(statements.render("forget"), {"xids": strays})
+        if {xid: rows for xid, rows in found.items() if xid in counted} != counted:
+            raise CompactoryError(f"not every row that was staged for {self._table.label} is there: run the load again")
+
+    def _drop_leftovers(self) -> None:
+        found = self._connection.execute(query("load/leftovers")).fetchall()
+        for oid in sorted({oid for _, oid in found}):
+            names = [name for name, its in found if its == oid and not name.startswith(self._stem)]
+            if oid == self._table.oid:
+                self._drop(names)
+            elif self._try_lock(oid):
+                self._drop(names)
+                self._connection.execute(query("load/unlock"), self._lock(oid))
+
+    def _drop(self, names: Sequence[str]) -> None:
+        """Drop what nobody uses; what is in use is left to the next load."""
+        for name in names:
+            try:
+                with self._connection.transaction():
+                    self._connection.execute(query("load/begin"), {"lock_timeout": _DROP_TIMEOUT})
+                    self._connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(staging_table(name)))
+            except psycopg.errors.LockNotAvailable:
+                continue
+
+    def _try_lock(self, oid: int) -> bool:
+        return bool(self._scalar("load/lock", self._lock(oid)))
+
+    @staticmethod
+    def _lock(oid: int) -> dict[str, int]:
+        return {"lock_class": LOAD_LOCK_CLASS, "oid": oid}
+
+    def _scalar(self, name: str, parameters: Mapping[str, Any]) -> Any:
+        with self._connection.cursor(row_factory=scalar_row) as cursor:
+            return cursor.execute(query(name), parameters).fetchone()
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """What Spark says when tasks have failed for good, as one line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        said = next((line for line in lines if line.startswith("psycopg.")), None)
+        if said is None:
+            raise
+        raise Unreachable("Postgres", f"Spark's tasks could not copy their rows: {said}") from error

@@ -1,0 +1,185 @@
+"""Loads a Postgres table: readers of it, and a source that polls it, see the whole load or nothing of it.
+
+Spark's tasks copy the rows into a table beside it; there they are compared, and one transaction merges those that
+differ, through the table's own triggers. That transaction also writes the load's id down, so that a load whose end
+nobody saw is known to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import psycopg
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.session import check_server
+from compactory_connectors.source.server import postgres_errors
+from compactory_sql import query
+
+from .copying import connected
+from .loaded_table import LoadedTable, look_at
+from .merging import Compared, compare, merge
+from .staging import Staging
+from .target import Change, Differences, Mode, TargetColumn, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compactory_connectors.source.jdbc_url import Connection
+    from compactory_connectors.source.watched_connection import WatchedConnection
+
+__all__ = ["PostgresTarget"]
+
+_WORK_MEM: Final = "256MB"
+"""For the comparison, which joins two large tables once."""
+
+
+class PostgresTarget:
+    """A table, adopted or not; see :class:`Target` for the order of calls. Owned by one thread.
+
+    ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
+    id is not done again. ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that
+    the merge waits for any lock of others before it gives up.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        connection: Connection,
+        table: str,
+        key: Sequence[str] | None = None,
+        active: str | None = None,
+        load_id: str | None = None,
+        wait: float = 30.0,
+        lock_timeout: float = 30.0,
+    ) -> None:
+        self._spark = spark
+        self._place = connection
+        self._name, self._key, self._active = table, key, active
+        self._load_id = load_id or str(uuid4())
+        self._wait, self._lock_timeout = wait, lock_timeout
+        self._staging: Staging | None = None
+        self._compared: Compared | None = None
+
+    @property
+    def label(self) -> str:
+        """``table public.tariffs``."""
+        return self._table.label
+
+    @property
+    def columns(self) -> Sequence[TargetColumn]:
+        """What may be filled: all but what the server or the table's triggers fill. Raises ConfigError."""
+        return self._table.targets
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns of the natural key."""
+        return self._table.key
+
+    def repeated(self) -> Written | None:
+        """What a load of this id has changed, where it was done before; nothing is left to do then."""
+        with self._errors():
+            return self._done(self._connection)
+
+    def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
+        """Stage the rows and list what they change; see :meth:`Target.compare`.
+
+        Raises ConfigError where the load does not fit the table, Unreachable where another load has it.
+        """
+        table = self._table
+        given = self._given(rows, mode)
+        with self._errors():
+            self._staging = Staging(self._connection, table)
+            self._staging.claim(self._wait)
+            statements, total = self._staging.stage(rows, given)
+            if mode is Mode.REPLACE and spared is not None:
+                statements = self._staging.spare(spared, statements)
+            self._compared = compare(self._connection, statements, mode, total)
+        return self._compared.differences
+
+    def write(self) -> Written:
+        """Merge what was found, in one transaction. Raises CompactoryError where a row breaks a rule of the table."""
+        assert self._compared is not None, "compare comes first"
+        with self._errors():
+            done = self._done(self._connection)
+            if done is not None:
+                return done
+            try:
+                return Written(counts=merge(self._connection, self._compared, self._load_id, self._lock_timeout))
+            except psycopg.OperationalError:
+                if not self._connection.closed:
+                    raise
+                return self._outcome()
+
+    def close(self) -> None:
+        """Drop what was staged and disconnect."""
+        if "_connection" not in self.__dict__:
+            return
+        connection = self.__dict__.pop("_connection")
+        try:
+            if self._staging is not None:
+                self._staging.close()
+        except psycopg.Error:
+            pass  # what is left is dropped by the next load
+        finally:
+            connection.close()
+
+    @cached_property
+    def _connection(self) -> WatchedConnection:
+        connection = connected(self._place.conninfo, "compactory-load", work_mem=_WORK_MEM)
+        try:
+            check_server(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @cached_property
+    def _table(self) -> LoadedTable:
+        with self._errors():
+            return look_at(self._connection, self._name, self._key, self._active)
+
+    def _given(self, rows: DataFrame, mode: Mode) -> list[str]:
+        """The columns of the load, in the table's order."""
+        table, named = self._table, set(rows.columns)
+        problems = [
+            f"{table.label} has no column {name} that a load may fill"
+            for name in named - {c.name for c in table.targets}
+        ]
+        problems += [
+            f"the load has no column {name}, which is part of the key of {table.label}"
+            for name in table.key
+            if name not in named
+        ]
+        if mode is Mode.REPLACE and table.active is None:
+            problems.append(
+                f"{table.label} has no column for soft deletion, and what a load does not have could only be deleted:"
+                " load it with --mode upsert, or add a boolean column and adopt the table with --active"
+            )
+        if problems:
+            raise ConfigError(problems)
+        return [column.name for column in table.targets if column.name in named]
+
+    def _done(self, connection: psycopg.Connection[Any]) -> Written | None:
+        row = connection.execute(query("load/done"), {"oid": self._table.oid, "id": self._load_id}).fetchone()
+        if row is None:
+            return None
+        return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
+
+    def _outcome(self) -> Written:
+        """What became of a merge whose connection was lost: the transaction may have been committed all the same."""
+        with connected(self._place.conninfo, "compactory-load") as connection:
+            done = self._done(connection)
+        if done is None:
+            raise CompactoryError(f"{self._table.label}: the connection was lost, and nothing was changed: load again")
+        return Written(counts=done.counts)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with postgres_errors(self._place):
+            yield

@@ -1,0 +1,188 @@
+-- Loading a table: rows are staged beside it, compared with it, and merged in one transaction. {target} is the table,
+-- {staged} the rows of the load, {changes} those of them that differ; t and s are their aliases in every condition.
+
+-- name: load/table
+-- What a table is to a load. Catalogue look-ups by oid: a name in a schema without USAGE would be refused first.
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ident(current_user) AS role,
+       quote_ident(n.nspname) AS schema, c.relkind::text AS kind,
+       has_schema_privilege(n.oid, 'USAGE') AS uses_schema,
+       has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+           AND has_table_privilege(c.oid, 'UPDATE') AS writes,
+       row_security_active(c.oid) AS sees_some_rows,
+       to_regnamespace('compactory_staging') IS NOT NULL AS installed,
+       coalesce(has_schema_privilege(to_regnamespace('compactory_staging')::oid, 'CREATE')
+                AND has_schema_privilege(to_regnamespace('compactory')::oid, 'USAGE')
+                AND (SELECT has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
+                       FROM pg_class AS l
+                      WHERE l.relnamespace = to_regnamespace('compactory') AND l.relname = 'loads'), false) AS stages
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.oid = %(oid)s;
+
+-- name: load/columns
+-- The columns of a table. A domain shows as what it is made of. "exact": values that are equal are the same bytes.
+WITH RECURSIVE base AS (
+    SELECT a.attnum AS number, a.atttypid AS type, a.atttypmod AS typmod, false AS not_null
+      FROM pg_attribute AS a WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT b.number, d.typbasetype, d.typtypmod, b.not_null OR d.typnotnull
+      FROM base AS b JOIN pg_type AS d ON d.oid = b.type AND d.typtype = 'd'
+)
+SELECT a.attname AS name, format_type(b.type, b.typmod) AS type,
+       a.attnotnull OR b.not_null AS not_null,
+       a.atthasdef OR a.attidentity <> '' AS has_default,
+       a.attgenerated <> '' OR a.attidentity = 'a' AS made_by_server, a.attidentity <> '' AS identity,
+       b.type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'bool'::regtype, 'date'::regtype, 'uuid'::regtype,
+                  'timestamp'::regtype, 'timestamptz'::regtype, 'bytea'::regtype)
+           OR b.type = 'numeric'::regtype AND b.typmod <> -1
+           OR b.type IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)
+              AND (SELECT l.collisdeterministic FROM pg_collation AS l WHERE l.oid = a.attcollation) AS exact
+  FROM pg_attribute AS a
+  JOIN base AS b ON b.number = a.attnum
+  JOIN pg_type AS t ON t.oid = b.type AND t.typtype <> 'd'
+ WHERE a.attrelid = %(oid)s
+ ORDER BY a.attnum;
+
+-- name: load/lock
+-- One load of a table at a time.
+SELECT pg_try_advisory_lock(%(lock_class)s, %(oid)s::int8::bit(32)::int4) AS locked;
+
+-- name: load/unlock
+-- The next load may begin.
+SELECT pg_advisory_unlock(%(lock_class)s, %(oid)s::int8::bit(32)::int4);
+
+-- name: load/loading
+-- Who loads the table.
+SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coalesce(host(a.client_addr), 'this host')
+           || ', connected ' || date_trunc('second', a.backend_start)::text || ')', '') AS holder
+  FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.classid = %(lock_class)s AND l.objid = %(oid)s AND l.objsubid = 2 AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- name: load/leftovers
+-- Staging tables that this role may drop, with the oid of the table that they were for.
+SELECT c.relname AS name, split_part(c.relname, '_', 2)::int8 AS oid
+  FROM pg_class AS c
+ WHERE c.relnamespace = to_regnamespace('compactory_staging') AND c.relkind = 'r'
+   AND c.relname ~ '^load_[0-9]+_' AND pg_has_role(c.relowner, 'USAGE');
+
+-- name: load/stage
+-- A table for the rows of a load. Unlogged: nothing of it has to outlive a crash.
+CREATE UNLOGGED TABLE {staged} WITH (autovacuum_enabled = false) AS SELECT {columns} FROM {target} WITH NO DATA;
+
+-- name: load/seal
+-- Nobody writes to it any more, however late a task is: this waits for those that do, and stops those that begin.
+ALTER TABLE {staged} ADD CONSTRAINT sealed CHECK (false) NOT VALID;
+
+-- name: load/staged
+-- The rows that each transaction has staged; a task that was tried again, or ran twice, has several.
+SELECT xmin::text::int8 AS xid, count(*) AS rows FROM {staged} GROUP BY 1;
+
+-- name: load/forget
+-- Without the rows of tasks that do not count.
+DELETE FROM {staged} WHERE xmin::text::int8 = ANY(%(xids)s);
+
+-- name: load/same_key
+-- Keys that are one to Postgres and were not to the load, such as differently written numbers.
+SELECT {keys} FROM {staged} AS t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1;
+
+-- name: load/several
+-- A key that several active rows have.
+SELECT {keys} FROM {target} AS t WHERE {active} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1;
+
+-- name: load/present
+-- The keys that readers find.
+SELECT count(*) FROM {target} AS t WHERE {active};
+
+-- name: load/empty
+-- Whether there is no row at all, active or not.
+SELECT NOT EXISTS (SELECT FROM {target}) AS empty;
+
+-- name: load/wanted
+-- The rows of a load that are active.
+SELECT count(*) FROM {staged} AS s WHERE {wanted};
+
+-- name: load/compare
+-- The rows that are not in the table, i, or otherwise, u.
+CREATE UNLOGGED TABLE {changes} WITH (autovacuum_enabled = false) AS
+SELECT s.*, (CASE WHEN t.tableoid IS NULL THEN 'i' ELSE 'u' END)::"char" AS compactory_change
+  FROM {staged} AS s LEFT JOIN {target} AS t ON {match} AND {active}
+ WHERE {wanted} AND (t.tableoid IS NULL OR {differs});
+
+-- name: load/switched_off
+-- The keys that the load itself calls inactive.
+INSERT INTO {changes} ({key}, compactory_change)
+SELECT {keys}, 'd' FROM {target} AS t WHERE {active} AND EXISTS (SELECT FROM {staged} AS s WHERE {match} AND NOT {wanted});
+
+-- name: load/missing
+-- The keys that the load does not have.
+INSERT INTO {changes} ({key}, compactory_change)
+SELECT {keys}, 'd' FROM {target} AS t
+ WHERE {active} AND NOT EXISTS (SELECT FROM {staged} AS s WHERE {match}){unspared};
+
+-- name: load/unspared
+-- Of these, those whose rows were not rejected.
+ AND NOT EXISTS (SELECT FROM {spared} AS s WHERE {match});
+
+-- name: load/counts
+-- What the load changes.
+SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP BY 1;
+
+-- name: load/sample
+-- Some rows that change, as they are and as they become.
+SELECT b.before, CASE WHEN s.compactory_change <> 'd' THEN json_object({names}, ARRAY[{after}]) END AS after
+  FROM (SELECT * FROM {changes} WHERE compactory_change = %(change)s LIMIT %(limit)s) AS s
+  LEFT JOIN LATERAL (SELECT json_object({names}, ARRAY[{before}]) AS before
+                       FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS b ON true;
+
+-- name: load/done
+-- What a load of this id has changed.
+SELECT changed FROM compactory.loads WHERE "table" = %(oid)s::oid AND id = %(id)s;
+
+-- name: load/begin
+-- How long to wait for others' locks.
+SELECT set_config('lock_timeout', %(lock_timeout)s, true);
+
+-- name: load/alone
+-- Where no unique index keeps a key from being inserted twice.
+LOCK TABLE {target} IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: load/reactivate
+-- Keys that come back: the newest of their inactive rows becomes active again.
+UPDATE {target} AS t SET {assignments}
+  FROM (SELECT DISTINCT ON ({keys}) t.tableoid AS "table", t.ctid AS place, {taken}
+          FROM {target} AS t JOIN {changes} AS s ON {match}
+         WHERE s.compactory_change = 'i' AND t.{flag} IS NOT TRUE
+         ORDER BY {keys}, t.{newest} DESC) AS s
+ WHERE t.tableoid = s."table" AND t.ctid = s.place AND t.{flag} IS NOT TRUE
+   AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
+
+-- name: load/insert
+-- Keys that are not there.
+INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s
+ WHERE {inserts} AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
+
+-- name: load/update
+-- Rows that differ; where others insert meanwhile, also those that were not there when they were compared.
+UPDATE {target} AS t SET {assignments} FROM {changes} AS s WHERE {updates} AND {match} AND {active} AND {differs};
+
+-- name: load/deactivate
+-- Keys that are there no more.
+UPDATE {target} AS t SET {flag} = false FROM {changes} AS s
+ WHERE s.compactory_change = 'd' AND {match} AND {active};
+
+-- name: load/settle
+-- What is deferred is checked now, where it can still be told what it was.
+SET CONSTRAINTS ALL IMMEDIATE;
+
+-- name: load/record
+-- This load was done.
+INSERT INTO compactory.loads ("table", id, changed) VALUES (%(oid)s::oid, %(id)s, %(changed)s);
+
+-- name: load/constraint
+-- What a check constraint demands, and the columns that it is about.
+SELECT pg_get_expr(c.conbin, c.conrelid) AS expression
+  FROM pg_constraint AS c WHERE c.contype = 'c' AND c.conrelid = %(oid)s::oid AND c.conname = %(name)s;
+
+-- name: load/breaking
+-- A row of the load that a constraint of the table does not allow.
+SELECT {texts} FROM {changes} AS s WHERE {broken} LIMIT 1;
