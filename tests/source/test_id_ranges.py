@@ -33,6 +33,15 @@ def test_a_crash_takes_back_what_was_not_flushed(safe: set[int], lost: set[int])
     assert ids.unflushed == ()
 
 
+@given(IDS, st.lists(st.tuples(st.integers(-60, 210), st.integers(0, 40)), max_size=8))
+def test_flushing_any_spans_leaves_the_rest(sent: set[int], flushed: list[tuple[int, int]]) -> None:
+    spans = [(low, low + width) for low, width in flushed]
+    left = IdRanges().adding(sent).flushed(spans).unflushed
+    safe = {number for low, high in spans for number in range(low, high + 1)}
+    assert {number for low, high in left for number in range(low, high + 1)} == sent - safe
+    assert list(left) == sorted(left)
+
+
 @given(IDS, st.integers(-60, 210), st.integers(1, 10), st.integers(1, 20))
 def test_trimming_gives_up_the_oldest_gaps_and_no_sent_id(ids: set[int], settled: int, kept: int, most: int) -> None:
     before = IdRanges().adding(ids)

@@ -103,10 +103,12 @@ class IdRanges:
         """With ``floor`` raised, and spans that it reaches taken into it."""
         if floor is None:
             return self
-        spans = self.spans
-        while spans and spans[0][0] <= floor + 1:
-            floor, spans = max(floor, spans[0][1]), spans[1:]
-        return replace(self, floor=floor, spans=spans)
+        reached = 0
+        for low, high in self.spans:
+            if low > floor + 1:
+                break
+            floor, reached = max(floor, high), reached + 1
+        return replace(self, floor=floor, spans=self.spans[reached:])
 
     def fields(self) -> dict[str, Any]:
         """As JSON."""
@@ -135,16 +137,22 @@ def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _without(spans: Iterable[Span], taken: Iterable[Span]) -> tuple[Span, ...]:
-    """``spans`` without the ids of ``taken``."""
-    left = list(spans)
-    for low, high in taken:
-        left = [
-            part
-            for start, end in left
-            for part in ((start, min(end, low - 1)), (max(start, high + 1), end))
-            if part[0] <= part[1]
-        ]
-    return tuple(sorted(set(left)))
+    """``spans``, which are sorted and apart, without the ids of ``taken``; in one pass over both."""
+    found: list[Span] = []
+    holes, at = _joined(taken), 0
+    for start, end in spans:
+        while at < len(holes) and holes[at][1] < start:
+            at += 1
+        reached = at
+        while reached < len(holes) and holes[reached][0] <= end:
+            low, high = holes[reached]
+            if start < low:
+                found.append((start, low - 1))
+            start, reached = high + 1, reached + 1
+        if start <= end:
+            found.append((start, end))
+        at = max(at, reached - 1)
+    return tuple(found)
 
 
 def _pairs(value: Any) -> tuple[tuple[int, int], ...]:
