@@ -66,6 +66,10 @@ def load(target: KafkaTarget, rows: DataFrame, mode: Mode = Mode.UPSERT) -> tupl
         target.close()
 
 
+def topic_name(target: KafkaTarget) -> str:
+    return target.label.removeprefix("topic ")
+
+
 def counted(found: Differences) -> dict[str, int]:
     return {change.value: count for change, count in found.counts.items() if count}
 
@@ -147,3 +151,153 @@ def test_bytes_partitions_and_headers_are_those_of_the_source(
     real = {key: found for key, found in contents(cluster, f"{prefixes[0]}t").items() if found[1] is not None}
     assert contents(cluster, f"{prefixes[1]}t") == real
     assert real or all(row["b"] is False for row in rows)
+
+
+def test_entries_are_written_as_a_directory_writer_writes_them(
+    spark: SparkSession, cluster: Kafka, unique: Callable[[str], str]
+) -> None:
+    types = {
+        "id": "bigint", "name": "text", "rate": "numeric(10,3)", "any": "numeric", "share": "double precision",
+        "on": "boolean", "since": "date", "at": "timestamp", "seen": "timestamptz", "raw": "bytea", "doc": "jsonb",
+    }  # fmt: skip
+    at, zoned = "2024-02-29 01:02:03.5", "2024-02-29 01:02:03+00:00"
+    rows = spark.createDataFrame(
+        [(1, 'é😀\n"', "1.500", "1E+3", 0.1, True, "2024-02-29", at, zoned, b"\x00\xff", '{"b": [1, 2.50], "a": null}')]
+    ).toDF(*types)
+    casts = {name: parse_type(kind).spark for name, kind in types.items()}
+    rows = rows.selectExpr(*(f"cast(`{name}` AS {kind}) AS `{name}`" for name, kind in casts.items()), "1 AS other")
+    entry = {
+        "id": 1, "name": "é😀\n\"", "rate": "1.500", "any": "1E+3", "share": 0.1, "on": True, "since": "2024-02-29",
+        "at": "2024-02-29T01:02:03.5", "seen": "2024-02-29T01:02:03+00:00", "raw": "AP8=",
+        "doc": {"b": [1, 2.5], "a": None},
+    }  # fmt: skip
+    nulls = dict.fromkeys(types) | {"id": -2}
+    loaded, written = (Directory(topic_of(cluster, unique("entries")), writable=True) for _ in range(2))
+    everything = rows.unionByName(frame(spark, types, [tuple(nulls.values())]), allowMissingColumns=True)
+    load(KafkaTarget(spark=spark, kafka=cluster, directory=loaded, connector=None, types=types, key=["id"]), everything)
+    with DirectoryWriter(cluster.properties(), written) as writer:
+        writer.put_many({"1": entry, "-2": nulls})
+    assert contents(cluster, loaded.topic) == contents(cluster, written.topic)
+
+
+# What is sent
+
+
+def test_only_what_differs_is_sent(spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]) -> None:
+    rows = [(number, f"A{number}", None, True) for number in range(30)]
+    found, written = load(entries(), frame(spark, TERMINALS, rows))
+    assert counted(found) == {"insert": 30}
+    assert found.present == 0
+    assert written.counts == found.counts
+    topic = topic_name(entries())
+    before = list(read(cluster, topic))
+    found, _ = load(entries(), frame(spark, TERMINALS, rows), Mode.REPLACE)
+    assert counted(found) == {"unchanged": 30}
+    assert found.present == 30
+    assert len(list(read(cluster, topic))) == len(before)
+    changed = [(0, "B0", None, True), (1, "A1", None, False), *rows[2:20], (77, "new", None, False)]
+    found, _ = load(entries(), frame(spark, TERMINALS, changed))
+    assert counted(found) == {"insert": 1, "update": 1, "deactivate": 1, "unchanged": 18}
+    assert len(list(read(cluster, topic))) == len(before) + 3
+    (sample,) = found.samples[Change.UPDATE]
+    assert sample.before is not None
+    assert sample.after is not None
+    assert (sample.before["key"], sample.before["value"]["acquirer"], sample.after["value"]["acquirer"]) == (
+        "0",
+        "A0",
+        "B0",
+    )
+    found, _ = load(entries(dry_run=True), frame(spark, TERMINALS, changed[:10]), Mode.REPLACE)
+    assert counted(found) == {"unchanged": 10, "deactivate": 20}
+    assert found.present == 29
+    found, _ = load(entries(), frame(spark, TERMINALS, changed[:10]), Mode.REPLACE)
+    now = contents(cluster, topic)
+    assert {key for key, (_, value, _) in now.items() if value is None} == {b"%d" % number for number in range(10, 30)}
+    assert now[b"77"][1] is not None  # deactivated before, and nobody's any more
+
+
+def test_rows_without_a_record_are_refused(spark: SparkSession, entries: Callable[..., KafkaTarget]) -> None:
+    rows = [(1, "A", None, True), (2, "B", None, True), (1, "C", None, True)]
+    with pytest.raises(CompactoryError, match="1 rows have a record key that another row has as well: 1;"):
+        load(entries(), frame(spark, TERMINALS, rows))
+    types = TERMINALS | {"doc": "jsonb"}
+    with pytest.raises(CompactoryError, match=r"no record can be made of 1 rows: column doc: is no JSON$"):
+        load(entries(types=types), frame(spark, types, [(1, "A", None, True, "{secret}"), (2, "B", None, True, "{}")]))
+    with pytest.raises(ConfigError, match="the rows lack limit_, is_active"):
+        load(entries(), frame(spark, TERMINALS, []).select("id", "acquirer"))
+    with pytest.raises(ConfigError, match="the key of a record is one column, and the rules' key is id, acquirer"):
+        _ = entries(key=["id", "acquirer"]).columns
+
+
+def test_a_copy_in_a_wrong_partition_is_buried(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
+) -> None:
+    topic = topic_name(entries())
+    keys = [b"1", b"2", b"3"]
+    producer = cluster.producer({}, {}, print)
+    for key in keys:
+        producer.produce(topic, b'{"id":%s}' % key, key, partition=(partition_of(key, 3) + 1) % 3)
+    producer.flush(10)
+    found, _ = load(entries(), frame(spark, TERMINALS, [(1, "A", None, True), (2, "B", None, True)]), Mode.REPLACE)
+    assert counted(found) == {"update": 2, "deactivate": 1}
+    newest: dict[tuple[bytes, int], bytes | None] = {}
+    for message in read(cluster, topic):
+        newest[message.key(), message.partition()] = message.value()
+    assert {where for where, value in newest.items() if value is not None} == {
+        (key, partition_of(key, 3)) for key in keys[:2]
+    }
+
+
+# Whole or not at all
+
+
+def test_a_load_that_kafka_refuses_leaves_nothing_and_blocks_nobody(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
+) -> None:
+    topic = topic_name(entries())
+    rows = [(number, "x" * 1000, None, True) for number in range(300)] + [(999, "y" * 2_000_000, None, True)]
+    with pytest.raises(CompactoryError, match="MSG_SIZE_TOO_LARGE|too large|refuses"):
+        load(entries(), frame(spark, TERMINALS, rows))
+    assert contents(cluster, topic) == {}
+    partitions = cluster.topics([topic])[topic].all()
+    assert cluster.stable_offsets(partitions) == cluster.high_watermarks(partitions)
+    found, _ = load(entries(), frame(spark, TERMINALS, rows[:-1]))
+    assert counted(found) == {"insert": 300}
+
+
+def test_what_others_write_while_it_is_compared(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
+) -> None:
+    rows = frame(spark, TERMINALS, [(1, "A", None, True), (2, "B", None, True)])
+    directory = Directory(topic_name(entries()), writable=True)
+    with DirectoryWriter(cluster.properties(), directory) as writer:
+        early, late = entries(), entries()
+        assert counted(early.compare(rows, Mode.UPSERT)) == {"insert": 2}
+        writer.put("3", {"id": 3})
+        early.write()  # nothing of it was touched
+        assert counted(late.compare(rows, Mode.UPSERT)) == {"unchanged": 2}
+        other = frame(spark, TERMINALS, [(1, "C", None, True), (3, "C", None, True)])
+        late.compare(other, Mode.UPSERT)
+        writer.put("3", {"id": 3, "mine": True})
+        with pytest.raises(CompactoryError, match="somebody wrote keys of this load while it was compared"):
+            late.write()
+    early.close()
+    late.close()
+    now = {key: value for key, (_, value, _) in contents(cluster, directory.topic).items()}
+    assert now[b"3"] == b'{"id":3,"mine":true}'
+    assert b'"A"' in (now[b"1"] or b"")
+
+
+def test_of_two_loads_at_once_the_later_to_write_finds_out(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
+) -> None:
+    one, two = entries(), entries()
+    one.compare(frame(spark, TERMINALS, [(1, "one", None, True)]), Mode.UPSERT)
+    two.compare(frame(spark, TERMINALS, [(1, "two", None, True)]), Mode.UPSERT)
+    one.write()
+    with pytest.raises(CompactoryError, match="somebody wrote keys of this load"):
+        two.write()
+    one.close()
+    two.close()
+    ((_, value, _),) = contents(cluster, topic_name(one)).values()
+    assert b'"one"' in (value or b"")
