@@ -96,8 +96,11 @@ class Digester:
     def add(self, key: bytes, value: bytes) -> None:
         """Take a record."""
         number = sha256(key, usedforsecurity=False).digest()[0]
-        mark = sha256(len(key).to_bytes(4, "big") + key + value, usedforsecurity=False).digest()
-        high, low = _halves(mark)
+        self.count(number, sha256(len(key).to_bytes(4, "big") + key + value, usedforsecurity=False).digest())
+
+    def count(self, number: int, digest: bytes) -> None:
+        """Take a record of a range by its digest."""
+        high, low = _halves(digest)
         self._counts[number] += 1
         self._highs[number] += high
         self._lows[number] += low

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import LiteralString, TypeAlias, cast
+from typing import LiteralString, NamedTuple, TypeAlias, cast
 
 from psycopg import sql
 
@@ -22,7 +22,7 @@ from compactory_connectors.source.table_plan import Reading, TablePlan
 from .due import due_deletions, due_rows
 from .judgement import Row
 
-__all__ = ["Expected", "KeyParts", "Look", "TableSide"]
+__all__ = ["Expected", "KeyParts", "Look", "Pages", "TableSide"]
 
 KeyParts: TypeAlias = tuple[bytes | None, ...]
 """The columns of a record's key, as Postgres writes them."""
@@ -32,12 +32,32 @@ Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
 
 
-class Look:
-    """One snapshot of a table, with what the stored offset covers of it."""
+class Pages(NamedTuple):
+    """A stretch of a table's file, in blocks: from ``first`` to before ``end``, None to the last there is.
 
-    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> None:
-        self._server = server
-        self._plan = plan
+    The first stretch has the deletions.
+    """
+
+    first: int
+    end: int | None
+
+
+class Look:
+    """One snapshot of a table, with what the stored offset covers of it; ``pages``: only rows of these, see `Pages`."""
+
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        at: PollSnapshot | None,
+        pages: Pages | None = None,
+    ) -> None:
+        self.server = server
+        self.plan = plan
+        self.offset = offset
+        self.at = at
+        self._pages = pages
         self._where = Conditions(plan)
         self._due = due_rows(server, plan, offset, at)
         self._deletions = due_deletions(server, plan, offset, at)
@@ -54,13 +74,13 @@ class Look:
         """
         if only is None or only:
             yield from self._read("compared", self._query(self._columns, only), topic)
-        if self._deletions is not None:
+        if self._deletions is not None and (self._pages is None or self._pages.first == 0):
             yield from self._read("compared deletions", self._deleted(), topic)
 
     def records(self, topic: str) -> Iterator[list[Expected]]:
         """The same without the rows themselves: written by Postgres where it can, which is faster."""
-        parts = self._plan.rows.formatted
-        if parts is None or self._server.connection.info.parameter_status("server_encoding") != "UTF8":
+        parts = self.plan.rows.formatted
+        if parts is None or self.server.connection.info.parameter_status("server_encoding") != "UTF8":
             yield from self.rows(topic)
             return
         yield from self._formatted(parts, topic)
@@ -71,7 +91,7 @@ class Look:
         if parts.astray is not None:
             astray = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._columns)
         query = self._query(sql.SQL("{}, {}, {}").format(parts.key, parts.value, astray), None)
-        with closing(results_ahead(self._server.connection, "formatted", query, PAGE_ROWS)) as results:
+        with closing(results_ahead(self.server.connection, "formatted", query, PAGE_ROWS)) as results:
             for result in results:
                 get, numbers = result.get_value, range(result.ntuples)
                 keys, values = [get(row, 0) for row in numbers], [get(row, 1) for row in numbers]
@@ -93,14 +113,14 @@ class Look:
             present=self._where.present(),
             due=self._due,
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
-            relation=self._plan.relation(),
-            chosen=sql.SQL("true") if only is None else self._having(only),
-            suffix=self._plan.suffix_text() if self._plan.reading is Reading.WHOLE else sql.SQL(""),
+            relation=self.plan.relation(),
+            chosen=self._within() if only is None else self._having(only),
+            suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
         )
 
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
-        reader = ChunkReader(self._server.connection, name, query)
-        render, flags_at, plain = self._plan.rows.render, self._flags_at, not self._plan.rows.routed
+        reader = ChunkReader(self.server.connection, name, query)
+        render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
         while rows := reader.fetch(PAGE_ROWS):
             found: list[Expected] = []
             for row in rows:
@@ -117,7 +137,7 @@ class Look:
 
     def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
         """What is not the plain case: nothing for a row that goes elsewhere, or that a Filter drops."""
-        plan, flags = self._plan.rows, int(row[self._flags_at] or 0)
+        plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
         try:
             record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
         except RowError as error:
@@ -130,7 +150,7 @@ class Look:
     def _failed(self, row: RawRow, why: str) -> Iterator[Expected]:
         """A row whose record is not known; where its key is, nothing is said of that key."""
         try:
-            key = self._plan.rows.render_key(row)
+            key = self.plan.rows.render_key(row)
         except RowError:
             key = None
         if key is None:
@@ -139,20 +159,27 @@ class Look:
             yield key, None, Row.UNREADABLE, row
 
     def _deleted(self) -> sql.Composed:
-        table = sql.Identifier(self._plan.schema, self._plan.name)
+        table = sql.Identifier(self.plan.schema, self.plan.name)
         assert self._deletions is not None
         return statement(
             "verification/deleted",
             columns=self._columns,
             flags=sql.Literal(Row.ABSENT | Row.DUE),
             table=table,
-            oid=sql.Literal(self._plan.oid),
+            oid=sql.Literal(self.plan.oid),
             unseen=self._deletions,
         )
 
+    def _within(self) -> sql.Composable:
+        if self._pages is None:
+            return sql.SQL("true")
+        first, end = self._pages
+        low = sql.SQL("t.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
+        return low if end is None else sql.SQL("{} AND t.ctid < {}::tid").format(low, sql.Literal(f"({end},0)"))
+
     def _having(self, keys: Sequence[KeyParts]) -> sql.Composable:
         """Rows whose key columns are among those of the keys, each by itself: of several columns more than the keys."""
-        columns = zip(self._plan.rows.key_columns, self._plan.key_types, zip(*keys, strict=True), strict=True)
+        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
         conditions: list[sql.Composable] = []
         for name, declared, parts in columns:
             texts = sorted({part.decode() for part in parts if part is not None})

@@ -13,7 +13,7 @@ from compactory_connectors.source.server import Server, postgres_errors
 from compactory_connectors.source.table_plan import TablePlan
 
 from .outcome import Outcome
-from .verifier import Options, Progress, Verifier
+from .verifier import Options, Overall, Progress, Verifier
 
 __all__ = ["by_topic", "chosen_plans", "verify"]
 
@@ -26,8 +26,11 @@ def verify(
     tables: Sequence[str] = (),
     topic: str | None = None,
     progress: Progress = lambda _doing, _done: None,
+    overall: Overall | None = None,
 ) -> Iterator[Outcome]:
     """Compare the topics of a connector with its tables; ``tables`` and ``topic`` choose some of them.
+
+    ``overall``: what goes over everything in place of this thread.
 
     Raises ConfigError with all problems, Unreachable, and CompactoryError for a statement that Postgres refuses.
     """
@@ -39,7 +42,7 @@ def verify(
         chosen = chosen_plans(plans, server.database, tables)
         _refuse(chosen)
         for name, (its, whole) in by_topic(plans, chosen, topic).items():
-            yield Verifier(connector, kafka, server, its, options, progress).run(name, whole=whole)
+            yield Verifier(connector, kafka, server, its, options, progress, overall).run(name, whole=whole)
     finally:
         server.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from compactory.kafka import Kafka
 from compactory.records import Partition
@@ -26,11 +27,25 @@ from .suspects import Suspects
 from .table_side import Look, TableSide
 from .topic_side import TopicSide
 
-__all__ = ["Options", "Verifier"]
+__all__ = ["Options", "Overall", "Verifier"]
 
 _MOST_SUSPECTS = 50_000
 _MOST_REASONS = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds
+
+
+class Overall(Protocol):
+    """Goes over all of the tables and the topic, wherever that is done. The looks are at one table after the other."""
+
+    def __call__(
+        self, topic: str, marks: Mapping[int, int], looks: Iterator[tuple[int, Look]], rules: Rules, most: int
+    ) -> Tally:
+        """Judge every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
+
+        The topic's ends are to be taken after the last look. ``most`` suspects are kept by number.
+        """
+        ...
+
 
 Progress = Callable[[str, int], None]
 """Told what is being done, and how many rows or records of it are done."""
@@ -58,7 +73,8 @@ class _Standing:
 class Verifier:
     """One topic and its tables. Owned by one thread; the connection is the caller's.
 
-    Raises psycopg.Error, TableReplaced, Unreachable and ConfigError.
+    ``overall`` goes over everything in place of this thread, and computes digests whatever the options say. Raises
+    psycopg.Error, TableReplaced, Unreachable and ConfigError.
     """
 
     def __init__(
@@ -69,7 +85,9 @@ class Verifier:
         plans: Sequence[TablePlan],
         options: Options,
         progress: Progress = lambda _doing, _done: None,
+        overall: Overall | None = None,
     ) -> None:
+        self._overall = overall
         self._connector = connector
         self._kafka = kafka
         self._server = server
@@ -84,7 +102,7 @@ class Verifier:
         """Compare. ``whole`` False: the connector publishes more tables there, so that extra keys may be theirs."""
         began = time.monotonic()
         with TopicSide(self._kafka, topic) as side:
-            fingerprint = DIGESTED if self._options.digests else QUICK
+            fingerprint = DIGESTED if self._options.digests or self._overall else QUICK
             tally = self._first(side, fingerprint, whole)
             deadline = time.monotonic() + self._options.wait
             while tally.untracked and self._sources() and time.monotonic() < deadline:
@@ -95,6 +113,10 @@ class Verifier:
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
     def _first(self, side: TopicSide, fingerprint: Fingerprint, whole: bool) -> Tally:
+        if self._overall is not None:
+            marks = _numbered(side.ends())
+            standing = self._standing(side.topic, whole)
+            return self._overall(side.topic, marks, self._looks(standing), standing.rules, _MOST_SUSPECTS)
         with FirstPass(fingerprint) as first:
             return self._pass(side, first, whole)
 
