@@ -87,6 +87,11 @@ class Configuration:
         except ValueError as error:
             raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
 
+    @property
+    def names_postgres(self) -> bool:
+        """Whether a database was given."""
+        return self._postgres is not None
+
     def backend(self) -> Backend | None:
         """Where a store that goes on running keeps its entries; None: in memory. Raises ConfigError."""
         if self._store is None:

@@ -59,14 +59,16 @@ class Mapped:
     keys: tuple[str, ...] = field(default=())
 
 
-def map_columns(layouts: Sequence[Layout], columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules) -> Mapped:
-    """What fills which column. Raises ConfigError with every problem found."""
+def map_columns(
+    layouts: Sequence[Layout], columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules, *, whole: bool = False
+) -> Mapped:
+    """What fills which column; with ``whole`` each has to be filled. Raises ConfigError with every problem found."""
     problems = _of_rules(columns, key, rules)
     fillings = [_filling(column, key, rules) for column in columns]
     named = [item for item in fillings if item.rule.place]
     found = {layout.label: _places(layout, fillings, rules) for layout in layouts}
     loaded = {name for places in found.values() for name in places}
-    kept = [item for item in fillings if item.name in loaded or item in named or item.name in key]
+    kept = [item for item in fillings if whole or item.name in loaded or item in named or item.name in key]
     for layout in layouts:
         problems += _missing(layout, kept, found[layout.label])
         problems += _twice(layout, found[layout.label])

@@ -1,0 +1,137 @@
+"""``compactory spark load``: what was asked for, checked; the load; what it says at its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from compactory.errors import ConfigError
+from compactory_connectors.spark.limit import Limit
+from compactory_connectors.spark.load import Load, Plan
+from compactory_connectors.spark.report import LoadReport, Outcome
+from compactory_connectors.spark.rules import FileFormat, Rules
+from compactory_connectors.spark.rules_file import read_rules
+from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.target import Mode
+from compactory_connectors.spark.to_postgres import PostgresTarget
+
+from .configuration import Configuration
+from .failure import StepFailed
+from .problems import Problems
+from .spark_progress import StageBars
+from .spark_targets import Aim, TopicAim, aim_at
+from .spark_view import show
+
+__all__ = ["LoadCommand"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadCommand:
+    """The command's arguments, as they were given."""
+
+    configuration: Configuration
+    sources: Sequence[str]
+    directory: str
+    to: str
+    rules: Path | None
+    mode: str
+    dry_run: bool
+    rejects: str | None
+    max_rejects: str | None
+    max_deactivate: str | None
+    load_id: str | None
+    report: Path | None
+    format: str | None
+    table: str | None
+    provider: Sequence[str]
+    options: SparkOptions
+    as_json: bool
+
+    def run(self) -> None:
+        """Load. Raises ConfigError with all that is wrong with the arguments, StepFailed where a limit refuses."""
+        problems = Problems()
+        rules = problems.of(self._rules)
+        plan = problems.of(lambda: self._plan(rules or Rules()))
+        aim = problems.of(lambda: aim_at(self.configuration, self.to, self.directory, self.provider, rules or Rules()))
+        problems.of(self._limit)
+        problems.of(self._check_report)
+        problems.raise_any()
+        assert plan is not None
+        assert aim is not None
+        plan = replace(plan, max_deactivate=self._limit() or aim.limit, whole=isinstance(aim, TopicAim))
+        report = LoadReport(
+            load_id=self.load_id or _new_id(),
+            directory=self.directory,
+            target=aim.label,
+            mode=plan.mode,
+            source=[*self.sources, *([self.table] if self.table else [])],
+        )
+        try:
+            self._load(plan, aim, report)
+        except BaseException as error:
+            report.why = str(error) or type(error).__name__
+            raise
+        finally:
+            self._write_report(report)
+        show(report, as_json=self.as_json)
+        if report.outcome is Outcome.REFUSED:
+            raise StepFailed(f"nothing was written: {report.why}")
+
+    def _load(self, plan: Plan, aim: Aim, report: LoadReport) -> None:
+        with StageBars() as stages:
+            stages.begin("starting Spark", None)
+            spark = open_session(f"compactory load {self.directory}", self.options)
+            stages.end()
+            stages.watch(spark)
+            try:
+                target = aim.target(spark, report.load_id, self.dry_run)
+                try:
+                    if isinstance(target, PostgresTarget) and not self.dry_run:
+                        plan = replace(plan, repeated=target.repeated)
+                    Load(spark, target, plan, report, stages).run()
+                finally:
+                    target.close()
+            finally:
+                spark.stop()
+
+    def _rules(self) -> Rules:
+        return read_rules(self.rules) if self.rules is not None else Rules()
+
+    def _plan(self, rules: Rules) -> Plan:
+        jdbc = [source for source in self.sources if source.startswith("jdbc:")]
+        if jdbc and (len(self.sources) > 1 or self.table is None):
+            raise ConfigError("a JDBC URL is a source by itself, and needs --table: a table, or a query in parentheses")
+        if self.table is not None and not jdbc:
+            raise ConfigError(
+                f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
+            )
+        return Plan(
+            sources=self.sources,
+            table=self.table,
+            format=FileFormat(self.format) if self.format else None,
+            rules=rules,
+            mode=Mode(self.mode),
+            dry_run=self.dry_run,
+            rejects=self.rejects,
+            max_rejects=Limit.parse(self.max_rejects, "--max-rejects") if self.max_rejects else None,
+        )
+
+    def _limit(self) -> Limit | None:
+        return Limit.parse(self.max_deactivate, "--max-deactivate") if self.max_deactivate else None
+
+    def _check_report(self) -> None:
+        if self.report is not None and not self.report.parent.is_dir():
+            raise ConfigError(f"--report {self.report}: there is no folder {self.report.parent}")
+
+    def _write_report(self, report: LoadReport) -> None:
+        if self.report is not None:
+            text = json.dumps(report.as_json(), ensure_ascii=False, indent=1, default=str)
+            self.report.write_text(text + "\n", encoding="utf-8")
+
+
+def _new_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"

@@ -1,0 +1,140 @@
+"""What a load is aimed at: the table or topic of a directory, by compactory.toml or by its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory_connectors.spark.limit import Limit
+from compactory_connectors.spark.rules import Rules
+from compactory_connectors.spark.to_kafka import KafkaTarget
+from compactory_connectors.spark.to_postgres import PostgresTarget
+
+from .configuration import Configuration
+from .loading import load_connectors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from compactory.kafka import Kafka
+    from compactory_connectors.source.connector import ConnectorConfig
+    from compactory_connectors.source.jdbc_url import Connection
+
+__all__ = ["Aim", "TableAim", "TopicAim", "aim_at"]
+
+_PERCENT = 20
+"""How many keys a replacement may remove where no connector says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAim:
+    """A table of Postgres."""
+
+    connection: Connection
+    table: str
+    key: Sequence[str]
+    active: str | None
+    limit: Limit
+
+    @property
+    def label(self) -> str:
+        """What it is called before the database was asked."""
+        return f"table {self.table}"
+
+    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
+        """The table; nothing is asked yet."""
+        del dry_run
+        return PostgresTarget(
+            spark=spark,
+            connection=self.connection,
+            table=self.table,
+            key=self.key or None,
+            active=self.active,
+            load_id=load_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAim:
+    """A topic."""
+
+    kafka: Kafka
+    directory: Directory[Any]
+    connector: ConnectorConfig | None
+    rules: Rules
+    limit: Limit
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return f"topic {self.directory.topic}"
+
+    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
+        """The topic; nothing is asked yet."""
+        del load_id
+        types = {rule.name: str(rule.type) for rule in self.rules.columns.values() if rule.type is not None}
+        return KafkaTarget(
+            spark=spark,
+            kafka=self.kafka,
+            directory=self.directory,
+            connector=self.connector,
+            types=types,
+            key=self.rules.key,
+            dry_run=dry_run,
+        )
+
+
+Aim = TableAim | TopicAim
+
+
+def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence[str], rules: Rules) -> Aim:
+    """What is meant by a directory's name. Raises ConfigError with every problem found."""
+    settings = configuration.directories.get(name)
+    connector = None
+    if settings is not None and settings.connector is not None:
+        connector = _connector(name, load_connectors([settings.connector], providers))
+    limit = Limit(percent=connector.max_removed_percent if connector is not None else _PERCENT)
+    if to == "kafka":
+        directory = settings.directory if settings is not None else Directory(name)
+        kafka = configuration.kafka()
+        return TopicAim(kafka=kafka, directory=directory, connector=connector, rules=rules, limit=limit)
+    soft = connector.soft_delete if connector is not None else None
+    return TableAim(
+        connection=_connection(configuration, connector),
+        table=_table(name, connector) if connector is not None else name,
+        key=rules.key,
+        active=soft.column if soft is not None else None,
+        limit=limit,
+    )
+
+
+def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorConfig:
+    if len(connectors) != 1:
+        raise ConfigError(f"directory {name!r}: its file holds {len(connectors)} connectors, and one is expected")
+    return connectors[0]
+
+
+def _connection(configuration: Configuration, connector: ConnectorConfig | None) -> Connection:
+    """The database as --postgres says; the connector's role, which need not be allowed to write, only where none is."""
+    try:
+        return configuration.postgres()
+    except ConfigError:
+        if connector is None or configuration.names_postgres:
+            raise
+        return connector.connection
+
+
+def _table(name: str, connector: ConnectorConfig) -> str:
+    listed = connector.selection.listed
+    if len(listed) == 1 and connector.query is None:
+        return str(listed[0])
+    fitting = [str(table) for table in listed if connector.topic(table.name) == name or table.name == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise ConfigError(
+        f"directory {name!r}: connector {connector.name} does not name one table in table.whitelist; give --directory"
+        " the table's name"
+    )

@@ -1,0 +1,121 @@
+"""What a load says at its end, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compactory_connectors.spark.rejects import Rejected
+from compactory_connectors.spark.report import LoadReport, Outcome
+from compactory_connectors.spark.target import Change, Mode, Sample
+
+from .terminal import number, output, print_json, table
+
+__all__ = ["show"]
+
+_HEADS = {
+    Outcome.DONE: "loaded",
+    Outcome.REPEATED: "was loaded before under this id: nothing to do",
+    Outcome.DRY_RUN: "a load would change (nothing was written)",
+    Outcome.REFUSED: "refused, nothing was written",
+    Outcome.FAILED: "failed, nothing was written",
+}
+_LONGEST = 100
+"""Characters of a record that are shown."""
+
+
+def show(report: LoadReport, *, as_json: bool) -> None:
+    """Print it on stdout."""
+    if as_json:
+        print_json(report.as_json())
+        return
+    _print(f"{report.target}: {_HEADS[report.outcome]}")
+    _print(f"load {report.load_id}, {sum(report.seconds.values()):.1f} s")
+    if report.outcome is not Outcome.REPEATED:
+        _numbers("rows", _rows(report))
+    if report.reasons:
+        _reasons(report)
+    if report.changes:
+        _numbers("keys", _changes(report))
+    for change, samples in report.samples.items():
+        _samples(change, samples)
+    for note in report.notes:
+        _print(f"note: {note}")
+
+
+def _print(text: str) -> None:
+    output().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _numbers(what: str, rows: Sequence[tuple[str, int]]) -> None:
+    drawn = table(what, "number", right=("number",))
+    for name, count in rows:
+        drawn.add_row(name, number(count))
+    output().print(drawn)
+
+
+def _rows(report: LoadReport) -> list[tuple[str, int]]:
+    files = f" from {number(report.files)} files" if report.files is not None and report.files != 1 else ""
+    return [
+        (f"read{files}", report.read),
+        ("rejected", report.rejected),
+        ("duplicates left out", report.duplicates),
+        ("accepted", report.accepted),
+    ]
+
+
+def _changes(report: LoadReport) -> list[tuple[str, int]]:
+    names = {change: change.value for change in Change}
+    if report.mode is Mode.UPSERT and not report.changes.get(Change.DEACTIVATE):
+        del names[Change.DEACTIVATE]
+    return [(name, report.changes.get(change, 0)) for change, name in names.items()]
+
+
+def _reasons(report: LoadReport) -> None:
+    drawn = table("rows", "rejected because", right=("rows",))
+    for reason, count in report.reasons.items():
+        drawn.add_row(number(count), _legible(str(reason)))
+    output().print(drawn)
+    for each in report.rejects:
+        _print(f"{_place(each)}{'; '.join(each.reasons)}\n    {_short(each.record)}")
+    if report.rejects_folder is not None:
+        _print(f"all rejected rows are in {report.rejects_folder}")
+
+
+def _place(reject: Rejected) -> str:
+    if reject.file is None:
+        return ""
+    return f"{reject.file}:{reject.line}: " if reject.line is not None else f"{reject.file}: "
+
+
+def _samples(change: Change, samples: Sequence[Sample]) -> None:
+    for sample in samples:
+        _print(f"{change.value}: {', '.join(_differences(sample))}")
+
+
+def _differences(sample: Sample) -> Iterator[str]:
+    before, after = sample.before, sample.after
+    if before is None or after is None or before == after:
+        yield from (_field(name, value) for name, value in (after or before or {}).items())
+        return
+    for name in {**before, **after}:
+        old, new = _shown(before.get(name)), _shown(after.get(name))
+        yield f"{name} {new}" if old == new else f"{name} {old} → {new}"
+
+
+def _field(name: str, value: Any) -> str:
+    return f"{name} {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else _short(str(value))
+
+
+def _short(text: str) -> str:
+    plain = _legible(text)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
+
+
+def _legible(text: str) -> str:
+    """One line, whatever the text holds."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

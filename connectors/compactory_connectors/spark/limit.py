@@ -1,0 +1,39 @@
+"""How much of something a load may do: a number of rows, or a share of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactory.errors import ConfigError
+
+__all__ = ["Limit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most ``count``, or at most ``percent`` of all."""
+
+    count: int | None = None
+    percent: float | None = None
+
+    @staticmethod
+    def parse(text: str, flag: str) -> Limit:
+        """``100`` or ``2.5%``. Raises ConfigError naming the flag."""
+        number, percent, rest = text.strip().partition("%")
+        try:
+            if percent and not rest and 0 <= float(number) <= 100:
+                return Limit(percent=float(number))
+            if not percent and int(number) >= 0:
+                return Limit(count=int(number))
+        except ValueError:
+            pass
+        raise ConfigError(f"{flag} {text}: must be a number of rows such as 100, or a share such as 2.5%")
+
+    def allows(self, count: int, of: int) -> bool:
+        """Whether so many of all are within it."""
+        if self.count is not None:
+            return count <= self.count
+        return count * 100 <= (self.percent or 0) * of
+
+    def __str__(self) -> str:
+        return f"{self.count:,}" if self.count is not None else f"{self.percent:g}%"

@@ -1,0 +1,41 @@
+"""What a source is read into: records that have the same columns, in frames that all look alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .mapping import Layout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["FAULT", "FAULTS", "FILE", "LINE", "RAW", "Part", "position"]
+
+FILE: Final = "_file"
+"""Column of every part: the file that the record is in; null for a table."""
+LINE: Final = "_line"
+"""The line on which it begins, of Parquet the row, from 1; null where nobody can tell."""
+RAW: Final = "_raw"
+"""The record as it is in the file; null where it is not text."""
+FAULT: Final = "_fault"
+"""What is wrong with the whole record, a key of :data:`FAULTS`; null where it can be told apart into columns."""
+FAULTS: Final = {
+    "columns": "has not as many columns as the header",
+    "quote": "has a quote that is never closed",
+    "encoding": "is not text in the encoding of the file; say read.encoding in the rules",
+    "json": "is not a JSON object on one line",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Records with the same columns. ``frame`` has them as :func:`position` names them, and those above."""
+
+    layout: Layout
+    frame: DataFrame
+
+
+def position(number: int) -> str:
+    """The name that a part's frame has for a column of the source: sources may have any, also twice."""
+    return f"c{number}"

@@ -1,0 +1,64 @@
+"""A source → parts: whatever it is, files of any format or a table behind JDBC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .line_files import read_csv, read_json
+from .mapping import Layout
+from .parts import FAULT, FILE, LINE, RAW, Part, position
+from .rules import FileFormat, ReadOptions
+from .source_files import SourceFile, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_files", "read_table"]
+
+
+def read_files(
+    spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat, options: ReadOptions, fields: Sequence[str]
+) -> list[Part]:
+    """Parts of these files. CSV and JSON files are counted now; else nothing is read but headers and footers.
+
+    ``fields`` are those of interest in JSON. Raises ConfigError for files that can't be read so, Unreachable where a
+    file system does not answer.
+    """
+    spark.conf.set("spark.sql.legacy.javaCharsets", "true")  # windows-1252 and others that Spark 4 leaves out
+    if kind is FileFormat.CSV:
+        return read_csv(spark, files, options)
+    if kind is FileFormat.JSON:
+        return [read_json(spark, files, fields)]
+    groups: dict[str, list[SourceFile]] = {}
+    for file in files:
+        groups.setdefault(_read(spark, [file], kind).schema.json(), []).append(file)
+    return [_columnar(spark, group, kind) for group in groups.values()]
+
+
+def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
+    """A table, view or parenthesised query behind JDBC."""
+    frame = spark.read.format("jdbc").options(url=url, dbtable=table, **properties).load()
+    return _part(frame, f"table {table}", located=None)
+
+
+def _read(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> DataFrame:
+    return spark.read.option("__globPaths__", "false").format(kind.value).load([file.path for file in files])
+
+
+def _columnar(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> Part:
+    return _part(_read(spark, files, kind), shown(files[0].path), located=kind)
+
+
+def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:
+    """Columns by position: names may have dots, or differ in case alone."""
+    from pyspark.sql import functions as sf
+
+    names = frame.columns
+    nothing = sf.lit(None)
+    file = sf.col("_metadata.file_path") if located else nothing.cast("string")
+    row = sf.col("_metadata.row_index") + 1 if located is FileFormat.PARQUET else nothing.cast("bigint")
+    columns = [frame[f"`{name.replace('`', '``')}`"].alias(position(number)) for number, name in enumerate(names)]
+    text = nothing.cast("string")
+    selected = frame.select(*columns, file.alias(FILE), row.alias(LINE), text.alias(RAW), text.alias(FAULT))
+    return Part(layout=Layout(label=label, columns=tuple(names)), frame=selected)
