@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,14 +22,27 @@ from hypothesis import strategies as st
 from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka import Kafka
-from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.converters import ConverterSpec
+from compactory_connectors.source.converters.json_converter import JsonConverter
+from compactory_connectors.source.identity import Identity
+from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.source.offset import SourceOffset
+from compactory_connectors.source.offset_edit import Change as OffsetChange
+from compactory_connectors.source.offset_editor import edit_offsets, signed
+from compactory_connectors.source.offsets_topic import StoredOffset, read_offsets
 from compactory_connectors.source.partitioner import partition_of
+from compactory_connectors.source.publisher import Publisher
 from compactory_connectors.source.source import Source
+from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.target import Change, Differences, Mode, Written
 from compactory_connectors.spark.to_kafka import KafkaTarget
-from tests.source.poller import config, settings as keyed
+from compactory_connectors.spark.topic_claim import owners
+from tests.source.poller import config
+from tests.source.poller import settings as keyed
+from tests.source.workload import wait_until
+from tests.spark import mortal_load
 from tests.spark.test_postgres_text import COLUMNS
 
 if TYPE_CHECKING:
@@ -32,7 +51,10 @@ if TYPE_CHECKING:
 Rows = Sequence[tuple[Any, ...]]
 
 TERMINALS = {"id": "bigint", "acquirer": "text", "limit_": "numeric(10,2)", "is_active": "boolean"}
-TABLE = "CREATE TABLE t (id int8 PRIMARY KEY, acquirer text, limit_ numeric(10,2), is_active bool, changed timestamp)"
+TABLE = """
+CREATE TABLE t (
+    id int8 PRIMARY KEY, acquirer text, limit_ numeric(10,2), is_active bool, changed timestamp NOT NULL)
+"""
 
 
 @pytest.fixture
@@ -256,7 +278,7 @@ def test_a_load_that_kafka_refuses_leaves_nothing_and_blocks_nobody(
 ) -> None:
     topic = topic_name(entries())
     rows = [(number, "x" * 1000, None, True) for number in range(300)] + [(999, "y" * 2_000_000, None, True)]
-    with pytest.raises(CompactoryError, match="MSG_SIZE_TOO_LARGE|too large|refuses"):
+    with pytest.raises(CompactoryError, match=r"MSG_SIZE_TOO_LARGE|too large|refuses"):
         load(entries(), frame(spark, TERMINALS, rows))
     assert contents(cluster, topic) == {}
     partitions = cluster.topics([topic])[topic].all()
@@ -301,3 +323,162 @@ def test_of_two_loads_at_once_the_later_to_write_finds_out(
     two.close()
     ((_, value, _),) = contents(cluster, topic_name(one)).values()
     assert b'"one"' in (value or b"")
+
+
+@pytest.mark.timeout(180)
+def test_a_load_that_is_killed_is_not_there_and_the_next_one_ends_right(
+    spark: SparkSession, cluster: Kafka, unique: Callable[[str], str]
+) -> None:
+    topic = topic_of(cluster, unique("mortal"))
+    producer = cluster.producer({}, {}, print)
+    producer.produce(topic, b'{"id":1,"name":"old"}', b"1", partition=partition_of(b"1", 3))
+    producer.flush(10)
+    command = [sys.executable, "-m", "tests.spark.mortal_load", cluster.bootstrap, topic, "500"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    partitions = cluster.topics([topic])[topic].all()
+    ends = cluster.high_watermarks(partitions)
+    assert sum(ends.values()) > 400  # it had sent them
+    assert sum(cluster.stable_offsets(partitions).values()) <= 1  # and nobody sees one
+    target = KafkaTarget(
+        spark=spark, kafka=cluster, directory=Directory(topic), connector=None, types=mortal_load.TYPES, key=["id"]
+    )
+    found, _ = load(target, spark.range(450).selectExpr("id", "concat('second ', id) AS name"), Mode.REPLACE)
+    assert counted(found) == {"insert": 449, "update": 1}
+    now = {key: value for key, (_, value, _) in contents(cluster, topic).items()}
+    assert now == {b"%d" % n: b'{"id":%d,"name":"second %d"}' % (n, n) for n in range(450)}
+
+
+# Whose topic it is
+
+
+@pytest.fixture
+def mastered(spark: SparkSession, cluster: Kafka, database: str, unique: Callable[[str], str]) -> Callable[..., Any]:
+    """A table with one row, and its connector: ``mastered()`` is a load into its topic, ``mastered.connector`` it."""
+    prefix = unique("mastered") + "-"
+    topic_of(cluster, f"{prefix}t")
+    connector = config(keyed(database, "timestamp+incrementing") | {"topic.prefix": prefix}, name=prefix)
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute(TABLE)
+        sql.execute("INSERT INTO t VALUES (1, 'table', 1.5, true, now())")
+
+    def make(**changes: Any) -> KafkaTarget:
+        given = {"directory": Directory(f"{prefix}t"), "connector": connector, "types": {}, **changes}
+        return KafkaTarget(spark=spark, kafka=cluster, **given)
+
+    make.connector = connector  # type: ignore[attr-defined]
+    return make
+
+
+LOADED = TERMINALS | {"changed": "timestamp"}
+MOMENT = datetime.fromisoformat("2024-02-29 01:02:03.5")
+ROWS = [(1, "load", Decimal("2.50"), True, MOMENT), (9, "load", None, True, MOMENT)]
+
+
+def values(cluster: Kafka, target: KafkaTarget) -> dict[bytes, bytes | None]:
+    return {key: value for key, (_, value, _) in contents(cluster, topic_name(target)).items() if value is not None}
+
+
+def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka, mastered: Any) -> None:
+    connector, rows = mastered.connector, frame(spark, LOADED, ROWS)
+    stop = threading.Event()
+    thread = threading.Thread(target=Source(connector, cluster).run, args=[stop])
+    thread.start()
+    wait_until(lambda: values(cluster, mastered()), 30, "the table's row")
+    with pytest.raises(LeaseLost, match=r"of which a source is running: .*load into Postgres"):
+        _ = mastered().columns
+    with pytest.raises(LeaseLost):
+        load(mastered(), rows)
+    stop.set()
+    thread.join(30)
+    table = values(cluster, mastered())
+    for target in (
+        mastered(),
+        mastered(connector=None, types=LOADED, key=["id"]),
+    ):  # also where nobody names the connector
+        with pytest.raises(ConfigError, match=r"is that of connector '.*' \(table .*\.public\.t\).*offsets reset"):
+            _ = target.columns
+    stored = [item for item in read_offsets(cluster) if item.connector == connector.name]
+    reset = [OffsetChange(key=item.key, table=item.table, topic=None, before=item, after=None) for item in stored]
+    edit_offsets(connector, cluster, lambda _stored: reset, signed("reset"), lambda: None)
+    found, _ = load(mastered(), rows)
+    assert counted(found) == {"update": 1, "insert": 1}
+    assert values(cluster, mastered())[b"9"].startswith(b'{"id":9,"acquirer":"load","limit_":null')
+    Source(connector, cluster).run(threading.Event(), once=True, patience=20)
+    assert values(cluster, mastered()) == table  # it is the table's again
+
+
+def test_a_source_that_starts_meanwhile_waits(spark: SparkSession, cluster: Kafka, mastered: Any) -> None:
+    source, stop = Source(mastered.connector, cluster), threading.Event()
+    target = mastered()
+    target.compare(frame(spark, LOADED, ROWS), Mode.UPSERT)
+    thread = threading.Thread(target=source.run, args=[stop])
+    thread.start()
+    wait_until(lambda: source.status().state is SourceState.STANDBY, 30, "the source waits")
+    assert target.write().counts[Change.INSERT] == 2
+    assert set(values(cluster, target)) == {b"1", b"9"}
+    target.close()
+    wait_until(lambda: b'"table"' in values(cluster, target).get(b"1", b""), 30, "the table's row")
+    stop.set()
+    thread.join(30)
+
+
+def test_a_load_that_lost_its_lease_writes_nothing(
+    spark: SparkSession, cluster: Kafka, mastered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = mastered()
+    target.compare(frame(spark, LOADED, ROWS), Mode.UPSERT)
+    others: list[Publisher] = []
+    records = KafkaTarget._records
+
+    def overtaken(*given: Any) -> Iterator[Any]:
+        yield from records(*given)
+        others.append(Publisher.of(mastered.connector, cluster))
+        others[0].open()
+
+    monkeypatch.setattr(KafkaTarget, "_records", overtaken)
+    with pytest.raises(LeaseLost, match="another load, or a source, took over while this load was sent; nothing"):
+        target.write()
+    target.close()
+    assert contents(cluster, topic_name(target)) == {}
+    others[0].close()
+
+
+def test_while_postgres_is_away_the_rules_say_what_columns_are(
+    spark: SparkSession, cluster: Kafka, mastered: Any
+) -> None:
+    away = parse_url("postgresql://nobody@127.0.0.1:1/none")
+    connector = replace(mastered.connector, connection=away)
+    with pytest.raises(ConfigError, match="of type time with time zone, and it does not answer"):
+        _ = mastered(connector=connector, types=LOADED | {"at": "timetz"}).columns
+    schemas = replace(connector, value_converter=ConverterSpec("", JsonConverter(schemas_enable=True)))
+    with pytest.raises(ConfigError, match="only it knows which columns may be null"):
+        _ = mastered(connector=schemas, types=LOADED).columns
+    load(mastered(), frame(spark, LOADED, ROWS))
+    found, _ = load(mastered(connector=connector, types=LOADED), frame(spark, LOADED, ROWS), Mode.REPLACE)
+    assert counted(found) == {"unchanged": 2}
+
+
+def test_types_that_only_postgres_can_spell_are_refused(mastered: Any, database: str, cluster: Kafka) -> None:
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute("ALTER TABLE t ADD COLUMN price money")
+    with pytest.raises(
+        ConfigError, match="column price: only Postgres itself knows how it spells values of type money"
+    ):
+        _ = mastered().columns
+
+
+def test_offsets_of_another_topic_of_that_name_own_nothing() -> None:
+    offset = SourceOffset(
+        identity=Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0),
+        topic=("t", "first"),
+    )
+    stored = StoredOffset(key=b"k", connector="c", table="d.public.t", written_at=0.0, value=b"{}", offset=offset)
+    assert list(owners([stored], "t", "second", None)) == []
+    assert list(owners([stored], "t", "first", None)) == ["connector 'c' (table d.public.t)"]
+    assert list(owners([stored], "t", None, None)) == ["connector 'c' (table d.public.t)"]
+    assert list(owners([stored], "u", "first", None)) == []
+    assert list(owners([replace(stored, offset=None, problem="newer")], "u", "first", b"k")) != []
+    assert list(owners([replace(stored, value=None, offset=None)], "t", "first", b"k")) == []

@@ -1,0 +1,39 @@
+"""A load into a topic in a process of its own, which is killed when its transaction has every record and is open.
+
+python -m tests.spark.mortal_load BOOTSTRAP TOPIC ROWS
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from compactory import Directory
+from compactory.kafka import Kafka
+from compactory_connectors.source.publisher import Publisher
+from compactory_connectors.spark.session import open_session
+from compactory_connectors.spark.target import Mode
+from compactory_connectors.spark.to_kafka import KafkaTarget
+from tests.spark.conftest import OPTIONS
+
+TYPES = {"id": "bigint", "name": "text"}
+
+
+def main(bootstrap: str, topic: str, rows: int) -> None:
+    def end(publisher: Publisher) -> None:
+        publisher._producer.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Publisher._end = end  # type: ignore[method-assign]
+    spark = open_session("mortal", OPTIONS)
+    directory = Directory(topic)
+    target = KafkaTarget(
+        spark=spark, kafka=Kafka(bootstrap), directory=directory, connector=None, types=TYPES, key=["id"]
+    )
+    target.compare(spark.range(rows).selectExpr("id", "concat('first ', id) AS name"), Mode.REPLACE)
+    target.write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
