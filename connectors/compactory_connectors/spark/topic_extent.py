@@ -83,8 +83,9 @@ class Extent:
 def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, wait: float = 60.0) -> Extent:
     """The whole topic as it is now, or up to these ``ends``; transactions open below them are waited for.
 
-    ``ends`` are next offsets by number of partition, not above the high watermarks. Raises ConfigError where there is no such topic, Unreachable where a transaction stays open for ``wait`` seconds (naming its
-    producer) or Kafka does not answer.
+    ``ends`` are next offsets by number of partition, not above the high watermarks. Raises ConfigError where there is
+    no such topic, Unreachable where a transaction stays open for ``wait`` seconds (naming its producer) or Kafka does
+    not answer.
     """
     found = kafka.topics([topic]).get(topic)
     if found is None:

@@ -50,7 +50,7 @@ class Reading:
     properties: Mapping[str, Any]
     topic: str
     spans: Sequence[Span]
-    memory: int = 256 << 20
+    memory: int = 512 << 20
     """Bytes of keys and values that a task holds before it hands on what is the newest so far."""
     on_spill: Callable[[], None] | None = None
     """Called when it does: a key may come again then."""
@@ -78,7 +78,7 @@ def newest(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.R
         if size > reading.memory:
             kept = _newest(held)
             held, size = kept.to_batches(), kept.nbytes
-            if size > reading.memory // 2:
+            if size > reading.memory * 3 // 4:
                 if reading.on_spill is not None:
                     reading.on_spill()
                 yield from kept.to_batches(max_chunksize=_ROWS)

@@ -1,0 +1,139 @@
+"""What an export is: of which records, how many, with which digest, in which files. Pure; written as JSON.
+
+``_manifest.json`` is written last: a folder without it holds no export, whatever else is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from compactory.digest import VERSION as DIGEST_VERSION
+from compactory.digest import DirectoryDigest, RangeDigest
+from compactory.errors import ConfigError
+
+__all__ = ["MANIFEST", "VERSION", "Counts", "Export", "ExportFile", "Manifest", "Place", "read_manifest"]
+
+MANIFEST: Final = "_manifest.json"
+"""Its name within an export's folder. Spark leaves names that begin with ``_`` aside."""
+
+VERSION: Final = 1
+
+
+class Export(StrEnum):
+    """Which rows an export has."""
+
+    FULL = "full"
+    """The newest of each key that lives."""
+    CHANGES = "changes"
+    """Of each key that was written or removed since another export, what became of it."""
+    HISTORY = "history"
+    """Every version that the topic still has, and from when to when it was the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A bad record: its row has no fields, or it has no row as its key is no text."""
+
+    partition: int
+    offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFile:
+    """A file of the export, by its name within the folder."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """``rows`` in the files; of them ``deletes`` remove their key and ``bad`` can't be read.
+
+    ``tombstones`` and ``inactive`` are keys whose newest record says that they are deleted, ``nameless`` records whose
+    key is not UTF-8.
+    """
+
+    rows: int
+    deletes: int = 0
+    bad: int = 0
+    tombstones: int = 0
+    inactive: int = 0
+    nameless: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """An export. ``starts`` and ``ends`` are offsets by partition: the first, and the one after the last.
+
+    ``digest`` is that of the topic's keys and values of all rows, by ranges of keys; removed keys have none.
+    ``columns`` are names and Spark's types of the fields; those of the record, which begin with ``_``, are not there.
+    """
+
+    export: Export
+    directory: str
+    topic: str
+    topic_id: str | None
+    key: str | None
+    active: str | None
+    envelope: str
+    captured_ms: int
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    format: str
+    columns: Mapping[str, str]
+    fixed: bool = False
+    left_out: tuple[str, ...] = ()
+    """Fields that have no column: their names differ from another's in case alone, or are a record's column's."""
+    counts: Counts
+    bad_records: tuple[Place, ...] = ()
+    digest: DirectoryDigest = field(default_factory=DirectoryDigest)
+    files: tuple[ExportFile, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The content of the file."""
+        found = asdict(self)
+        total = self.digest.total
+        ranges = [[each.count, str(each)] for each in self.digest.ranges]
+        found["digest"] = {"version": DIGEST_VERSION, "count": total.count, "sums": str(total), "ranges": ranges}
+        for name in ("starts", "ends"):
+            found[name] = {str(number): offset for number, offset in sorted(getattr(self, name).items())}
+        return orjson.dumps({"version": VERSION, **found}, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def read_manifest(content: bytes, where: str) -> Manifest:
+    """The manifest in a file's content. Raises ConfigError naming ``where`` for anything else."""
+    try:
+        found: dict[str, Any] = orjson.loads(content)
+        if found.pop("version") != VERSION:
+            raise ConfigError(f"{where} was written by another version of compactory: export in full again")
+        digest = found.pop("digest")
+        if digest["version"] != DIGEST_VERSION:
+            raise ConfigError(f"{where} has digests of another definition: export in full again")
+        return Manifest(
+            export=Export(found.pop("export")),
+            starts=_numbered(found.pop("starts")),
+            ends=_numbered(found.pop("ends")),
+            left_out=tuple(found.pop("left_out")),
+            counts=Counts(**found.pop("counts")),
+            bad_records=tuple(Place(**each) for each in found.pop("bad_records")),
+            digest=DirectoryDigest([_range(count, sums) for count, sums in digest["ranges"]]),
+            files=tuple(ExportFile(**each) for each in found.pop("files")),
+            **found,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{where} is no manifest of an export ({type(error).__name__}: {error})") from error
+
+
+def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(number): offset for number, offset in offsets.items()}
+
+
+def _range(count: int, sums: str) -> RangeDigest:
+    return RangeDigest(count, int(sums[:16], 16), int(sums[16:], 16))

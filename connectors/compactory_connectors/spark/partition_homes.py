@@ -1,0 +1,79 @@
+"""Whether keys are in the partition where a well-known partitioner puts them: for many keys at once. Pure.
+
+Where one of them has put all keys of a topic, no key is in two partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["strays"]
+
+_SEED: Final = np.uint32(0x9747B28C)
+_M: Final = np.uint32(0x5BD1E995)
+_BYTE: Final = np.uint32(0xFF)
+_Numbers = npt.NDArray[np.uint32]
+
+
+def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, int]:
+    """How many of these keys belong elsewhere: as Java's producer and our source have it, and as librdkafka.
+
+    Sources: `compactory_connectors.source.partitioner`; librdkafka's ``consistent`` (CRC-32 of the key), its default.
+    """
+    if partitions == 1 or len(keys) == 0:
+        return (0, 0)
+    _, ends, data = keys.buffers()
+    bounds = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    lengths = np.diff(bounds)
+    java = native = 0
+    for length in np.unique(lengths):
+        starts = bounds[:-1][lengths == length]
+        letters = text[starts[:, None] + np.arange(length)].astype(np.uint32)
+        java += int(np.count_nonzero((_murmur2(letters) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions) != partition))
+        native += int(np.count_nonzero(_crc32(letters) % np.uint32(partitions) != partition))
+    return java, native
+
+
+def _murmur2(letters: _Numbers) -> _Numbers:
+    """The hashes of keys of one length; a row each."""
+    rows, length = letters.shape
+    whole = length & ~3
+    found = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
+    for start in range(0, whole, 4):
+        part = _little_endian(letters[:, start : start + 4]) * _M
+        part = (part ^ (part >> np.uint32(24))) * _M
+        found = (found * _M) ^ part
+    if length > whole:
+        found = (found ^ _little_endian(letters[:, whole:])) * _M
+    found = (found ^ (found >> np.uint32(13))) * _M
+    return found ^ (found >> np.uint32(15))
+
+
+def _little_endian(letters: _Numbers) -> _Numbers:
+    found = np.zeros(len(letters), np.uint32)
+    for place in range(letters.shape[1]):
+        found |= letters[:, place] << np.uint32(8 * place)
+    return found
+
+
+def _crc32(letters: _Numbers) -> _Numbers:
+    found = np.full(len(letters), 0xFFFFFFFF, np.uint32)
+    for place in range(letters.shape[1]):
+        found = _TABLE[(found ^ letters[:, place]) & _BYTE] ^ (found >> np.uint32(8))
+    return ~found
+
+
+def _table() -> _Numbers:
+    """CRC-32 of each byte, as the algorithm looks it up."""
+    found = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        found = np.where(found & np.uint32(1), (found >> np.uint32(1)) ^ np.uint32(0xEDB88320), found >> np.uint32(1))
+    return found
+
+
+_TABLE: Final = _table()
