@@ -19,6 +19,11 @@ _EXTRAS = {
     "fastapi": "api",
     "uvicorn": "api",
     "psutil": "demo",
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "pandas": "spark",
+    "numpy": "spark",
+    "yaml": "spark",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,17 @@ import typer
 
 from .flags import Flags, command
 from .loading import Providers
+from .spark import Conf, Jars, Master, spark_options
 
 if TYPE_CHECKING:
     from compactory.kafka import Kafka
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
+    from compactory_connectors.spark.side import SideOutcome
 
     from .configuration import Configuration
 
-__all__ = ["verify"]
+__all__ = ["code_of", "verify"]
 
 _DIFFERENT, _NOT_IN_TIME = 1, 3
 
@@ -66,17 +68,42 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    on_spark: Annotated[
+        bool, typer.Option("--spark", help="Compare on Spark, with --store and --export as well, by digests first.")
+    ] = False,
+    store: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="URL", help="A running server; may be repeated.", show_default=False),
+    ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option("--export", metavar="PATH", help="Exported files; may be repeated.", show_default=False),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    jars: Jars = None,
 ) -> None:
     """Compare what lookups find with what the table has, key by key, while both change.
 
-    What is on its way is waited for; a difference counts when it will stay. Exit code 0: equal, or repaired. 1:
-    different. 3: no difference, but rows that were not published in time, or that no running source will publish. 4: a
-    repair found another process at work.
+    What is on its way is waited for; a difference counts when it will stay. With --spark running stores and exported
+    files are compared with the topic too, each at the positions that it is of. Exit code 0: equal, or repaired. 1:
+    different. 3: no difference, but rows that were not published in time, or that no running source will publish, or a
+    store or an export that could not be compared. 4: a repair found another process at work.
     """
     from .problems import Problems
     from .session import begin
 
+    _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
     configuration = begin(flags)
+    if on_spark:
+        from .verify_spark import SparkComparison
+
+        compared = SparkComparison(
+            configuration=configuration, target=target, tables=tables or [], provider=provider or [],
+            stores=store or [], exports=export or [], wait=wait, limit=limit, options=spark_options(master, conf, jars),
+        )  # fmt: skip
+        compared.run(values=values, as_json=flags.json)
+        return
     problems = Problems()
     found = problems.of(lambda: _resolve(configuration, target, provider or []))
     kafka = problems.of(configuration.kafka)
@@ -98,7 +125,7 @@ def verify(
                 its = repairs.settled(partial(comparison.of, connector, progress.update, keys=True), wait)
             outcomes += its
     show(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repairs.sent if repairs else None)
-    if code := _code(outcomes):
+    if code := code_of(outcomes):
         raise typer.Exit(code)
 
 
@@ -123,6 +150,16 @@ class _Comparison:
         options = Options(wait=self.wait, most=most, digests=self.digests)
         found = compare(connector, self.kafka, options, tables=self.tables, topic=self.topic, progress=progress)
         return list(found)
+
+
+def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
+    from compactory.errors import ConfigError
+
+    given = [f"--{name}" for name, value in needing.items() if value]
+    if given and not on_spark:
+        raise ConfigError(f"{', '.join(given)}: only with --spark")
+    if repair and on_spark:
+        raise ConfigError("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
 def _resolve(
@@ -150,7 +187,11 @@ def _resolve(
     return load_connectors([settings.connector], provider), settings.directory.topic
 
 
-def _code(outcomes: Sequence[Outcome]) -> int:
+def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
+    """The exit code that tables, and what else their topic was compared with, make together."""
+    if any(side.different for side in sides):
+        return _DIFFERENT
     if any(outcome.different or outcome.unsure for outcome in outcomes):
         return _DIFFERENT
-    return 0 if all(outcome.equal for outcome in outcomes) else _NOT_IN_TIME
+    equal = all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides)
+    return 0 if equal else _NOT_IN_TIME

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from compactory_connectors.source.verification.outcome import Difference, Outcome
+    from compactory_connectors.spark.side import SideOutcome
 
-__all__ = ["Progress", "cut", "show"]
+__all__ = ["Progress", "cut", "named", "say", "show"]
 
 _WIDTH = 60
 """Characters of a value that are shown around the place where the two differ."""
@@ -46,17 +47,34 @@ class Progress:
             self._status.update(f"{escape(doing)}: {number(done)}")
 
 
-def show(outcomes: Sequence[Outcome], *, limit: int, values: bool, as_json: bool, repaired: int | None = None) -> None:
-    """Print what was found, for people or programs; ``repaired`` is how many keys were sent again before that."""
+def show(
+    outcomes: Sequence[Outcome],
+    *,
+    limit: int,
+    values: bool,
+    as_json: bool,
+    repaired: int | None = None,
+    sides: Sequence[SideOutcome] | None = None,
+) -> None:
+    """Print what was found, for people or programs.
+
+    ``repaired`` is how many keys were sent again before that, ``sides`` what else the topic was compared with.
+    """
+    from .verify_sides import show_sides, side_documents
+
     if as_json:
-        document: dict[str, Any] = {"equal": all(outcome.equal for outcome in outcomes)}
+        document: dict[str, Any] = {
+            "equal": all(each.equal for each in outcomes) and all(each.equal for each in sides or ())
+        }
         document |= {} if repaired is None else {"repaired": repaired}
-        print_json(document | {"topics": [_document(each, limit, values) for each in outcomes]})
+        document |= {"topics": [_document(each, limit, values) for each in outcomes]}
+        print_json(document | ({} if sides is None else side_documents(sides, limit=limit, values=values)))
         return
     if repaired:
-        _say(f"{number(repaired)} keys were sent again as the table has them; then:")
+        say(f"{number(repaired)} keys were sent again as the table has them; then:")
     for outcome in outcomes:
         _print(outcome, limit, values)
+    show_sides(sides or (), limit=limit, values=values)
 
 
 def cut(value: bytes | None, other: bytes | None, width: int = _WIDTH) -> str:
@@ -79,14 +97,14 @@ def _print(outcome: Outcome, limit: int, values: bool) -> None:
         verdict = "[yellow]not caught up[/]"
     tables = ", ".join(outcome.tables)
     counts = f"{number(outcome.expected)} keys in {tables}, {number(outcome.stored)} in the topic"
-    _say(f"[bold]{escape(outcome.topic)}[/]  {verdict}  {escape(counts)}, {seconds(outcome.seconds)}")
+    say(f"[bold]{escape(outcome.topic)}[/]  {verdict}  {escape(counts)}, {seconds(outcome.seconds)}")
     for text in (*_sentences(outcome), *outcome.notes):
-        _say(f"  {escape(text)}")
+        say(f"  {escape(text)}")
     if outcome.differences and limit:
         _print_differences(outcome, limit, values)
     if outcome.digests is not None:
         mine, its = outcome.digests.table, outcome.digests.topic
-        _say(f"  digest of the table {mine.total}, of the topic {its.total}, {len(mine.differing(its))} ranges differ")
+        say(f"  digest of the table {mine.total}, of the topic {its.total}, {len(mine.differing(its))} ranges differ")
 
 
 def _sentences(outcome: Outcome) -> list[str]:
@@ -131,7 +149,7 @@ def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
     output().print(shown)
     left = outcome.different - min(limit, len(outcome.differences))
     if left > 0:
-        _say(f"  and {number(left)} more; --limit shows more of them")
+        say(f"  and {number(left)} more; --limit shows more of them")
 
 
 def _found(each: Difference, value: bytes | None) -> str:
@@ -168,14 +186,14 @@ def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
 
 def _difference(each: Difference, values: bool) -> dict[str, Any]:
     found = each.found
-    document: dict[str, Any] = {"finding": each.finding.value, **_named("key", each.key)}
+    document: dict[str, Any] = {"finding": each.finding.value, **named("key", each.key)}
     if values:
-        document |= _named("expected", each.expected) | _named("found", found.value if found is not None else None)
+        document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
     document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
     return document | {"partitions": list(each.partitions)}
 
 
-def _named(name: str, raw: bytes | None) -> dict[str, str | None]:
+def named(name: str, raw: bytes | None) -> dict[str, str | None]:
     """Bytes as text, and in base64 where they are none."""
     if raw is None:
         return {name: None}
@@ -185,5 +203,6 @@ def _named(name: str, raw: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(raw).decode()}
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line for people."""
     output().print(text, highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ from compactory.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BAD", "HELD", "RECORDS", "digest_held", "list_held"]
+__all__ = ["BAD", "HELD", "RECORDS", "digest_held", "digest_listed", "list_held"]
 
 HELD: Final = "held"
 BAD: Final = "bad"
@@ -50,7 +50,16 @@ Batches = Iterator[pa.RecordBatch]
 
 def digest_held(latest: DataFrame, directory: Directory[Any]) -> tuple[DirectoryDigest, int]:
     """The digests of what the directory holds of the newest records, and how many of them are bad. One Spark job."""
-    rows = latest.select("key", "value").mapInArrow(_summing(directory), _SUMS).collect()
+    return _summed(latest.select("key", "value").mapInArrow(_summing(directory), _SUMS))
+
+
+def digest_listed(records: DataFrame) -> DirectoryDigest:
+    """The digests of records that are given as key and digest. One Spark job."""
+    return _summed(records.select("key", "digest").mapInArrow(_adding, _SUMS))[0]
+
+
+def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
+    rows = sums.collect()
     digest, bad = DirectoryDigest(), 0
     for number, count, high, low in rows:
         if number == _BAD_COUNT:
@@ -76,14 +85,25 @@ def _summing(directory: Directory[Any]) -> Callable[[Batches], Batches]:
                 if state == HELD:
                     digester.add(key, value)
                 bad += state == BAD
-        sums = [
-            (number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big"))
-            for number, each in enumerate(digester.result().ranges)
-            if each.count
-        ]
-        yield _columns([*sums, (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
+        yield _columns([*_sums(digester), (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
 
     return task
+
+
+def _adding(batches: Batches) -> Batches:
+    digester = Digester()
+    for batch in batches:
+        for key, digest in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            digester.count(range_of(key), digest)
+    yield _columns(_sums(digester), _SUM_SCHEMA)
+
+
+def _sums(digester: Digester) -> list[tuple[int, int, bytes, bytes]]:
+    return [
+        (number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big"))
+        for number, each in enumerate(digester.result().ranges)
+        if each.count
+    ]
 
 
 def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Callable[[Batches], Batches]:

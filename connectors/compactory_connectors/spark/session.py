@@ -24,6 +24,9 @@ __all__ = ["SparkOptions", "open_session"]
 _JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
 
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Environment variable by which spark-submit tells a driver where its JVM is, in every deploy mode."""
+
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _DEFAULTS: Final = {
@@ -57,7 +60,7 @@ def open_session(name: str, options: SparkOptions) -> SparkSession:
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError("Spark jobs need PySpark: pip install 'compactory[spark]'") from None
-    submitted = SparkSession.getActiveSession() is not None or "SPARK_ENV_LOADED" in os.environ
+    submitted = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
     if not submitted:
         _check_java()
     builder = SparkSession.builder.appName(name)

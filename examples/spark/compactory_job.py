@@ -1,0 +1,9 @@
+"""What ``spark-submit`` is given: every Spark command of ``compactory`` with its arguments.
+
+spark-submit --master yarn examples/spark/compactory_job.py verify terminal_acquirer --spark
+"""
+
+from compactory_cli.entry import run
+
+if __name__ == "__main__":
+    run()
