@@ -30,7 +30,7 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
             "run",
             f"http://127.0.0.1:{serving.port}/openapi.json",
             *("-H", f"Authorization: Bearer {ADMIN}"),
-            *("--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "40"),
+            *("--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "25"),
             # That text fits its schema does not make it a token, a cursor or an index: 400 is right for those.
             *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
             "--no-color",
