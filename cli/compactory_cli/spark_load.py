@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from compactory.errors import ConfigError
+from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.limit import Limit
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
@@ -82,7 +83,7 @@ class LoadCommand:
             raise StepFailed(f"nothing was written: {report.why}")
 
     def _load(self, plan: Plan, aim: Aim, report: LoadReport) -> None:
-        with StageBars() as stages:
+        with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
             spark = open_session(f"compactory load {self.directory}", self.options)
             stages.end()
@@ -96,6 +97,7 @@ class LoadCommand:
                 finally:
                     target.close()
             finally:
+                stages.watch(None)
                 spark.stop()
 
     def _rules(self) -> Rules:

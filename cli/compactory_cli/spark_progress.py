@@ -1,9 +1,10 @@
-"""How far a job on Spark is: a bar with rows, rate and time left on a terminal, a line a stage elsewhere."""
+"""How far a job on Spark is: a bar with rows, rate and time left on a terminal, a log line a stage elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import time
+from threading import Event, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,43 +19,86 @@ __all__ = ["StageBars"]
 
 log = logging.getLogger("compactory.spark")
 
+_BEAT = 0.5  # seconds between two looks at Spark's tasks
+
 
 class StageBars:
-    """Shows one stage at a time while its block runs; see ``Stages`` of the load."""
+    """Shows one stage at a time while its block runs; see ``Stages`` of the load. A thread of its own asks Spark."""
 
     def __init__(self) -> None:
         self._bars: Progress | None = None
         self._task: TaskID | None = None
-        self._name = ""
-        self._rows: int | None = None
-        self._started = 0.0
+        self._stage, self._rows, self._started = "", 0, time.monotonic()
+        self._spark: SparkSession | None = None
+        self._over = Event()
+        self._beat = Thread(target=self._watch, name="compactory-spark-progress", daemon=True)
 
     def __enter__(self) -> Self:
-        log.setLevel(logging.INFO)
+        log.setLevel(logging.INFO)  # a job of minutes is told of whatever the level of the rest
         if errors().is_terminal:
             self._bars = loading_bars(errors())
             self._bars.start()
+            self._beat.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         if self._bars is not None:
+            self._beat.join()
             self._bars.stop()
 
-    def watch(self, spark: SparkSession) -> None:
-        """Ask this session from now on how far it is."""
+    def watch(self, spark: SparkSession | None) -> None:
+        """Ask this session how far it is, from now on; None: no more."""
+        self._spark = spark
 
     def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins."""
-        self._name, self._rows, self._started = stage, rows, time.monotonic()
+        """A stage begins, that will handle so many rows."""
+        self._stage, self._rows, self._started = stage, rows or 0, time.monotonic()
         if self._bars is not None:
-            self._task = self._bars.add_task(stage, total=None, told=f"{number(rows)} rows" if rows else "")
+            self._task = self._bars.add_task(stage, total=None, told=self._told(0.0))
 
     def end(self) -> None:
         """It is over."""
-        seconds = time.monotonic() - self._started
         if self._bars is not None and self._task is not None:
             self._bars.remove_task(self._task)
-        rows = f", {number(self._rows)} rows" if self._rows else ""
-        log.info("%s: %.1f s%s", self._name, seconds, rows)
+            self._task = None
+        seconds = max(time.monotonic() - self._started, 0.001)
+        rate = f", {number(self._rows)} rows, {self._rows / seconds:,.0f}/s" if self._rows else ""
+        log.log(logging.DEBUG if self._bars is not None else logging.INFO, "%s: %.1f s%s", self._stage, seconds, rate)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_BEAT):
+            spark, bars, task = self._spark, self._bars, self._task
+            if spark is None or bars is None or task is None:
+                continue
+            try:
+                share = _share(spark)
+            except Exception as error:  # noqa: BLE001  # a session that ends meanwhile; the load says what went wrong
+                log.debug("no progress: %s", error)
+                continue
+            if share is not None and task == self._task:
+                bars.update(task, total=1.0, completed=share, told=self._told(share))
+
+    def _told(self, share: float) -> str:
+        """``250,000 of 1,000,000 rows  125,000/s  6 s left``."""
+        seconds, parts = time.monotonic() - self._started, []
+        if self._rows:
+            done = int(self._rows * share)
+            parts = [f"{number(done)} of {number(self._rows)} rows", f"{done / max(seconds, 0.001):,.0f}/s"]
+        if share > 0:
+            parts.append(f"{seconds * (1 - share) / share:.0f} s left")
+        return "  ".join(parts)
+
+
+def _share(spark: SparkSession) -> float | None:
+    """How much is done of the tasks of the jobs that run now; None while none runs."""
+    tracker = spark.sparkContext.statusTracker()
+    done = total = 0
+    for job in tracker.getActiveJobsIds():
+        for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
+            info = tracker.getStageInfo(stage)
+            done += info.numCompletedTasks if info is not None else 0
+            total += info.numTasks if info is not None else 0
+    return done / total if total else None

@@ -183,10 +183,11 @@ def _numbered(spark: SparkSession, lines: DataFrame, blocks: Sequence[Any]) -> D
 
 
 def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
-    """Have no file read in blocks: a record may begin in one and end in another."""
-    most = str(max(file.size for file in files) + 1)
-    spark.conf.set("spark.sql.files.openCostInBytes", most)
-    spark.conf.set("spark.sql.files.maxPartitionBytes", most)
+    """Have no file read in blocks from now on: a record may begin in one and end in another."""
+    most = max(file.size for file in files) + 1
+    for name in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
+        now = spark.sparkContext._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(spark.conf.get(name))
+        spark.conf.set(name, str(max(most, now)))
 
 
 def _joined(lines: DataFrame, dialect: Dialect) -> DataFrame:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from compactory.errors import ConfigError
 
 from .jars import COORDINATES, find_jars
+from .quiet_start import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,10 @@ def open_session(name: str, options: SparkOptions) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in _properties(options, submitted=submitted).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if submitted:
+        return builder.getOrCreate()
+    with quiet_start():
+        return builder.getOrCreate()
 
 
 def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:

@@ -1,0 +1,67 @@
+"""What goes wrong within Spark, as one line of ours: PySpark's own errors are pages of two languages' stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from compactory.errors import CompactoryError, Unreachable
+
+__all__ = ["spark_failures"]
+
+_AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
+_NOT_CONNECTED: Final = "08"
+"""SQLSTATEs of connections that fail."""
+_MEMORY: Final = (
+    "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
+)
+_LONGEST: Final = 600
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Raise what Spark fails with within the block as Unreachable or CompactoryError; ours pass as they are."""
+    try:
+        from py4j.protocol import (  # type: ignore[import-untyped]
+            Py4JError,
+            Py4JJavaError,
+            Py4JNetworkError,
+        )
+        from pyspark.errors import PySparkException
+    except ImportError:
+        yield
+        return
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise _of_java(error.java_exception) from error
+    except PySparkException as error:
+        raise _of_text(str(error)) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        gone = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
+        raise CompactoryError(gone) from error
+    except Py4JError as error:
+        raise _of_text(str(error)) from error
+
+
+def _of_java(thrown: Any) -> CompactoryError:
+    """The error that the innermost of a chain of exceptions stands for."""
+    while (cause := thrown.getCause()) is not None and cause != thrown:
+        thrown = cause
+    kind = str(thrown.getClass().getSimpleName())
+    said = str(thrown.getMessage() or kind)
+    if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
+        return Unreachable("Postgres", said.partition("\n")[0])
+    if kind in _AWAY:
+        return Unreachable("a server that Spark asks", f"{kind}: {said.partition(chr(10))[0]}")
+    return _of_text(said, kind)
+
+
+def _of_text(said: str, kind: str = "") -> CompactoryError:
+    if "OutOfMemoryError" in kind + said or "Java heap space" in said:
+        return CompactoryError(_MEMORY)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    trace = any(line.startswith("Traceback") for line in lines)
+    text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
+    return CompactoryError(f"Spark failed: {text[:_LONGEST]}")
