@@ -36,7 +36,7 @@ from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
 from compactory_connectors.spark.column_types import parse_type
-from compactory_connectors.spark.target import Change, Differences, Mode, Written
+from compactory_connectors.spark.target import Change, Differences, Mode, Sample, Written
 from compactory_connectors.spark.to_kafka import KafkaTarget
 from compactory_connectors.spark.topic_claim import owners
 from tests.source.poller import config
@@ -79,10 +79,12 @@ def contents(cluster: Kafka, topic: str) -> dict[bytes, tuple[int, bytes | None,
     }
 
 
-def load(target: KafkaTarget, rows: DataFrame, mode: Mode = Mode.UPSERT) -> tuple[Differences, Written]:
+def load(
+    target: KafkaTarget, rows: DataFrame, mode: Mode = Mode.UPSERT, spared: DataFrame | None = None
+) -> tuple[Differences, Written]:
     try:
         assert target.columns
-        found = target.compare(rows, mode)
+        found = target.compare(rows, mode, spared)
         return found, target.write()
     finally:
         target.close()
@@ -222,19 +224,23 @@ def test_only_what_differs_is_sent(spark: SparkSession, cluster: Kafka, entries:
     assert counted(found) == {"insert": 1, "update": 1, "deactivate": 1, "unchanged": 18}
     assert len(list(read(cluster, topic))) == len(before) + 3
     (sample,) = found.samples[Change.UPDATE]
-    assert sample.before is not None
-    assert sample.after is not None
-    assert (sample.before["key"], sample.before["value"]["acquirer"], sample.after["value"]["acquirer"]) == (
-        "0",
-        "A0",
-        "B0",
+    entry = {"id": 0, "acquirer": "A0", "limit_": None, "is_active": True}
+    assert sample == Sample(
+        before={"key": "0", "value": entry}, after={"key": "0", "value": entry | {"acquirer": "B0"}}
     )
-    found, _ = load(entries(dry_run=True), frame(spark, TERMINALS, changed[:10]), Mode.REPLACE)
+    dry = entries(dry_run=True)
+    found = dry.compare(frame(spark, TERMINALS, changed[:10]), Mode.REPLACE)
+    dry.close()
     assert counted(found) == {"unchanged": 10, "deactivate": 20}
     assert found.present == 29
-    found, _ = load(entries(), frame(spark, TERMINALS, changed[:10]), Mode.REPLACE)
+    assert len(list(read(cluster, topic))) == len(before) + 3
+    rejected = spark.createDataFrame([(12,), (12,), (5,), (500,)], "id bigint")
+    found, _ = load(entries(), frame(spark, TERMINALS, changed[:10]), Mode.REPLACE, rejected)
+    assert counted(found) == {"unchanged": 10, "deactivate": 19}
     now = contents(cluster, topic)
-    assert {key for key, (_, value, _) in now.items() if value is None} == {b"%d" % number for number in range(10, 30)}
+    assert {key for key, (_, value, _) in now.items() if value is None} == {
+        b"%d" % number for number in range(10, 30) if number != 12
+    }
     assert now[b"77"][1] is not None  # deactivated before, and nobody's any more
 
 
@@ -403,8 +409,11 @@ def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka
     stored = [item for item in read_offsets(cluster) if item.connector == connector.name]
     reset = [OffsetChange(key=item.key, table=item.table, topic=None, before=item, after=None) for item in stored]
     edit_offsets(connector, cluster, lambda _stored: reset, signed("reset"), lambda: None)
-    found, _ = load(mastered(), rows)
-    assert counted(found) == {"update": 1, "insert": 1}
+    rejected = spark.createDataFrame([(1,)], "id bigint")
+    found, _ = load(mastered(), rows.where("id > 1"), Mode.REPLACE, rejected)
+    assert counted(found) == {"insert": 1}
+    found, _ = load(mastered(), rows, Mode.REPLACE)
+    assert counted(found) == {"update": 1, "unchanged": 1}
     assert values(cluster, mastered())[b"9"].startswith(b'{"id":9,"acquirer":"load","limit_":null')
     Source(connector, cluster).run(threading.Event(), once=True, patience=20)
     assert values(cluster, mastered()) == table  # it is the table's again

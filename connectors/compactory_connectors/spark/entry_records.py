@@ -76,6 +76,21 @@ class EntryRecords:
             TargetColumn(name=name, type=kind, nullable=name != self.key_column) for name, kind in self.types.items()
         )
 
+    @property
+    def tells_keys(self) -> bool:
+        """See :class:`record_maker.Maker`."""
+        return True
+
+    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
+        """See :class:`record_maker.Maker`."""
+        position, read = names.index(self.key_column), _reader(parse_type(self.types[self.key_column]))
+
+        def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
+            for key in read(batch.column(position)):
+                yield None if key is None or isinstance(key, RowError) else _key(key).encode()
+
+        return make
+
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
         kinds = {name: parse_type(kind) for name, kind in self.types.items()}
@@ -91,12 +106,19 @@ class EntryRecords:
         return make
 
 
+def _key(value: Any) -> str:
+    """A key as text, whole numbers in decimal."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
 def _entry(encoding: Encoding[Any], key: Any, entry: dict[str, Any]) -> Made:
+    if key is None:
+        return Made(problem="the key is null")
     for name, value in entry.items():
         if isinstance(value, RowError):
             return Made(problem=f"column {name}: {value}")
     try:
-        return Made(*encoding.record(key if isinstance(key, str) else orjson.dumps(key).decode(), entry))
+        return Made(*encoding.record(_key(key), entry))
     except WriteRefused as error:
         return Made(problem=str(error))
 

@@ -10,12 +10,15 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["MADE", "Headers", "Made", "Maker", "make_records"]
+__all__ = ["KEYS", "MADE", "Headers", "Made", "Maker", "make_keys", "make_records"]
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
 MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
 """The columns of what was made, as Spark spells them. A null value is a tombstone; with a problem the key is null."""
+
+KEYS: Final = "key binary"
+"""The column of record keys alone."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -44,6 +47,15 @@ class Maker(Protocol):
         """The columns without which no record can be made."""
         ...
 
+    @property
+    def tells_keys(self) -> bool:
+        """Whether the columns of the key alone say what the record's key is."""
+        ...
+
+    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
+        """The record keys of batches that have the columns of the key alone; None for a row without one."""
+        ...
+
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """The function of batches with these columns; None for a row of which there is no record."""
         ...
@@ -56,6 +68,18 @@ def make_records(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.Re
         make = maker.compiled(names)
         for batch in batches:
             yield _batch([made for made in make(batch) if made is not None])
+
+    return run
+
+
+def make_keys(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of a task: takes rows with the columns of the key, gives :data:`KEYS`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = maker.keys(names)
+        for batch in batches:
+            found = [key for key in keys(batch) if key is not None]
+            yield pa.record_batch([pa.array(found, pa.binary())], names=["key"])
 
     return run
 

@@ -16,6 +16,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.source.catalog import Table
 from compactory_connectors.source.chain import RowPlan, compile_plan
 from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.converters import Render
 from compactory_connectors.source.jdbc_url import Connection
 from compactory_connectors.source.record import RowError
 from compactory_connectors.source.row_function import Written
@@ -68,11 +69,29 @@ class TableRecords:
             TargetColumn(name=column.name, type=str(type_of(column)), nullable=not column.not_null) for column in used
         )
 
+    @property
+    def tells_keys(self) -> bool:
+        """See :class:`record_maker.Maker`: not where other columns decide how a row is treated."""
+        return set(compile_plan(self.connector, self.table).case_columns) <= set(self.key)
+
+    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
+        """See :class:`record_maker.Maker`."""
+        plan = compile_plan(self.connector, self.table)
+        written = self._written(names, names)
+
+        def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
+            texts = {name: _texts(batch.column(position), name, write) for name, position, write in written}
+            nothing: list[Text] = [None] * batch.num_rows
+            for row in zip(*(texts.get(name, nothing) for name in plan.columns), strict=True):
+                bad = any(isinstance(text, RowError) for text in row)
+                yield None if bad else _key(plan.render_key, cast("RawRow", row))
+
+        return make
+
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
         plan = compile_plan(self.connector, self.table)
-        kinds = {column.name: text_of(type_of(column)) for column in self.table.columns if column.name in plan.columns}
-        columns = [(name, names.index(name), kinds[name]) for name in plan.columns]
+        columns = self._written(plan.columns, names)
         fixed = [number for number, name in enumerate(plan.columns) if _fixed(self.table, name)]
         gone = self._gone(names)
 
@@ -87,6 +106,11 @@ class TableRecords:
                     yield _record(plan.render_deletion if absent else plan.render, cast("RawRow", row))
 
         return make
+
+    def _written(self, wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, int, Texts]]:
+        """Columns, where they stand among ``names``, and what writes them."""
+        kinds = {column.name: type_of(column) for column in self.table.columns}
+        return [(name, names.index(name), text_of(kinds[name])) for name in wanted]
 
     def _gone(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[bool]]:
         """Which rows of a batch are soft-deleted, and so tombstones."""
@@ -148,6 +172,13 @@ def _record(render: Callable[[RawRow], Written | None], row: RawRow) -> Made | N
     if written[0] is None:
         return Made(problem="the record's key is null, which a compacted topic refuses")
     return Made(written[0], written[1], _encoded(written[3]) if len(written) == 4 else None)
+
+
+def _key(render: Render, row: RawRow) -> bytes | None:
+    try:
+        return render(row)
+    except RowError:
+        return None  # a row that would have no record either
 
 
 def _encoded(headers: Sequence[tuple[str, str | bytes | None]]) -> Headers:

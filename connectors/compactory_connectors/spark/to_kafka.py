@@ -26,7 +26,7 @@ from compactory_connectors.source.removal import Copy
 from compactory_connectors.source.topics import ensure
 
 from .entry_records import EntryRecords
-from .record_maker import MADE, make_records
+from .record_maker import KEYS, MADE, make_keys, make_records
 from .table_columns import described
 from .table_records import TableRecords
 from .target import Change, Differences, Mode, TargetColumn, Written
@@ -113,7 +113,7 @@ class KafkaTarget:
         """The columns that decide the record's key."""
         return self._maker.key
 
-    def compare(self, rows: DataFrame, mode: Mode) -> Differences:
+    def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
         """See :class:`target.Target`. Unless it is a dry run, nobody else may write the topic from now on.
 
         Raises ConfigError, LeaseLost, Unreachable, TopicChanged, and CompactoryError for rows of which no record can be
@@ -128,7 +128,8 @@ class KafkaTarget:
             self._prepare()
             self._claim.take()
         extent = self._extent()
-        changes = self._changes(rows.select(*self._maker.needs), mode, extent).persist()
+        spared = spared if mode is Mode.REPLACE else None
+        changes = self._changes(rows.select(*self._maker.needs), mode, extent, spared).persist()
         tally = Tally()
         for row in changes.where("tally IS NOT NULL").select("tally").collect():
             tally.add(Tally.loads(row[0]))
@@ -146,6 +147,7 @@ class KafkaTarget:
         """
         found = self._found
         assert found is not None, "compare() comes first"
+        assert not self._dry, "a dry run does not write"
         if found.outgoing:
             self._send(found)
         return Written(counts=found.tally.changes())
@@ -186,18 +188,32 @@ class KafkaTarget:
             return Extent(topic=topic, topic_id=None, starts={}, ends={})
         return capture(self._kafka, topic, wait=_LEAST)
 
-    def _changes(self, rows: DataFrame, mode: Mode, extent: Extent) -> DataFrame:
+    def _changes(self, rows: DataFrame, mode: Mode, extent: Extent, spared: DataFrame | None) -> DataFrame:
         """Packs of what has to be sent, and tallies. Sort-merge: equal keys have to follow each other."""
         from pyspark.sql import functions as f
 
         made = rows.mapInArrow(make_records(self._maker, rows.columns), MADE).withColumn("made", f.lit(True))
-        there = latest(self._spark, self._kafka, extent).withColumn("there", f.lit(True))
-        there = there.withColumnRenamed("value", "before")
+        there = latest(self._spark, self._kafka, extent).withColumnRenamed("value", "before")
+        there = self._sparing(there, spared)
         joined = made.hint("merge").join(there, "key", "full_outer")
         partitions = len(extent.ends) if self._kafka.properties().get("partitioner") in _OURS else None
         judge = Judge(directory=self._directory, mode=mode, partitions=partitions)
-        wanted = "key made value headers problem there before partition timestamp_ms".split()  # noqa: SIM905
+        wanted = "key made value headers problem before partition timestamp_ms spared".split()  # noqa: SIM905
         return joined.select(*wanted).mapInArrow(judge.__call__, CHANGES)
+
+    def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
+        """With a column that says of which keys a rejected row is: such a key is not gone."""
+        from pyspark.sql import functions as f
+
+        if spared is None:
+            return there.withColumn("spared", f.lit(False))
+        if not self._maker.tells_keys:
+            raise CompactoryError(
+                f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns; nothing"
+                " may be removed then: mend the rows, or load with --mode upsert"
+            )
+        keys = spared.mapInArrow(make_keys(self._maker, spared.columns), KEYS).distinct()
+        return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
 
     def _refuse(self, tally: Tally, mode: Mode) -> None:
         if tally.collisions:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute
 
 from compactory.decoding import document, path
 from compactory.directory import Directory
@@ -21,6 +22,8 @@ from .record_maker import Headers
 from .target import Change, Mode, Sample
 
 __all__ = ["CHANGES", "Judge", "Outgoing", "Tally", "change_of", "living", "unpacked"]
+
+_compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 
 CHANGES: Final = "tally string, records binary"
 """The columns of what a judge gives, as Spark spells them: one tally a task, and packs of records."""
@@ -93,9 +96,13 @@ class Tally:
         """Some keys of each change."""
         return {Change(name): [Sample(**found) for found in shown] for name, shown in self.samples.items()}
 
+    def count(self, change: Change, keys: int) -> None:
+        """Count keys."""
+        self.counts[change.value] = self.counts.get(change.value, 0) + keys
+
     def see(self, change: Change, key: bytes, before: bytes | None, after: bytes | None) -> None:
         """Count a key, and keep it as an example where there are few."""
-        self.counts[change.value] = self.counts.get(change.value, 0) + 1
+        self.count(change, 1)
         shown = self.samples.setdefault(change.value, [])
         if len(shown) < _SHOWN and change is not Change.UNCHANGED:
             shown.append({"before": _shown(key, before), "after": _shown(key, after)})
@@ -132,8 +139,8 @@ def change_of(before: bytes | None, after: bytes | None, lives: Callable[[bytes 
 class Judge:
     """Decides key by key. ``partitions``: of the topic, where a key says to which one it belongs; else None.
 
-    Takes batches of ``key, made, value, headers, problem, there, before, partition, timestamp_ms``, a full join by the
-    key in which equal keys follow each other; ``made`` and ``there`` say which side has it.
+    Takes batches of ``key, made, value, headers, problem, before, partition, timestamp_ms, spared``, a full join by the
+    key in which equal keys follow each other. ``made``: the load has it; ``spared``: the load must not remove it.
     """
 
     directory: Directory[Any]
@@ -146,7 +153,8 @@ class Judge:
         pack: list[Outgoing] = []
         size, last = 0, None
         for batch in batches:
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            rest = self._without_unchanged(tally, lives, batch, last)
+            for row in zip(*(column.to_pylist() for column in rest.columns), strict=True):
                 outgoing = self._judge(tally, lives, row, again=row[0] is not None and row[0] == last)
                 last = row[0]
                 if outgoing is None:
@@ -156,14 +164,34 @@ class Judge:
                 if size > _PACK:
                     yield _given(None, pack)
                     pack, size = [], 0
+            last = batch.column(0)[-1].as_py() if batch.num_rows else last
         if pack:
             yield _given(None, pack)
         yield _given(tally, [])
 
+    def _without_unchanged(
+        self, tally: Tally, lives: Callable[[bytes | None], bool], batch: pa.RecordBatch, last: bytes | None
+    ) -> pa.RecordBatch:
+        """The rows to look at one by one; most of a load that was done before are not."""
+        keys = batch.column(0)
+        again = batch.num_rows > 0 and (keys[0].as_py() == last or _any(_compute.equal(keys[1:], keys[:-1])))
+        if again:
+            return batch
+        same = _compute.fill_null(_compute.equal(batch.column(2), batch.column(5)), False)
+        count = _compute.sum(same).as_py() or 0
+        if not count:
+            return batch
+        tally.count(Change.UNCHANGED, count)
+        if self.directory.active is None:
+            tally.present += count
+        else:
+            tally.present += sum(map(lives, batch.column(5).filter(same).to_pylist()))
+        return batch.filter(_compute.invert(same))
+
     def _judge(
         self, tally: Tally, lives: Callable[[bytes | None], bool], row: tuple[Any, ...], *, again: bool
     ) -> Outgoing | None:
-        key, made, after, headers, problem, there, before, partition, stamp = row
+        key, made, after, headers, problem, before, partition, stamp, spared = row
         if problem is not None:
             tally.problems += 1
             tally.reasons = [*tally.reasons, problem][:_SHOWN]
@@ -174,16 +202,15 @@ class Judge:
             return None
         lived = lives(before)
         tally.present += lived
-        if not made and not (self.mode is Mode.REPLACE and lived):
+        if not made and (spared or not lived or self.mode is not Mode.REPLACE):
             return None
         change = change_of(before, after, lives)
         tally.see(change, key, before, after)
         if change is Change.UNCHANGED:
             return None
-        pairs = headers and [(header["name"], header["value"]) for header in headers]
-        if there and before is not None and self._astray(key, partition):
-            return Outgoing(key, after, pairs, partition, stamp)
-        return Outgoing(key, after, pairs)
+        if before is not None and self._astray(key, partition):
+            return Outgoing(key, after, _pairs(headers), partition, stamp)
+        return Outgoing(key, after, _pairs(headers))
 
     def _astray(self, key: bytes, partition: int) -> bool:
         count = self.partitions
@@ -194,8 +221,15 @@ def unpacked(pack: bytes) -> Iterator[Outgoing]:
     """The records of a pack."""
     for batch in pa.ipc.open_stream(pack):
         for key, value, headers, stray, stamp in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            pairs = headers and [(header["name"], header["value"]) for header in headers]
-            yield Outgoing(key, value, pairs, stray, stamp)
+            yield Outgoing(key, value, _pairs(headers), stray, stamp)
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> Headers | None:
+    return None if headers is None else [(header["name"], header["value"]) for header in headers]
+
+
+def _any(flags: pa.Array) -> bool:
+    return bool(_compute.any(flags).as_py())
 
 
 def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:
