@@ -51,7 +51,9 @@ class SparkComparison:
 
     def run(self, *, values: bool, as_json: bool) -> None:
         """Compare, and show what came out. Raises ConfigError with all problems, typer.Exit unless all is equal."""
-        with ProgressLine() as line:
+        from compactory_connectors.spark.failures import spark_failures
+
+        with ProgressLine() as line, spark_failures():
             tables, sides = self._compared(line.update)
         show(tables, limit=self.limit, values=values, as_json=as_json, sides=sides)
         if code := code_of(tables, sides):

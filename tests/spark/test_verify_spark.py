@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,8 @@ from compactory.kafka import Kafka
 from compactory_api.access import Access, Tokens
 from compactory_cli.remote import Server
 from compactory_connectors.source.verification.judgement import Finding
+from compactory_connectors.spark.export import ExportOptions, export
+from compactory_connectors.spark.export_side import compare_export
 from compactory_connectors.spark.held import digest_held, list_held
 from compactory_connectors.spark.running_store import RunningStore
 from compactory_connectors.spark.side import SideOutcome
@@ -28,7 +31,7 @@ from tests.store.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = {
+KINDS: dict[str, Directory[Any]] = {
     "plain": Directory("d"),
     "field": Directory("d", key="k", active="on", indexes=[Index("n")]),
     "bytes": Directory("d", decode=bytes),
@@ -73,11 +76,11 @@ def compare(
         return compare_store(states, store, "d", wait=wait, most=most)
 
 
-def value(seeded: random.Random, kind: str) -> str | None:
+def value(seeded: random.Random, kind: str) -> str | bytes | None:
     if seeded.random() < 0.15:
         return None
     if seeded.random() < 0.05:
-        return seeded.choice(["{", '"text"', "", '{"k": {}, "n": {}}'])
+        return seeded.choice(["{", '"text"', "", '{"k": {}, "n": {}}', b"\xff{}"])
     doc = {"k": f"K{seeded.randrange(60)}", "on": seeded.random() < 0.8, "n": seeded.choice([1, None, "é\n\"'"])}
     return json.dumps({"schema": None, "payload": doc} if kind == "connect" else doc, ensure_ascii=False)
 
@@ -200,3 +203,75 @@ def test_stores_that_can_not_be_compared(spark: SparkSession, topics: Topics, se
     gone = compare(spark, topics, other, Server("http://127.0.0.1:9", None))
     assert "was not reached" in (gone.failure or "")
     assert not gone.equal
+
+
+class Quiet:
+    """Nobody looks how far an export is."""
+
+    def begin(self, stage: str, rows: int | None) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def exported(spark: SparkSession, kafka: str, topic: str, path: Path, **options: Any) -> str:
+    directory = of("field", topic)
+    export(spark, Kafka(kafka), directory, str(path), ExportOptions(**options), Quiet())
+    return str(path)
+
+
+def beside(spark: SparkSession, kafka: str, topic: str, path: str, most: int = 20) -> SideOutcome:
+    with TopicStates(spark, Kafka(kafka), topic) as states:
+        return compare_export(states, Kafka(kafka), path, most=most)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_exported_files_hold_what_the_topic_had(
+    spark: SparkSession, topics: Topics, kafka: str, seeded: random.Random, tmp_path: Path, form: str
+) -> None:
+    """Bad, inactive and deleted records among them; what comes after an export does not make it differ."""
+    topic = topics.create(2)
+    topics.produce(topic, *((f"T{seeded.randrange(200)}", value(seeded, "field")) for _ in range(600)))
+    topics.produce(topic, (b"\xff", "{}"), ("", '{"k": "empty"}'), ("new\nline", '{"k": "a,\\"b\\""}'))
+    full = exported(spark, kafka, topic, tmp_path / "full", format=form)
+    found = beside(spark, kafka, topic, full)
+    assert (found.failure, found.equal, found.ranges, found.behind) == (None, True, 0, 0), found
+    assert found.expected == found.stored > 50
+    topics.produce(topic, *((f"T{n}", value(seeded, "field")) for n in range(100)), partition=1)
+    later = beside(spark, kafka, topic, full)
+    assert (later.equal, later.behind) == (True, 100), later
+    changes = exported(spark, kafka, topic, tmp_path / "changes", since=full)
+    its = beside(spark, kafka, topic, changes)
+    assert (its.failure, its.equal) == (None, True), its
+    assert its.stored > 0
+
+
+def test_files_that_were_tampered_with_are_found_out(
+    spark: SparkSession, topics: Topics, kafka: str, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.produce(topic, *((f"T{n}", json.dumps({"k": f"K{n}", "on": True})) for n in range(300)))
+    path = exported(spark, kafka, topic, tmp_path / "export", format="json")
+    [file, *_] = sorted(Path(path).glob("part-*.json"))
+    lines = file.read_text().splitlines()
+    named = [json.loads(line)["_key"] for line in lines]
+    lines[0], lines[1] = lines[0].replace("K", "L"), lines[1].replace(f'"{named[1]}"', '"T0000"', 1)
+    file.write_text("\n".join(lines) + "\n")
+    assert "are not those of its manifest" in (beside(spark, kafka, topic, path).failure or "")
+    manifest = json.loads((Path(path) / "_manifest.json").read_text())
+    for each in manifest["files"]:
+        each["bytes"] = (Path(path) / each["name"]).stat().st_size
+    (Path(path) / "_manifest.json").write_text(json.dumps(manifest))
+    assert "Checksum" in (beside(spark, kafka, topic, path).failure or "")
+    for checksum in Path(path).glob(".*.crc"):  # Hadoop's local file system has them, others have not
+        checksum.unlink()
+    found = beside(spark, kafka, topic, path)
+    assert found.findings == {Finding.DIFFERENT: 1, Finding.MISSING: 1, Finding.EXTRA: 1}, found
+    different = next(each for each in found.differences if each.finding is Finding.DIFFERENT)
+    assert different.key.decode() == named[0]
+    assert b'"K' in (different.expected or b"")
+    assert b'"L' in (different.found or b"")
+    assert "is no export" in (beside(spark, kafka, topic, str(tmp_path)).failure or "")
+    other = topics.create()
+    assert "is an export of topic" in (beside(spark, kafka, other, path).failure or "")
+    history = exported(spark, kafka, topic, tmp_path / "history", history=True)
+    assert "is a history" in (beside(spark, kafka, topic, history).failure or "")
