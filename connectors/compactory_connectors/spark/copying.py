@@ -92,10 +92,24 @@ def _lines(batch: pa.RecordBatch) -> bytes:
 def _written(column: pa.Array) -> pa.Array:
     """A column of types that the writer spells as Postgres reads them."""
     import pyarrow as pa
+    from pyarrow import compute
 
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        years = compute.min(compute.year(column)).as_py()
+        if years is not None and years < 1:
+            texts = column.cast(pa.string()).to_pylist()
+            return pa.array([text if text is None else _before_christ(text) for text in texts], pa.string())
     return column
+
+
+def _before_christ(text: str) -> str:
+    """A date as Postgres reads it, which knows no year 0: it is the year 1 BC."""
+    year, _, rest = text[1:].partition("-") if text.startswith("-") else text.partition("-")
+    if not text.startswith("-") and int(year):
+        return text
+    return f"{int(year) + 1:04d}-{rest} BC"
 
 
 def _column(error: psycopg.Error) -> str:

@@ -27,7 +27,8 @@ def staging_table(name: str) -> sql.Identifier:
 class LoadSql:
     """Statements about ``table`` and the rows of a load, which have the columns ``given``.
 
-    ``everything``: the table was empty, so that no list of changes was made and the staged rows stand for it.
+    ``spared``: the keys that must stay as they are. ``everything``: the table was empty, so that no list of changes was
+    made and the staged rows stand for it.
     """
 
     table: LoadedTable
@@ -50,17 +51,18 @@ class LoadSql:
         """Finds the keys that the load does not have."""
         unspared: sql.Composable = sql.SQL("")
         if self.spared is not None:
-            unspared = sql.SQL(" ") + self.render("unspared", spared=staging_table(self.spared))
+            unspared = self.render("unspared", spared=staging_table(self.spared))
         return self.render("missing", unspared=unspared)
 
-    def sample(self) -> sql.Composed:
-        """Shows some changes, as text."""
-        return self.render(
-            "sample",
-            names=sql.SQL("ARRAY[{}]").format(_COMMA.join(sql.Literal(name) for name in self.given)),
-            before=_texts("t", self.given),
-            after=_texts("s", self.given),
-        )
+    def sample(self, kind: str | None) -> sql.Composed:
+        """Shows some changes of a kind, as text; None: rows that don't change."""
+        names = sql.SQL("ARRAY[{}]").format(_COMMA.join(sql.Literal(name) for name in self.given))
+        before = _texts("t", self.given)
+        if kind is None:
+            return self.render("equal", names=names, before=before)
+        after: sql.Composable = sql.SQL("json_object({}, ARRAY[{}])").format(names, _texts("s", self.given))
+        after = sql.SQL("NULL") if kind == "d" else after
+        return self.render("sample", names=names, before=before, after=after, chosen=self._those(kind))
 
     def breaking(self, broken: sql.Composable) -> sql.Composed:
         """Finds the key of a row for which this is true."""

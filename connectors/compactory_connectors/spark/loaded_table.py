@@ -11,7 +11,7 @@ from psycopg.rows import class_row, dict_row
 
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
-from compactory_connectors.database.catalogue import read_table
+from compactory_connectors.database.catalogue import read_table, resolve
 from compactory_sql import query
 from compactory_sql.adoption import XID_COLUMN
 from compactory_sql.table import Table
@@ -91,20 +91,23 @@ def look_at(
 
     Raises ConfigError with everything that keeps rows from being loaded into it, and psycopg.Error.
     """
-    found = inspect(connection, name)
-    facts = read_table(connection, found.oid)
+    oid = resolve(connection, name)
     with connection.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(query("load/table"), {"oid": found.oid}).fetchone()
+        row = cursor.execute(query("load/table"), {"oid": oid}).fetchone()
     assert row is not None
+    lacking = list(_rights(row))
+    if lacking:
+        raise ConfigError(lacking)
+    found, facts = inspect(connection, oid), read_table(connection, oid)
     with connection.cursor(row_factory=class_row(LoadedColumn)) as cursor:
-        columns = tuple(cursor.execute(query("load/columns"), {"oid": found.oid}))
-    problems = [*_rights(row), *_disagreements(found, key, active)]
+        columns = tuple(cursor.execute(query("load/columns"), {"oid": oid}))
+    problems = list(_disagreements(found, key, active))
     keys, flag = _key(found, facts, key), found.adoption.active if found.adoption else active
     problems += _misnamed(row["sql"], columns, keys, flag)
     if problems:
         raise ConfigError(problems)
     return LoadedTable(
-        oid=found.oid,
+        oid=oid,
         sql=row["sql"],
         columns=columns,
         key=keys,

@@ -36,17 +36,18 @@ class Compared:
 
 
 def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode, total: int) -> Compared:
-    """List what the staged rows change; ``total`` is how many keys the load has, staged or not.
+    """List what the staged rows change; ``total`` is how many they are.
 
     Raises ConfigError where the table or the load is not fit for it.
     """
-    _refuse_ambiguous(connection, statements)
-    if _scalar(connection, statements.render("empty")):
+    _refuse_same(connection, statements)
+    _refuse_several(connection, statements)
+    before = _scalar(connection, statements.render("present"))
+    if not before and _scalar(connection, statements.render("empty")):
         statements = replace(statements, everything=True)
         inserted = _scalar(connection, statements.render("wanted"))
-        counts, samples, present = {Change.INSERT: inserted}, {}, 0
+        counts = {Change.INSERT: inserted}
     else:
-        present = _scalar(connection, statements.render("present"))
         connection.execute(statements.render("compare"))
         if statements.table.active in statements.given:
             connection.execute(statements.render("switched_off"))
@@ -54,13 +55,15 @@ def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode
             connection.execute(statements.missing())
         found = dict(connection.execute(statements.render("counts")).fetchall())
         counts = {change: found.get(kind, 0) for change, kind in _KINDS.items()}
-        samples = {change: _samples(connection, statements, change) for change in _KINDS if counts[change]}
     _refuse_incomplete(statements, counts[Change.INSERT])
-    return Compared(
-        statements=statements,
-        differences=Differences(counts=_with_unchanged(counts, total), present=present, samples=samples),
-        total=total,
-    )
+    counts = _with_unchanged(counts, total)
+    samples = {
+        change: _samples(connection, statements, change) for change, number in counts.items() if number and before
+    }
+    if counts[Change.INSERT]:
+        samples[Change.INSERT] = _samples(connection, statements, Change.INSERT)
+    differences = Differences(counts=counts, present=before, samples=samples)
+    return Compared(statements=statements, differences=differences, total=total)
 
 
 def merge(
@@ -117,21 +120,24 @@ def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, in
     return full
 
 
-def _refuse_ambiguous(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+def _refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
     table = statements.table
-    if not all(table.column(name).exact for name in table.key):
-        same = connection.execute(statements.render("same_key")).fetchone()
-        if same is not None:
-            raise ConfigError(
-                f"{table.label}: the load has rows whose keys Postgres takes for one: {_named(table.key, same)}"
-            )
-    if not table.unique:
-        several = connection.execute(statements.render("several")).fetchone()
-        if several is not None:
-            raise ConfigError(
-                f"{table.label} has several active rows of one key, {_named(table.key, several)}: deactivate all"
-                " but one, and make a unique index on the key"
-            )
+    if all(table.column(name).exact for name in table.key):
+        return
+    same = connection.execute(statements.render("same_key")).fetchone()
+    if same is not None:
+        said = _named(table.key, same)
+        raise ConfigError(f"{table.label}: the load has rows whose keys Postgres takes for one: {said}")
+
+
+def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+    table = statements.table
+    several = None if table.unique else connection.execute(statements.render("several")).fetchone()
+    if several is not None:
+        raise ConfigError(
+            f"{table.label} has several active rows of one key, {_named(table.key, several)}: deactivate all but one,"
+            " and make a unique index on the key"
+        )
 
 
 def _refuse_incomplete(statements: LoadSql, inserted: int) -> None:
@@ -144,9 +150,9 @@ def _refuse_incomplete(statements: LoadSql, inserted: int) -> None:
 
 
 def _samples(connection: psycopg.Connection[Any], statements: LoadSql, change: Change) -> list[Sample]:
-    parameters = {"change": _KINDS[change], "limit": _SAMPLES}
     with connection.cursor(row_factory=dict_row) as cursor:
-        return [Sample(**row) for row in cursor.execute(statements.sample(), parameters)]
+        rows = cursor.execute(statements.sample(_KINDS.get(change)), {"limit": _SAMPLES})
+        return [Sample(**row) for row in rows]
 
 
 def _refused(connection: psycopg.Connection[Any], statements: LoadSql, error: psycopg.Error) -> CompactoryError:

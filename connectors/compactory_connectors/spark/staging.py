@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Staging", "workers_conninfo"]
 
+_PARTS: Final = ("rows", "changes", "spared")
 _PAUSE: Final = 0.5
 _CONNECTIONS: Final = 16
 """The most tasks that copy at a time: each has a connection, and the server is at its best with one a core of its."""
@@ -53,10 +53,6 @@ class Staging:
         self._stem = f"load_{table.oid}_{token_hex(4)}"
         self._locked = False
 
-    def name(self, part: str) -> str:
-        """The name of one of the load's tables."""
-        return f"{self._stem}_{part}"
-
     def claim(self, wait: float) -> None:
         """Be the only load of this table, and drop what loads that were killed have left.
 
@@ -73,30 +69,36 @@ class Staging:
         self._locked = True
         self._drop_leftovers()
 
-    def stage(self, rows: DataFrame, columns: Sequence[str]) -> tuple[LoadSql, int]:
-        """Copy the rows into a new table; the statements about it, and how many rows are in it.
+    def statements(self, columns: Sequence[str]) -> LoadSql:
+        """The statements of a load with these columns, before anything is staged."""
+        return self._statements("rows", columns)
+
+    def stage(self, rows: DataFrame, statements: LoadSql) -> int:
+        """Copy the rows into their table; how many they are.
 
         Raises CompactoryError where Postgres refuses a row, Unreachable where tasks fail for good.
         """
-        statements = self._statements("rows", columns)
-        return statements, self._copy(rows, statements)
+        return self._copy(rows, statements)
 
-    def spare(self, keys: DataFrame, statements: LoadSql) -> LoadSql:
-        """Copy keys that the load must leave as they are; the statements that do so."""
-        spared = self._statements("spared", self._table.key)
-        self._copy(keys, spared)
-        return replace(statements, spared=spared.staged)
+    def stage_keys(self, keys: DataFrame, part: str) -> str:
+        """Copy keys into a table of their own; its name."""
+        statements = self._statements(part, self._table.key)
+        self._copy(keys, statements)
+        return statements.staged
 
     def close(self) -> None:
         """Drop the tables and let the next load begin."""
         if self._connection.closed or not self._locked:
             return
-        self._drop([self.name(part) for part in ("rows", "changes", "spared")])
+        self._drop([self._name(part) for part in _PARTS])
         self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
         self._locked = False
 
+    def _name(self, part: str) -> str:
+        return f"{self._stem}_{part}"
+
     def _statements(self, part: str, columns: Sequence[str]) -> LoadSql:
-        staged, changes = self.name(part), self.name("changes")
+        staged, changes = self._name(part), self._name("changes")
         return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
 
     def _copy(self, rows: DataFrame, statements: LoadSql) -> int:

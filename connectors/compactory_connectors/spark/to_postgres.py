@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -96,9 +97,10 @@ class PostgresTarget:
         with self._errors():
             self._staging = Staging(self._connection, table)
             self._staging.claim(self._wait)
-            statements, total = self._staging.stage(rows, given)
+            statements = self._staging.statements(given)
             if mode is Mode.REPLACE and spared is not None:
-                statements = self._staging.spare(spared, statements)
+                statements = replace(statements, spared=self._staging.stage_keys(spared, "spared"))
+            total = self._staging.stage(rows, statements)
             self._compared = compare(self._connection, statements, mode, total)
         return self._compared.differences
 

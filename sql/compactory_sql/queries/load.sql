@@ -129,10 +129,14 @@ SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP 
 
 -- name: load/sample
 -- Some rows that change, as they are and as they become.
-SELECT b.before, CASE WHEN s.compactory_change <> 'd' THEN json_object({names}, ARRAY[{after}]) END AS after
-  FROM (SELECT * FROM {changes} WHERE compactory_change = %(change)s LIMIT %(limit)s) AS s
-  LEFT JOIN LATERAL (SELECT json_object({names}, ARRAY[{before}]) AS before
-                       FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS b ON true;
+SELECT (SELECT json_object({names}, ARRAY[{before}]) FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS before,
+       {after} AS after
+  FROM {changes} AS s WHERE {chosen} LIMIT %(limit)s;
+
+-- name: load/equal
+-- Some rows that stay as they are.
+SELECT json_object({names}, ARRAY[{before}]) AS before, json_object({names}, ARRAY[{before}]) AS after
+  FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT %(limit)s;
 
 -- name: load/done
 -- What a load of this id has changed.
