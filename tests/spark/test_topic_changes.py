@@ -23,8 +23,7 @@ SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
         ("problem", pa.string()),
         ("before", pa.binary()),
-        ("partition", pa.int32()),
-        ("timestamp_ms", pa.int64()),
+        ("copies", pa.list_(pa.struct([("partition", pa.int32()), ("timestamp_ms", pa.int64())]))),
         ("spared", pa.bool_()),
     ]
 )
@@ -36,7 +35,7 @@ def row(key: bytes | None, after: Any = ..., before: bytes | None = None, **more
     """``after`` left out: the load does not have it."""
     made = None if after is ... else True
     value = None if after is ... else after
-    known = {"headers": None, "problem": None, "partition": 0, "timestamp_ms": 5, "spared": None} | more
+    known = {"headers": None, "problem": None, "copies": None, "spared": None} | more
     return (key, made, value, known["headers"], known["problem"], before, *list(known.values())[2:])
 
 
@@ -103,15 +102,15 @@ def test_headers_problems_and_keys_that_come_twice() -> None:
         assert sent == [Outgoing(b"b", ON, [("h", b"\xff"), ("n", None)])]
 
 
-def test_a_copy_elsewhere_goes_with_its_timestamp() -> None:
+def test_copies_where_a_key_does_not_belong_go_with_their_timestamps() -> None:
     home = partition_of(b"a", 3)
-    for partition, partitions, stray in (
-        (home, 3, None),
-        ((home + 1) % 3, 3, (home + 1) % 3),
-        ((home + 1) % 3, None, None),
-    ):
-        _, (sent,) = judged(judge(partitions=partitions), [row(b"a", OTHER, ON, partition=partition)])
-        assert (sent.stray, sent.stamp) == (stray, None if stray is None else 5)
+    everywhere = [{"partition": number, "timestamp_ms": number} for number in range(3)]
+    elsewhere = [(number, number) for number in range(3) if number != home]
+    for partitions, strays in ((3, elsewhere), (1, None), (None, None)):
+        _, (sent,) = judged(judge(partitions=partitions), [row(b"a", OTHER, ON, copies=everywhere)])
+        assert sent.strays == strays
+    _, (sent,) = judged(judge(partitions=3), [row(b"a", OTHER, ON, copies=[everywhere[home]])])
+    assert sent.strays is None
 
 
 @given(

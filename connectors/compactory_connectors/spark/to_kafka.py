@@ -30,10 +30,10 @@ from .record_maker import KEYS, MADE, make_keys, make_records
 from .table_columns import described
 from .table_records import TableRecords
 from .target import Change, Differences, Mode, TargetColumn, Written
-from .topic_changes import CHANGES, Judge, Outgoing, Tally, unpacked
+from .topic_changes import CHANGES, COPIES, Judge, Outgoing, Tally, unpacked
 from .topic_claim import TopicClaim
 from .topic_extent import Extent, TopicChanged
-from .topic_frame import capture, latest, records
+from .topic_frame import capture, copies, latest, records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +48,9 @@ _PACE: Final = 20_000
 _LEAST: Final = 30.0
 _MOST: Final = 900.0
 """Seconds: brokers take no longer transaction unless told (``transaction.max.timeout.ms``)."""
+_ANEW: Final = (
+    "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+)
 _TAIL: Final = 1_000_000
 """Offsets that others may have written while the load was compared; above it is compared anew."""
 
@@ -193,13 +196,25 @@ class KafkaTarget:
         from pyspark.sql import functions as f
 
         made = rows.mapInArrow(make_records(self._maker, rows.columns), MADE).withColumn("made", f.lit(True))
-        there = latest(self._spark, self._kafka, extent).withColumnRenamed("value", "before")
-        there = self._sparing(there, spared)
+        there = self._sparing(self._there(extent), spared)
         joined = made.hint("merge").join(there, "key", "full_outer")
-        partitions = len(extent.ends) if self._kafka.properties().get("partitioner") in _OURS else None
-        judge = Judge(directory=self._directory, mode=mode, partitions=partitions)
-        wanted = "key made value headers problem before partition timestamp_ms spared".split()  # noqa: SIM905
+        judge = Judge(directory=self._directory, mode=mode, partitions=self._homes(extent))
+        wanted = "key made value headers problem before copies spared".split()  # noqa: SIM905
         return joined.select(*wanted).mapInArrow(judge.__call__, CHANGES)
+
+    def _there(self, extent: Extent) -> DataFrame:
+        """What the topic has of each key, with other places where it lives; a topic of one partition has none."""
+        if self._homes(extent) in {None, 0, 1}:
+            found = latest(self._spark, self._kafka, extent).selectExpr(
+                "key", "value", f"CAST(NULL AS {COPIES}) AS copies"
+            )
+        else:
+            found = copies(self._spark, self._kafka, extent)
+        return found.withColumnRenamed("value", "before")
+
+    def _homes(self, extent: Extent) -> int | None:
+        """How many partitions keys are spread over; None: it is not known how."""
+        return len(extent.ends) if self._kafka.properties().get("partitioner") in _OURS else None
 
     def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
         """With a column that says of which keys a rejected row is: such a key is not gone."""
@@ -209,8 +224,8 @@ class KafkaTarget:
             return there.withColumn("spared", f.lit(False))
         if not self._maker.tells_keys:
             raise CompactoryError(
-                f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns; nothing"
-                " may be removed then: mend the rows, or load with --mode upsert"
+                f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
+                " nothing may be removed then: mend the rows, or load with --mode upsert"
             )
         keys = spared.mapInArrow(make_keys(self._maker, spared.columns), KEYS).distinct()
         return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
@@ -251,6 +266,8 @@ class KafkaTarget:
     def _records(self, found: _Found, moved: set[bytes], strays: list[Copy]) -> Iterator[Record]:
         """Everything to be sent; what is wrong by then ends the transaction."""
         now = int(time.time() * 1000) - 1
+        config = self._kafka.topic_configs([self._directory.topic]).get(self._directory.topic, {})
+        stamped = config.get("message.timestamp.type") == "LogAppendTime"
         for row in (
             found.changes.where("records IS NOT NULL").select("records").toLocalIterator(prefetchPartitions=True)
         ):
@@ -260,8 +277,9 @@ class KafkaTarget:
                         f"{self.label}: somebody wrote keys of this load while it was compared; nothing was written;"
                         " run it again"
                     )
-                if record.stray is not None:
-                    strays.append(Copy(record.key, record.stray, min(record.stamp or 0, now)))
+                strays += [Copy(record.key, part, min(stamp, now)) for part, stamp in record.strays or ()]
+                if strays and stamped:
+                    raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
                 yield self._record(record)
         self._claim.refuse_stored()
 

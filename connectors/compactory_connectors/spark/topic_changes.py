@@ -21,12 +21,15 @@ from compactory_connectors.source.partitioner import partition_of
 from .record_maker import Headers
 from .target import Change, Mode, Sample
 
-__all__ = ["CHANGES", "Judge", "Outgoing", "Tally", "change_of", "living", "unpacked"]
+__all__ = ["CHANGES", "COPIES", "Judge", "Outgoing", "Tally", "change_of", "living", "unpacked"]
 
 _compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 
 CHANGES: Final = "tally string, records binary"
 """The columns of what a judge gives, as Spark spells them: one tally a task, and packs of records."""
+
+COPIES: Final = "array<struct<partition:int,timestamp_ms:bigint>>"
+"""The type of the column of living copies, as Spark spells it."""
 
 _CHANGES: Final = pa.schema([("tally", pa.string()), ("records", pa.binary())])
 _PACKED: Final = pa.schema(
@@ -34,8 +37,7 @@ _PACKED: Final = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
-        ("stray", pa.int32()),
-        ("stamp", pa.int64()),
+        ("strays", pa.list_(pa.struct([("partition", pa.int32()), ("timestamp_ms", pa.int64())]))),
     ]
 )
 _PACK: Final = 1 << 20  # bytes of keys and values
@@ -43,13 +45,12 @@ _SHOWN: Final = 5
 
 
 class Outgoing(NamedTuple):
-    """A record to be sent. ``stray``: the partition of another living copy, ``stamp`` its timestamp in milliseconds."""
+    """A record to be sent. ``strays``: partition and timestamp (ms) of living copies where the key does not belong."""
 
     key: bytes
     value: bytes | None
     headers: Headers | None = None
-    stray: int | None = None
-    stamp: int | None = None
+    strays: list[tuple[int, int]] | None = None
 
 
 @dataclass(slots=True)
@@ -139,8 +140,8 @@ def change_of(before: bytes | None, after: bytes | None, lives: Callable[[bytes 
 class Judge:
     """Decides key by key. ``partitions``: of the topic, where a key says to which one it belongs; else None.
 
-    Takes batches of ``key, made, value, headers, problem, before, partition, timestamp_ms, spared``, a full join by the
-    key in which equal keys follow each other. ``made``: the load has it; ``spared``: the load must not remove it.
+    Takes batches of ``key, made, value, headers, problem, before, copies, spared``: a full join by the key, in which
+    equal keys follow each other. ``made``: the load has it; ``spared``: the load must not remove it.
     """
 
     directory: Directory[Any]
@@ -191,7 +192,7 @@ class Judge:
     def _judge(
         self, tally: Tally, lives: Callable[[bytes | None], bool], row: tuple[Any, ...], *, again: bool
     ) -> Outgoing | None:
-        key, made, after, headers, problem, before, partition, stamp, spared = row
+        key, made, after, headers, problem, before, copies, spared = row
         if problem is not None:
             tally.problems += 1
             tally.reasons = [*tally.reasons, problem][:_SHOWN]
@@ -208,24 +209,29 @@ class Judge:
         tally.see(change, key, before, after)
         if change is Change.UNCHANGED:
             return None
-        if before is not None and self._astray(key, partition):
-            return Outgoing(key, after, _pairs(headers), partition, stamp)
-        return Outgoing(key, after, _pairs(headers))
+        return Outgoing(key, after, _pairs(headers), self._strays(key, copies))
 
-    def _astray(self, key: bytes, partition: int) -> bool:
+    def _strays(self, key: bytes, copies: list[dict[str, int]] | None) -> list[tuple[int, int]] | None:
         count = self.partitions
-        return count is not None and count > 1 and partition_of(key, count) != partition
+        if not copies or count is None or count < 2:
+            return None
+        home = partition_of(key, count)
+        return [_place(copy) for copy in copies if copy["partition"] != home] or None
 
 
 def unpacked(pack: bytes) -> Iterator[Outgoing]:
     """The records of a pack."""
     for batch in pa.ipc.open_stream(pack):
-        for key, value, headers, stray, stamp in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield Outgoing(key, value, _pairs(headers), stray, stamp)
+        for key, value, headers, strays in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield Outgoing(key, value, _pairs(headers), strays and [_place(copy) for copy in strays])
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> Headers | None:
     return None if headers is None else [(header["name"], header["value"]) for header in headers]
+
+
+def _place(copy: dict[str, int]) -> tuple[int, int]:
+    return copy["partition"], copy["timestamp_ms"]
 
 
 def _any(flags: pa.Array) -> bool:
@@ -239,9 +245,10 @@ def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:
 
 
 def _packed(records: list[Outgoing]) -> bytes:
-    keys, values, headers, strays, stamps = zip(*records, strict=True)
+    keys, values, headers, strays = zip(*records, strict=True)
     pairs = [found and [{"name": name, "value": value} for name, value in found] for found in headers]
-    columns = zip((keys, values, pairs, strays, stamps), _PACKED, strict=True)
+    copies = [found and [{"partition": part, "timestamp_ms": stamp} for part, stamp in found] for found in strays]
+    columns = zip((keys, values, pairs, copies), _PACKED, strict=True)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _PACKED) as stream:
         stream.write_batch(pa.record_batch([pa.array(column, kind.type) for column, kind in columns], schema=_PACKED))

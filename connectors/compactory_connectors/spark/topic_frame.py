@@ -12,7 +12,7 @@ from .topic_reading import COLUMNS, Keep, Reading, Task, every, newest, task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Extent", "capture", "in_tasks", "latest", "records"]
+__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records"]
 
 
 def latest(
@@ -28,19 +28,37 @@ def latest(
     """
     from pyspark.sql import functions as f
 
-    read = _frame(spark, kafka, extent, newest, pieces)
-    # Within a partition the later offset counts, whatever its timestamp says.
-    of_partition = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
-    found = read.repartition("key").groupBy("key", "partition").agg(of_partition).select("key", "partition", "it.*")
+    found = _of_partitions(_frame(spark, kafka, extent, newest, pieces))
     newer = f.struct("timestamp_ms", "partition")
     among = f.max_by(f.struct("value", "partition", "offset", "timestamp_ms"), newer).alias("it")
     found = found.groupBy("key").agg(among).select("key", "it.*")
     return found if tombstones else found.where("value IS NOT NULL")
 
 
+def copies(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
+    """``key, value`` of :func:`latest`, and ``copies``: partition and ``timestamp_ms`` of every one that still lives.
+
+    A key whose newest record is a tombstone is there, with a null value, while it has such a copy elsewhere.
+    """
+    from pyspark.sql import functions as f
+
+    found = _of_partitions(_frame(spark, kafka, extent, newest, None))
+    value = f.max_by(f.struct("value"), f.struct("timestamp_ms", "partition")).getField("value").alias("value")
+    alive = f.when(f.col("value").isNotNull(), f.struct("partition", "timestamp_ms"))
+    return found.groupBy("key").agg(value, f.collect_list(alive).alias("copies")).where("size(copies) > 0")
+
+
 def records(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
     """Every committed record of ``extent`` that has a key, in the columns of :func:`latest`; tombstones are null."""
     return _frame(spark, kafka, extent, every, None)
+
+
+def _of_partitions(read: DataFrame) -> DataFrame:
+    """The newest record of each key in each partition, where the later offset counts, whatever its timestamp says."""
+    from pyspark.sql import functions as f
+
+    its = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
+    return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
 
 
 def _frame(spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None) -> DataFrame:
