@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from .column_types import ColumnType
@@ -29,6 +31,8 @@ _FALSE: Final = ("false", "f", "no", "n", "off", "0")
 _DIGITS: Final = 38
 _INTEGERS: Final = ("smallint", "integer", "bigint")
 _WITH_ZONE: Final = "timestamp with time zone"
+_ZONE_SIGNS: Final = "XxOzV"
+"""Letters of Spark's datetime patterns that stand for an offset or a zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The value in its type, null where it has a problem; problems are judged where the text is not null."""
+    """The value in its type; null where the text is, or where it has a problem. There is no null without a reason."""
 
     value: Column
     problems: Sequence[Problem]
@@ -181,40 +185,45 @@ def _date(text: Column, _kind: ColumnType, spelling: Spelling) -> Cast:
     if spelling.format:
         value = sf.try_to_timestamp(written, sf.lit(spelling.format)).cast("date")
     else:
-        midnight = sf.regexp_replace(written, r"[ T]00:00(:00(\.0+)?)?\z", "")
-        value = sf.when(midnight.rlike(rf"\A{_DATE}\z"), midnight.try_cast("date"))
-    known = sf.when(value >= sf.lit("0001-01-01").cast("date"), value)
-    return Cast(known, [Problem(f"is not a date {_how(spelling, 'YYYY-MM-DD')}", known.isNull())])
+        midnight = written.rlike(rf"\A{_DATE}[ T]00:00(:00(\.0+)?)?\z")
+        value = sf.when(written.rlike(rf"\A{_DATE}\z"), written.try_cast("date"))
+        value = value.when(midnight, sf.left(written, sf.lit(10)).try_cast("date"))
+    value = sf.when(value >= sf.lit("0001-01-01").cast("date"), value)
+    return Cast(value, [Problem(f"is not a date {_how(spelling, 'YYYY-MM-DD')}", value.isNull())])
 
 
 def _timestamp(text: Column, kind: ColumnType, spelling: Spelling) -> Cast:
     from pyspark.sql import functions as sf
 
     written = sf.trim(text)
-    zoned = kind.name == _WITH_ZONE
-    problems = []
+    problems: list[Problem] = []
     if spelling.format:
-        local = sf.try_to_timestamp(written, sf.lit(spelling.format))
-        offset = sf.lit(any(sign in spelling.format for sign in "XxOzV"))
-        moment = local
+        value = local = sf.try_to_timestamp(written, sf.lit(spelling.format))
+        offset = sf.lit(any(sign in spelling.format for sign in _ZONE_SIGNS))
     else:
-        offset = written.rlike(_OFFSET) & written.rlike(r":")
-        plain = written.rlike(rf"\A{_DATE}{_TIME}\z")
-        local = sf.when(plain, written.try_cast("timestamp_ntz").cast("timestamp"))
-        full = sf.regexp_replace(sf.regexp_replace(written, r" (?=Z|[+-])", ""), r"([+-]\d{2})(\d{2})\z", "$1:$2")
-        moment = sf.when(written.rlike(rf"\A{_DATE}{_TIME}{_OFFSET}"), full.try_cast("timestamp"))
-    if zoned:
+        value = local = sf.when(
+            written.rlike(rf"\A{_DATE}{_TIME}\z"), written.try_cast("timestamp_ntz").cast("timestamp")
+        )
+        offset = written.rlike(rf"\A{_DATE}{_TIME}{_OFFSET}")
+    if kind.name == _WITH_ZONE:
         there = _in_zone(local, spelling.time_zone)
-        value = sf.when(offset, moment).otherwise(there.value)
+        value = sf.when(local.isNotNull() & ~(offset if spelling.format else sf.lit(False)), there.value)
+        value = value.otherwise(local if spelling.format else sf.when(offset, _moment(written)))
         problems = [Problem(item.text, ~offset & item.condition) for item in there.problems]
-    else:
-        value = sf.when(~offset, local) if not spelling.format else local
-        problems = [Problem("has an offset, and the column has no time zone", offset)] if not spelling.format else []
+    elif not spelling.format:
+        problems = [Problem("has an offset, and the column has no time zone", offset)]
     value = _rounded(value, kind.fraction or 0)
-    value = sf.when(value >= sf.lit("0001-01-01").cast("timestamp"), value)
-    known = value.isNull() & ~_any(problems)
-    hint = _how(spelling, "YYYY-MM-DD HH:MM:SS")
-    return Cast(value.cast(kind.spark), [Problem(f"is not a time {hint}", known), *problems])
+    value = sf.when(value >= sf.lit("0001-01-01").cast("timestamp"), value).cast(kind.spark)
+    other = value.isNull() & ~reduce(or_, [problem.condition for problem in problems], sf.lit(False))
+    return Cast(value, [Problem(f"is not a time {_how(spelling, 'YYYY-MM-DD HH:MM:SS')}", other), *problems])
+
+
+def _moment(written: Column) -> Column:
+    """A time with an offset; Spark wants no blank before it, and a colon in it."""
+    from pyspark.sql import functions as sf
+
+    joined = sf.regexp_replace(written, r" (?=Z|[+-])", "")
+    return sf.regexp_replace(joined, r"([+-]\d{2})(\d{2})\z", "$1:$2").try_cast("timestamp")
 
 
 def _in_zone(local: Column, zone: str) -> Cast:
@@ -235,15 +244,6 @@ def _rounded(value: Column, fraction: int) -> Column:
         return value
     scale = 10 ** (6 - fraction)
     return sf.timestamp_micros(sf.floor((sf.unix_micros(value) + scale // 2) / scale).cast("bigint") * scale)
-
-
-def _any(problems: Sequence[Problem]) -> Column:
-    from pyspark.sql import functions as sf
-
-    found = sf.lit(False)
-    for problem in problems:
-        found |= problem.condition
-    return found
 
 
 def _bytes(text: Column, _kind: ColumnType, spelling: Spelling) -> Cast:

@@ -40,6 +40,15 @@ class Reason:
         return f"{self.column} {self.text}" if self.column else self.text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A column: its value; whether anything is wrong, which is asked of each row; and what, only of those."""
+
+    value: Column
+    broken: Column
+    reasons: Sequence[tuple[Reason, Column]]
+
+
 @dataclass(slots=True)
 class Checks:
     """Judges the parts of one source. Belongs to one thread."""
@@ -71,19 +80,16 @@ class Checks:
 
         named = _named(part)
         places = self.mapped.places[part.layout.label]
-        texts = [self._text(named, item, places.get(item.name)) for item in self.mapped.fillings]
+        texts = [self._text(named, item, places.get(item.name)).alias(_text(item)) for item in self.mapped.fillings]
         staged = named.select(*texts, FILE, LINE, RAW, FAULT, *self._order(part))
-        found: list[tuple[int, Column]] = []
-        values = []
-        for item in self.mapped.fillings:
-            value, reasons = self._filled(item)
-            values.append(value.alias(item.name))
-            found += [(self.number(reason), condition) for reason, condition in reasons]
-        broken = reduce(or_, (condition for _, condition in found), sf.lit(False))
-        several = sf.array_compact(sf.array(*[sf.when(condition, number) for number, condition in found]))
-        reasons_ = self._faults().when(broken, several)
+        judged = [self._judged(item) for item in self.mapped.fillings]
+        valued = staged.select("*", *[each.value for each in judged])
+        broken = reduce(or_, [each.broken for each in judged], sf.col(FAULT).isNotNull())
+        several = [sf.when(when, self.number(reason)) for each in judged for reason, when in each.reasons]
+        reasons = sf.when(broken, self._faults().otherwise(sf.array_compact(sf.array(*several))))
         kept = [name for name in staged.columns if name.startswith(ORDER)]
-        return staged.select(*values, FILE, LINE, RAW, *kept, reasons_.alias(REASONS))
+        names = [_quoted(item.name) for item in self.mapped.fillings]
+        return valued.select(*names, FILE, LINE, RAW, *kept, reasons.alias(REASONS))
 
     def _faults(self) -> Column:
         from pyspark.sql import functions as sf
@@ -112,34 +118,39 @@ class Checks:
             value = sf.when(~value.isin(*nulls), value)
         if item.type.name not in _BLANK_IS_TEXT and item.type.spark != "string":
             value = sf.when(sf.trim(value) != "", value)
-        value = sf.coalesce(value, sf.lit(rule.default)) if rule.default is not None else value
-        return value.alias(item.name)
+        return sf.coalesce(value, sf.lit(rule.default)) if rule.default is not None else value
 
-    def _filled(self, item: Filling) -> tuple[Column, list[tuple[Reason, Column]]]:
+    def _judged(self, item: Filling) -> _Judged:
         """The value of a column, and when it is rejected for which reason."""
-        from pyspark.sql import functions as sf
+        text, rule, done = _column(_text(item)), item.rule, _column(item.name)
+        value = cast(text, item.type, self._spelling(item))
+        reasons: list[tuple[Reason, Column]] = []
+        broken = text.isNull() if item.required else text.isNotNull() & done.isNull()
+        broken = broken | done.isNull() if item.required else broken
 
-        text, rule, found = sf.col(_quoted(item.name)), item.rule, []
-
-        def reject(kind: str, why: str, condition: Column) -> None:
-            found.append((Reason(column=item.name, rule=kind, text=why), condition))
+        def reject(kind: str, why: str, condition: Column) -> Column:
+            reasons.append((Reason(column=item.name, rule=kind, text=why), condition))
+            return condition
 
         if item.required:
             reject("required", "is missing", text.isNull())
-        done = cast(text, item.type, self._spelling(item))
-        for kind in {str(kind): kind for kind in (rule.type or item.type, item.type)}.values():
-            for problem in cast(text, kind, self._spelling(item)).problems:
+        for problem in value.problems:
+            reject("type", problem.text, text.isNotNull() & done.isNull() & problem.condition)
+        if rule.type is not None and rule.type != item.type:
+            also = cast(text, rule.type, self._spelling(item))
+            broken |= text.isNotNull() & also.value.isNull()
+            for problem in also.problems:
                 reject("type", problem.text, text.isNotNull() & problem.condition)
         if rule.pattern is not None:
-            reject("pattern", f"does not match {rule.pattern}", ~text.rlike(rf"\A(?:{rule.pattern})\z"))
+            broken |= reject("pattern", f"does not match {rule.pattern}", ~text.rlike(rf"\A(?:{rule.pattern})\z"))
         if rule.least is not None:
-            reject("range", f"is less than {rule.least}", done.value < self._literal(item, "min", rule.least))
+            broken |= reject("range", f"is less than {rule.least}", done < self._literal(item, "min", rule.least))
         if rule.most is not None:
-            reject("range", f"is greater than {rule.most}", done.value > self._literal(item, "max", rule.most))
+            broken |= reject("range", f"is greater than {rule.most}", done > self._literal(item, "max", rule.most))
         if rule.allowed is not None:
             allowed = [self._literal(item, "allowed", each) for each in rule.allowed]
-            reject("allowed", "is not one of the allowed values", ~done.value.isin(*allowed))
-        return done.value, found
+            broken |= reject("allowed", "is not one of the allowed values", ~done.isin(*allowed))
+        return _Judged(value=value.value.alias(item.name), broken=broken, reasons=reasons)
 
     def _spelling(self, item: Filling) -> Spelling:
         read, rule = self.rules.read, item.rule
@@ -210,6 +221,16 @@ class Checks:
 
         more = sf.array_append(sf.coalesce(REASONS, sf.array().cast("array<int>")), self.number(reason))
         return frame.withColumn(REASONS, sf.when(condition, more).otherwise(sf.col(REASONS)))
+
+
+def _text(item: Filling) -> str:
+    return f"_text {item.name}"
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col(_quoted(name))
 
 
 def _named(part: Part) -> DataFrame:

@@ -27,6 +27,8 @@ _HEADER_BYTES: Final = 1 << 16
 _NULL: Final = "\x00null\x00"
 """What from_csv is told that null is, so that an empty field in quotes is an empty text."""
 _BAD: Final = "_bad"
+_SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
+"""What decides where Spark divides files, and its defaults."""
 
 
 def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOptions) -> list[Part]:
@@ -185,9 +187,8 @@ def _numbered(spark: SparkSession, lines: DataFrame, blocks: Sequence[Any]) -> D
 def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
     """Have no file read in blocks from now on: a record may begin in one and end in another."""
     most = max(file.size for file in files) + 1
-    for name in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
-        now = spark.sparkContext._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(spark.conf.get(name))
-        spark.conf.set(name, str(max(most, now)))
+    for name, least in _SPLITS.items():
+        spark.conf.set(name, str(max(most, least)))
 
 
 def _joined(lines: DataFrame, dialect: Dialect) -> DataFrame:
@@ -202,7 +203,7 @@ def _texts(numbered: DataFrame, options: ReadOptions) -> DataFrame:
     value = sf.col("value").cast("string")
     valid = sf.is_valid_utf8(value) if _is_utf8(options) else sf.lit(True)
     text = sf.make_valid_utf8(value) if _is_utf8(options) else sf.decode("value", options.encoding)
-    stripped = sf.regexp_replace(text, "\\r\\z", "")
+    stripped = sf.rtrim(text, sf.lit("\r"))
     fault = sf.when(~valid, "encoding")
     blank = sf.trim(stripped) == ""
     return numbered.select(stripped.alias(RAW), FILE, LINE, sf.coalesce(FAULT, fault).alias(FAULT)).where(~blank)

@@ -131,7 +131,7 @@ def _missing(layout: Layout, fillings: Iterable[Filling], places: Mapping[str, i
 def _remedy(item: Filling) -> str:
     if item.required and item.rule.default is None:
         return f"; {item.name} can't be null: say by `from` what fills it"
-    return f"; say by `from` what fills {item.name}, or that it is `optional` and null where files lack it"
+    return f"; say by `from` what fills {item.name}, or that it is `optional`"
 
 
 def _twice(layout: Layout, places: Mapping[str, int]) -> list[str]:

@@ -34,6 +34,8 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM compiles no longer method: rules make long ones
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
@@ -82,6 +84,7 @@ def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
     found = {"spark.master": master, **_DEFAULTS, **_jars(options.jars)}
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        found["spark.sql.shuffle.partitions"] = str(max(8, 4 * (os.cpu_count() or 1)))
         found |= _LOCAL | {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}"}
     return found | dict(options.conf)
 

@@ -1,0 +1,100 @@
+"""Lines of CSV files → records, compared with Python's own reader. No Spark."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compactory_connectors.spark.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
+from compactory_connectors.spark.joined_lines import JoinLines
+from compactory_connectors.spark.rules import ReadOptions
+
+OPTIONS = ReadOptions()
+FIELDS = st.text(st.sampled_from('ab" ,\n\r;é'), max_size=6)
+ROWS = st.lists(st.lists(FIELDS, min_size=2, max_size=3), min_size=1, max_size=8)
+
+
+def records(text: bytes, options: ReadOptions = OPTIONS) -> list[Record]:
+    joiner, found = Joiner(Dialect.of(options)), []
+    for number, line in enumerate(text.split(b"\n"), 1):
+        found += list(joiner.line(number, line))
+    return [*found, *joiner.end()]
+
+
+def written(rows: list[list[str]], quoting: int, ending: str) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out, quoting=quoting, lineterminator=ending).writerows(rows)  # type: ignore[arg-type]
+    return out.getvalue().removesuffix(ending).encode()
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.sampled_from(["\n", "\r\n"]))
+def test_records_are_those_that_were_written(rows: list[list[str]], quoting: int, ending: str) -> None:
+    if quoting == csv.QUOTE_MINIMAL:  # Python's writer leaves a carriage return without quotes
+        rows = [[field.replace("\r", "") for field in row] for row in rows]
+    text = written(rows, quoting, ending)
+    found = records(text)
+    assert all(record.closed for record in found)
+    texts = [record.text.removesuffix(b"\r") if ending == "\r\n" else record.text for record in found]
+    assert [row for each in texts for row in csv.reader(io.StringIO(each.decode(), newline=""))] == rows
+    assert b"\n".join(record.text for record in found) == text
+    lines = [1 + text[: text.index(texts[0])].count(b"\n")]
+    for record in found[:-1]:
+        lines.append(lines[-1] + 1 + record.text.count(b"\n"))
+    assert [record.line for record in found] == lines
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.integers(1, 5), st.integers(1, 3))
+def test_batches_and_files_change_nothing(rows: list[list[str]], quoting: int, size: int, files: int) -> None:
+    text = written(rows, quoting, "\n")
+    lines = [(line, f"{file}.csv") for file in range(files) for line in text.split(b"\n")]
+    batches = [
+        pa.RecordBatch.from_arrays(
+            [pa.array([line for line, _ in part], pa.binary()), pa.array([file for _, file in part])],
+            names=["value", "file"],
+        )
+        for part in (lines[start : start + size] for start in range(0, len(lines), size))
+    ]
+    joined = [
+        row for batch in JoinLines(Dialect.of(OPTIONS), ["f", "l", "x"])(iter(batches)) for row in batch.to_pylist()
+    ]
+    wanted = [(record.text, f"{file}.csv", record.line) for file in range(files) for record in records(text)]
+    assert [(row["value"], row["f"], row["l"]) for row in joined] == wanted
+
+
+def test_a_quote_that_is_never_closed_takes_no_other_record_along() -> None:
+    found = records(b'1,a\n2,"b\n3,c\n4,d')
+    assert [(record.line, record.text, record.closed) for record in found] == [
+        (1, b"1,a", True),
+        (2, b'2,"b', False),
+        (3, b"3,c", True),
+        (4, b"4,d", True),
+    ]
+
+
+def test_a_record_has_an_end() -> None:
+    many = b"\n".join([b'1,"a', *[b"2,b"] * (MOST_LINES + 5), b'3,"c"'])
+    found = records(many)
+    assert len(found) == MOST_LINES + 7
+    assert [record.line for record in found if not record.closed] == [1]
+
+
+def test_a_quote_within_a_field_opens_nothing() -> None:
+    assert [record.text for record in records(b'1,5" pipe\n2,x')] == [b'1,5" pipe', b"2,x"]
+
+
+def test_an_escape_of_its_own() -> None:
+    options = ReadOptions(escape="\\", delimiter=";", quote="'")
+    assert [record.text for record in records(b"1;'it\\'s\nfine'\n2;x", options)] == [b"1;'it\\'s\nfine'", b"2;x"]
+
+
+def test_headers() -> None:
+    found = header(b'\xef\xbb\xbf\r\n"Terminal\nId", Name ,"a ""b"""\r\n1,2,3', OPTIONS)
+    assert found is not None
+    assert header_names(found.text, OPTIONS, "a.csv") == ("Terminal\nId", "Name", 'a "b"')
+    assert header(b" \n\r\n", OPTIONS) is None
