@@ -90,7 +90,12 @@ def usage_problem(words: list[str]) -> str | None:
         if name not in command.commands:
             return f"no command {name!r}"
         command = command.commands[name]
-    known = {option: item for item in command.params for option in item.opts if option.startswith("--")}
+    known = {
+        option: item
+        for item in command.params
+        for option in (*item.opts, *item.secondary_opts)
+        if option.startswith("--")
+    }
     known |= {"--help": None}
     for word in rest:
         if word.startswith("--") and word not in known:
