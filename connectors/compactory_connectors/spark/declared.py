@@ -10,7 +10,7 @@ import pyarrow as pa
 from compactory.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["columns_of", "in_json"]
 
@@ -18,10 +18,9 @@ __all__ = ["columns_of", "in_json"]
 def columns_of(text: str) -> dict[str, str]:
     """The columns by name, as Spark spells their types. Raises ConfigError; needs Spark's session."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
 
     try:
-        found = StructType.fromDDL(text)
+        found = _struct(text)
     except PySparkException as error:
         said = str(error).strip().partition("\n")[0]
         raise ConfigError(f"--columns {text!r} is no list such as 'id bigint, name string': {said}") from error
@@ -30,11 +29,17 @@ def columns_of(text: str) -> dict[str, str]:
 
 def in_json(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
     """What values of these columns are in JSON: what is read before it is cast. Raises ConfigError."""
+    quoted = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
+    fields = _struct(quoted).fields if quoted else []
+    return {column.name: _in_json(column.name, column.dataType) for column in fields}
+
+
+def _struct(text: str) -> StructType:
     from pyspark.sql.types import StructType
 
-    quoted = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
-    fields = StructType.fromDDL(quoted).fields if quoted else []
-    return {column.name: _in_json(column.name, column.dataType) for column in fields}
+    found = StructType.fromDDL(text)
+    assert isinstance(found, StructType)
+    return found
 
 
 def _in_json(name: str, kind: DataType) -> pa.DataType:

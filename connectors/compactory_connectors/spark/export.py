@@ -16,7 +16,7 @@ from .declared import columns_of, in_json
 from .export_fields import chosen, sample, widened
 from .export_folder import ExportFolder
 from .export_rows import OPERATION, VALIDITY, Shape, rows
-from .files import write
+from .files import flattened, write
 from .history import versions
 from .increments import begins
 from .json_types import settled, spelt
@@ -29,7 +29,7 @@ from .topic_reading import Reading, newest, task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ExportOptions", "Stages", "export"]
+__all__ = ["ExportOptions", "Stages", "as_written", "export"]
 
 _LARGE: Final = 5_000_000  # offsets of a partition above which several tasks read it, where there are idle cores
 
@@ -173,7 +173,7 @@ class _Job:
         frame = self._frame(shape, tally, apart=apart)
         seen = Observation("export")
         deletes = f.col(OPERATION) == "delete" if shape.export is Export.CHANGES else f.lit(False)
-        frame = self._cast(frame).observe(
+        frame = _cast(frame, self.casts).observe(
             seen, f.count(f.lit(1)).alias("rows"), f.count("_error").alias("bad"), f.count_if(deletes).alias("deletes")
         )
         write(frame, self.folder.path, self.options.format)
@@ -200,19 +200,33 @@ class _Job:
         read = task(reading, newest)
         return in_tasks(self.spark, reading, lambda numbers: make(read(numbers)), shape.spark)
 
-    def _cast(self, frame: DataFrame) -> DataFrame:
-        """Fields in the types that they were given; one that can't be cast is null, and an error of its row."""
-        from pyspark.sql import functions as f
 
-        for before, after in dict(zip(VALIDITY, ("_valid_from", "_valid_to"), strict=True)).items():
-            if before in frame.columns:
-                frame = frame.withColumn(before, f.timestamp_millis(before)).withColumnRenamed(before, after)
-        for name, kind in self.casts.items():
-            column = f.col(f"`{name.replace('`', '``')}`")
-            cast = column.try_cast(kind)
-            unfit = f.when(column.isNotNull() & cast.isNull(), f.lit(f"field {name!r} is no {kind}"))
-            frame = frame.withColumns({"_error": f.coalesce("_error", unfit), name: cast})
-        return frame
+def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
+    """The rows that an export of this manifest has for these records, one a key, as :func:`files.read` reads them."""
+    shape = Shape(
+        fields=in_json(manifest.columns),
+        fixed=manifest.fixed,
+        envelope=manifest.envelope,
+        active=manifest.active,
+        export=manifest.export,
+    )
+    made = records.mapInArrow(rows(shape, lambda _: None), shape.spark)
+    return flattened(_cast(made, manifest.columns if manifest.fixed else {}), manifest.format)
+
+
+def _cast(frame: DataFrame, casts: Mapping[str, str]) -> DataFrame:
+    """Fields in the types that they were given; one that can't be cast is null, and an error of its row."""
+    from pyspark.sql import functions as f
+
+    for before, after in dict(zip(VALIDITY, ("_valid_from", "_valid_to"), strict=True)).items():
+        if before in frame.columns:
+            frame = frame.withColumn(before, f.timestamp_millis(before)).withColumnRenamed(before, after)
+    for name, kind in casts.items():
+        column = f.col(f"`{name.replace('`', '``')}`")
+        cast = column.try_cast(kind)
+        unfit = f.when(column.isNotNull() & cast.isNull(), f.lit(f"field {name!r} is no {kind}"))
+        frame = frame.withColumns({"_error": f.coalesce("_error", unfit), name: cast})
+    return frame
 
 
 def _manifest(

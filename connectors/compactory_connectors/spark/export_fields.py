@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,23 +13,20 @@ from compactory.kafka import Kafka
 
 from .json_columns import Fields, JsonReader
 from .json_types import merged
-from .topic_extent import Extent, Span
+from .topic_extent import Extent
 from .topic_reading import Reading, read_span
 
 __all__ = ["chosen", "sample", "widened"]
 
-_SAMPLED: Final = 1000  # last offsets of a partition
-_PARTITIONS: Final = 4  # that are looked into; what the others have in addition is found when they are read
+_SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
 _MOST: Final = 2000  # columns; objects whose field names are data have more
 _AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object never does
 
 
 def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
     """The fields of some of the newest values. Raises ConfigError where they are no JSON at all."""
-    largest = sorted(extent.whole, key=lambda span: span.start - span.end)[:_PARTITIONS]
-    spans = [
-        Span(partition=each.partition, start=max(each.start, each.end - _SAMPLED), end=each.end) for each in largest
-    ]
+    largest = sorted(extent.whole, key=lambda span: span.start - span.end)[:1]
+    spans = [replace(each, start=max(each.start, each.end - _SAMPLED)) for each in largest]
     reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
     batches = [batch for span in spans for batch in read_span(reading, span)]
     values = [value for batch in batches for value in batch.column("value").drop_null().to_pylist()]

@@ -14,6 +14,7 @@ import orjson
 
 from compactory.digest import VERSION as DIGEST_VERSION
 from compactory.digest import DirectoryDigest, RangeDigest
+from compactory.directory import Envelope
 from compactory.errors import ConfigError
 
 __all__ = ["MANIFEST", "VERSION", "Counts", "Export", "ExportFile", "Manifest", "Place", "read_manifest"]
@@ -82,7 +83,7 @@ class Manifest:
     topic_id: str | None
     key: str | None
     active: str | None
-    envelope: str
+    envelope: Envelope
     captured_ms: int
     starts: Mapping[int, int]
     ends: Mapping[int, int]

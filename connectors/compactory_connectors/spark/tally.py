@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compactory.digest import RANGES, DirectoryDigest, RangeDigest, record_digest
+from compactory.digest import RANGES, DirectoryDigest, RangeDigest
 
 from .json_columns import Fields
 from .json_types import merged
@@ -19,6 +19,8 @@ __all__ = ["MOST_PLACES", "BadPlace", "Tally", "digest_sums"]
 
 MOST_PLACES: Final = 100
 """Bad records that are named; further ones are only counted."""
+
+_HASHED: Final = 32  # bytes of a SHA-256
 
 
 class BadPlace(NamedTuple):
@@ -71,10 +73,13 @@ def digest_sums(keys: Sequence[bytes], values: Sequence[bytes]) -> npt.NDArray[n
     sums = _no_sums()
     if not keys:
         return sums
-    ranges = np.frombuffer(b"".join([sha256(key, usedforsecurity=False).digest()[:1] for key in keys]), np.uint8)
-    digests = np.frombuffer(b"".join(map(record_digest, keys, values)), ">u8").reshape(-1, 2).astype(np.uint64)
+    heads = {length: length.to_bytes(4, "big") for length in set(map(len, keys))}
+    ranges = np.frombuffer(b"".join([sha256(key).digest() for key in keys]), np.uint8)[::_HASHED]
+    records = zip(keys, values, strict=True)
+    digests = b"".join([sha256(heads[len(key)] + key + value).digest() for key, value in records])
+    halves = np.frombuffer(digests, ">u8").reshape(-1, _HASHED // 8)[:, :2].astype(np.uint64)
     order = np.argsort(ranges, kind="stable")
     present, starts, counts = np.unique(ranges[order], return_index=True, return_counts=True)
     sums[present, 0] = counts
-    sums[present, 1:] = np.add.reduceat(digests[order], starts)
+    sums[present, 1:] = np.add.reduceat(halves[order], starts)
     return sums

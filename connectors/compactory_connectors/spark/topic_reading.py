@@ -76,15 +76,14 @@ def newest(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.R
         held.append(batch)
         size += batch.nbytes
         if size > reading.memory:
-            kept = _newest(held)
-            held, size = kept.to_batches(), kept.nbytes
+            held = list(_newest(held))
+            size = sum(each.nbytes for each in held)
             if size > reading.memory * 3 // 4:
                 if reading.on_spill is not None:
                     reading.on_spill()
-                yield from kept.to_batches(max_chunksize=_ROWS)
+                yield from held
                 held, size = [], 0
-    if held:
-        yield from _newest(held).to_batches(max_chunksize=_ROWS)
+    yield from _newest(held)
 
 
 def every(batches: Iterator[pa.RecordBatch], _reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -92,14 +91,26 @@ def every(batches: Iterator[pa.RecordBatch], _reading: Reading) -> Iterator[pa.R
     return batches
 
 
-def _newest(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The last record of each key, in log order."""
-    found = pa.Table.from_batches(batches).combine_chunks()
-    codes = found.column("key").chunk(0).dictionary_encode().indices.to_numpy()
+def _newest(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The last record of each key, in log order. Only keys are looked at together: values are never in one piece."""
+    if not batches:
+        return
+    keys = pa.concat_arrays([batch.column("key") for batch in batches])
+    codes = keys.dictionary_encode().indices.to_numpy()
     last = np.zeros(int(codes.max()) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # of several positions for one code the last one stays
-    last.sort()
-    return found.take(pa.array(last))
+    stays = np.zeros(len(codes), bool)
+    stays[last] = True
+    begin = rows = 0
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept.append(batch.filter(pa.array(stays[begin : begin + batch.num_rows])))
+        begin, rows = begin + batch.num_rows, rows + kept[-1].num_rows
+        if rows >= _ROWS:
+            yield pa.concat_batches(kept)
+            kept, rows = [], 0
+    if rows:
+        yield pa.concat_batches(kept)
 
 
 def read_span(reading: Reading, span: Span) -> Iterator[pa.RecordBatch]:
