@@ -42,7 +42,7 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
-@pytest.mark.parametrize("folder", ["store/compactory", "connectors/compactory_connectors/source"])
+@pytest.mark.parametrize("folder", ["store/compactory", "connectors/compactory_connectors/source", "connectors/compactory_connectors/spark"])
 def test_the_file_map_is_whole(folder: str) -> None:
     named = re.findall(r"`([\w*]+)/?`", (ROOT / "DESIGN.md").read_text())
     modules = {

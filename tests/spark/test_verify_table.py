@@ -72,7 +72,7 @@ def test_the_cases_of_one_thread(
 def test_tasks_read_one_snapshot_while_rows_are_written(
     spark: SparkSession, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 8: many stretches of a file, rows that move between them all the time, and a source at work."""
+    """Many stretches of a file, rows that move between them all the time, and a source at work."""
     monkeypatch.setattr(table_rows, "_LEAST_BLOCKS", 8)
     bench.sql.execute(
         "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT 'T' || n, 'A' FROM generate_series(1, 4000) n"

@@ -1,8 +1,8 @@
 """Exported files beside the topic, up to the offsets that their manifest names.
 
-What a file's row is made of, the record's key and value, must be what the topic has of the key there; and the columns
-must be what is made of that value. A key that was written since may have lost the record of then to compaction: it says
-nothing about the export, and is counted apart.
+Each row of the files must be the one that would be written now of what the topic has of the key there, in all columns.
+A key that was written since may have lost the record of then to compaction: it says nothing about the export, and is
+counted apart.
 """
 
 from __future__ import annotations
@@ -11,38 +11,32 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from compactory.digest import RANGES, DirectoryDigest, range_of, record_digest
-from compactory.directory import Directory
+from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
 from compactory_connectors.source.verification.judgement import Finding
 
+from .export import as_written
 from .export_folder import ExportFolder
-from .export_reading import read
 from .failures import spark_failures
-from .held import digest_listed, list_held
+from .files import read
+from .held import digest_listed
 from .manifest import Export, Manifest
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["compare_export"]
 
 _RECORDS: Final = "key binary, digest binary"
-_SCHEMA: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary())])
-REMOVED: Final = b"\0" * 16
-"""In place of the digest of a row that removes its key."""
-
+_WITH_NULLS: Final = {"ignoreNullFields": "false"}
 _MOST: Final = 50_000  # differing keys that are looked at
-_OF_TEXT: Final = {"csv", "json"}
-"""Formats that have no room for a value that is no text: such a record is bad, and its row has none."""
-
 _DAY: Final = 86_400_000
 
 Batches = Iterator[pa.RecordBatch]
@@ -57,7 +51,6 @@ class _Files:
     path: str
     manifest: Manifest
     rows: DataFrame
-    """Key and digest of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +79,15 @@ def compare_export(
     try:
         with spark_failures():
             files = _opened(topic, path)
-            theirs = digest_listed(files.rows)
+            theirs = digest_listed(_digested(files.rows))
     except CompactoryError as error:
         return SideOutcome(kind="export", place=path, failure=str(error), seconds=time.monotonic() - began)
     progress(f"export {path}", files.manifest.counts.rows)
-    mine = _expected(topic, files.manifest).persist()
+    mine = _digested(_expected(topic, files.manifest)).persist()
     try:
         ours = digest_listed(mine)
         ranges = ours.differing(theirs)
-        suspects = _suspects(mine, files.rows, ranges) if ranges else {}
+        suspects = _suspects(mine, _digested(files.rows), ranges) if ranges else {}
         compared = _Compared(ours=ours, theirs=theirs, suspects=suspects)
         return _outcome(topic, kafka, files, compared, most, began)
     finally:
@@ -119,44 +112,27 @@ def _opened(topic: TopicStates, path: str) -> _Files:
             f"{path}: {len(odd)} files are not those of its manifest, which were added, lost or changed in size:"
             f" {', '.join(odd[:3])}; export again"
         )
-    return _Files(path=path, manifest=manifest, rows=_rows(topic.spark, path, manifest))
+    return _Files(path=path, manifest=manifest, rows=read(topic.spark, path, manifest))
 
 
-def _rows(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
-    columns = ["_key", "_value", *(["_op"] if manifest.export is Export.CHANGES else [])]
-    return read(spark, path, manifest).select(*columns).mapInArrow(_digested, _RECORDS)
+def _digested(rows: DataFrame) -> DataFrame:
+    """Key and digest of rows as they are in files. An empty text may be nothing in a CSV file, also as a key."""
+    from pyspark.sql import functions as f
 
-
-def _digested(batches: Batches) -> Batches:
-    for batch in batches:
-        keys = [(key or "").encode() for key in batch.column(0).to_pylist()]  # an empty text is nothing in a CSV file
-        values = [value.encode() if isinstance(value, str) else value or b"" for value in batch.column(1).to_pylist()]
-        operations = batch.column(2).to_pylist() if batch.num_columns > 2 else ["put"] * len(keys)
-        digests = [
-            REMOVED if operation == "delete" else record_digest(key, value)
-            for key, value, operation in zip(keys, values, operations, strict=True)
-        ]
-        yield pa.record_batch([pa.array(keys, pa.binary()), pa.array(digests, pa.binary())], _SCHEMA)
+    whole = f.to_json(f.struct(*sorted(f"`{name.replace('`', '``')}`" for name in rows.columns)), _WITH_NULLS)
+    half = f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
+    return rows.select(f.coalesce("_key", f.lit("")).cast("binary").alias("key"), half.alias("digest"))
 
 
 def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
-    """What the export should have: of bad records too, whose rows have no fields, but none whose key is no text."""
+    """The rows that the export should have."""
     from pyspark.sql import functions as f
 
-    envelope: Any = manifest.envelope
-    directory = Directory(manifest.directory, topic=manifest.topic, active=manifest.active, envelope=envelope)
     latest = topic.at(manifest.ends)
-    if manifest.format in _OF_TEXT:
-        text = f.try_validate_utf8(f.col("value").cast("string")).isNotNull() | f.col("value").isNull()
-        latest = latest.withColumn("value", f.when(text, f.col("value")).otherwise(f.lit(bytearray())))
-    named = f.try_validate_utf8(f.col("key").cast("string")).isNotNull()
-    found = list_held(latest, directory, range(RANGES)).where(named).select("key", "digest", "partition", "offset")
-    if manifest.export is not Export.CHANGES:
-        return found.select("key", "digest")
-    gone = latest.where(named).select("key", "partition", "offset").join(found.select("key"), "key", "left_anti")
-    found = found.unionByName(gone.withColumn("digest", f.lit(bytearray(REMOVED))))
-    first = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
-    return found.where(f.col("offset") >= f.coalesce(*first, f.lit(0))).select("key", "digest")
+    if manifest.export is Export.CHANGES:
+        starts = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
+        latest = latest.where(f.col("offset") >= f.coalesce(*starts, f.lit(0)))
+    return as_written(latest, manifest)
 
 
 def _suspects(mine: DataFrame, rows: DataFrame, ranges: Collection[int]) -> dict[bytes, Finding]:
@@ -191,8 +167,8 @@ def _outcome(
     forgotten = {key for key, its in suspects.items() if its is Finding.EXTRA and old} - since
     stays = {key: its for key, its in suspects.items() if key not in since and key not in forgotten}
     shown = sorted(stays)[:most]
-    expected = topic.values(manifest.ends, shown) if shown else {}
-    found = _values(topic.spark, files, shown) if shown else {}
+    expected = _shown(_expected(topic, manifest), shown) if shown else {}
+    found = _shown(files.rows, shown) if shown else {}
     return SideOutcome(
         kind="export",
         place=files.path,
@@ -224,11 +200,10 @@ def _retention(kafka: Kafka, topic: str) -> int:
     return int(kafka.topic_configs([topic]).get(topic, {}).get("delete.retention.ms", _DAY))
 
 
-def _values(spark: SparkSession, files: _Files, keys: Collection[bytes]) -> dict[bytes, bytes]:
-    """What the files have of some keys."""
+def _shown(rows: DataFrame, keys: Collection[bytes]) -> dict[bytes, bytes]:
+    """The rows of some keys, as JSON."""
     from pyspark.sql import functions as f
 
-    rows = read(spark, files.path, files.manifest).select("_key", "_value")
-    names = [key.decode(errors="replace") for key in keys]
-    found = rows.where(f.coalesce("_key", f.lit("")).isin(names) & f.col("_value").isNotNull()).collect()
-    return {(key or "").encode(): value.encode() if isinstance(value, str) else bytes(value) for key, value in found}
+    key = f.coalesce("_key", f.lit(""))
+    found = rows.where(key.isin([key.decode(errors="replace") for key in keys]))
+    return {name.encode(): row.encode() for name, row in found.select(key, f.to_json(f.struct("*"))).collect()}
