@@ -195,7 +195,7 @@ class Checks:
                 raise ConfigError(
                     f"{order.place}: {part.layout.label} has no column {order.column!r}; known are {known}"
                 )
-            found.append(sf.col(places[order.column]).cast("string").alias(f"{ORDER}{number}"))
+            found.append(sf.col(places[order.column]).alias(f"{ORDER}{number}"))
         return found
 
     def _across(self, frame: DataFrame) -> DataFrame:
@@ -269,11 +269,12 @@ def _expression(frame: DataFrame, text: str, place: str) -> Column:
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
 
     try:
         spark._jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]  # noqa: SLF001
-    except Py4JJavaError as error:
-        return f"not a regular expression: {str(error.java_exception.getMessage()).partition(chr(10))[0]}"
+    except (Py4JJavaError, PySparkException) as error:
+        return f"not a regular expression: {str(error).partition(chr(10))[0]}"
     return None
 
 

@@ -1,0 +1,422 @@
+"""Loads: nasty files → rows with reasons, and into a real table. One Spark session for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database import install
+from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.spark.casting import Spelling, cast
+from compactory_connectors.spark.checks import REASONS, Checks
+from compactory_connectors.spark.column_types import parse_type
+from compactory_connectors.spark.failures import spark_failures
+from compactory_connectors.spark.limit import Limit
+from compactory_connectors.spark.load import Load, Plan
+from compactory_connectors.spark.mapping import map_columns
+from compactory_connectors.spark.parts import FAULT, FILE, LINE, Part
+from compactory_connectors.spark.reading import read_files
+from compactory_connectors.spark.report import LoadReport, Outcome
+from compactory_connectors.spark.rules import FileFormat, ReadOptions
+from compactory_connectors.spark.rules_file import parse_rules
+from compactory_connectors.spark.source_files import list_files
+from compactory_connectors.spark.target import Change, Mode, TargetColumn
+from compactory_connectors.spark.to_postgres import PostgresTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BERLIN = "Europe/Berlin"
+CASES: list[tuple[str, str, str | None, dict[str, str]]] = [
+    # type, text, what becomes of it (a reason where it begins with "!"), how it is spelt
+    ("integer", " 42 ", "42", {}),
+    ("integer", "2147483648", "!does not fit integer", {}),
+    ("integer", "1.0", "!is not a whole number", {}),
+    ("smallint", "１", "!is not a whole number", {}),
+    ("bigint", "-9223372036854775808", "-9223372036854775808", {}),
+    ("integer", "1.234", "1234", {"decimal": ","}),
+    ("numeric(10,2)", "1.50", "1.50", {}),
+    ("numeric(10,2)", "1.500", "1.50", {}),
+    ("numeric(10,2)", "1.505", "!has more than 2 decimals", {}),
+    ("numeric(10,2)", "123456789", "!does not fit numeric(10,2)", {}),
+    ("numeric(10,2)", "1.234.567,5", "1234567.50", {"decimal": ","}),
+    ("numeric(10,2)", "1,5", "!is not a number", {}),
+    ("numeric(10,2)", "1.5e3", "1500.00", {}),
+    ("numeric(10,2)", "NaN", "!is not a number", {}),
+    ("numeric(38,38)", "0.1", "0." + "1".ljust(38, "0"), {}),
+    ("numeric", "+007.50", "7.50", {}),
+    ("numeric", "-.5", "-0.5", {}),
+    ("numeric", "-0.00", "0.00", {}),
+    ("numeric", "9" * 60, "9" * 60, {}),
+    ("numeric", "Infinity", "!is not a number", {}),
+    ("numeric(50,2)", "9" * 49, "!does not fit numeric(50,2)", {}),
+    ("double precision", "1e400", "!does not fit double precision", {}),
+    ("double precision", "1d", "!is not a number", {}),
+    ("double precision", "-2.5E-3", "-0.0025", {}),
+    ("real", "nan", "!is not a number", {}),
+    ("boolean", "Y", "true", {}),
+    ("boolean", "off", "false", {}),
+    ("boolean", "maybe", "!is neither true nor false", {}),
+    ("date", "2024-02-29", "2024-02-29", {}),
+    ("date", "2024-02-30", "!is not a date like YYYY-MM-DD", {}),
+    ("date", "2024", "!is not a date like YYYY-MM-DD", {}),
+    ("date", "0000-01-01", "!is not a date like YYYY-MM-DD", {}),
+    ("date", "2024-01-02T00:00:00", "2024-01-02", {}),
+    ("date", "2024-01-02 10:00", "!is not a date like YYYY-MM-DD", {}),
+    ("date", "31.12.2024", "2024-12-31", {"format": "dd.MM.yyyy"}),
+    ("date", "31.02.2024", "!is not a date like dd.MM.yyyy", {"format": "dd.MM.yyyy"}),
+    ("timestamp", "2024-01-02 03:04:05.678901", "2024-01-02 03:04:05.678901", {}),
+    ("timestamp", "2024-01-02T03:04", "2024-01-02 03:04:00", {}),
+    ("timestamp", "2024-01-02T03:04:05Z", "!has an offset, and the column has no time zone", {}),
+    ("timestamp", "2024-01-02 25:00:00", "!is not a time like YYYY-MM-DD HH:MM:SS", {}),
+    ("timestamp(3)", "2024-01-02 03:04:05.6789", "2024-01-02 03:04:05.679", {}),
+    ("timestamp(0)", "2024-12-31 23:59:59.5", "2025-01-01 00:00:00", {}),
+    ("timestamptz", "2024-01-02 03:04:05+02", "2024-01-02 01:04:05", {}),
+    ("timestamptz", "2024-01-02T03:04:05 -0330", "2024-01-02 06:34:05", {}),
+    ("timestamptz", "2024-01-02 03:04:05", "2024-01-02 03:04:05", {}),
+    ("timestamptz", "2024-07-02 03:04:05", "2024-07-02 01:04:05", {"time_zone": BERLIN}),
+    (
+        "timestamptz",
+        "2024-03-31 02:30:00",
+        "!is no time in Europe/Berlin: clocks skipped it",
+        {"time_zone": BERLIN},
+    ),
+    ("timestamptz", "2024-03-31 02:30:00Z", "2024-03-31 02:30:00", {"time_zone": BERLIN}),
+    ("timestamptz", "02.01.2024 03:04 +0100", "2024-01-02 02:04:00", {"format": "dd.MM.yyyy HH:mm Z"}),
+    ("timestamptz", "yesterday", "!is not a time like YYYY-MM-DD HH:MM:SS", {}),
+    ("bytea", "\\x00fF", "\x00\ufffd", {}),
+    ("bytea", "xyz", r"!is not bytes in hexadecimal digits, as in \x00ff", {}),
+    ("bytea", "YWI=", "ab", {"format": "base64"}),
+    ("uuid", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", {}),
+    ("uuid", "a0eebc99", "!is not a UUID", {}),
+    ("jsonb", '{"a": [1, 2]}', '{"a": [1, 2]}', {}),
+    ("jsonb", "{a: 1}", "!is not JSON", {}),
+    ("jsonb", '"\\u0000"', "!has \\u0000, which jsonb does not hold", {}),
+    ("text", "a\x00b", "!has a NUL character, which Postgres does not hold", {}),
+    ("text", " 😀 ", " 😀 ", {}),
+    ("varchar(2)", "😀😀", "😀😀", {}),
+    ("varchar(2)", "abc", "!is longer than 2 characters", {}),
+    ("char(4)", "ab", "ab  ", {}),
+    ("inet", "10.0.0.1", "10.0.0.1", {}),
+]
+
+
+def test_values_of_every_type(spark: SparkSession) -> None:
+    """Nothing is rounded, shifted or guessed: what is no value of its type has exactly one reason."""
+    from pyspark.sql import functions as sf
+
+    columns = []
+    for number, (kind, _, _, spelling) in enumerate(CASES):
+        found = cast(sf.col("text")[number], parse_type(kind), Spelling(**spelling))
+        reasons = sf.array_compact(sf.array(*[sf.when(each.condition, each.text) for each in found.problems]))
+        columns.append(
+            sf.struct(found.value.cast("string").alias("value"), reasons.alias("reasons")).alias(f"c{number}")
+        )
+    frame = spark.createDataFrame([([text for _, text, _, _ in CASES],)], "text array<string>")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # for one row, compiling takes longest
+    try:
+        row = frame.select(*columns).collect()[0]
+    finally:
+        spark.conf.unset("spark.sql.codegen.factoryMode")
+    wrong = []
+    for (kind, text, wanted, spelling), found in zip(CASES, row, strict=True):
+        got = found["value"] if not found["reasons"] else "!" + "; ".join(found["reasons"])
+        if got != wanted or (found["value"] is None) != bool(found["reasons"]):
+            wrong.append((kind, text, spelling, got, found["value"], wanted))
+    assert wrong == []
+
+
+def parts(
+    spark: SparkSession, folder: Path, kind: FileFormat, fields: Sequence[str] = (), **options: Any
+) -> list[Part]:
+    return read_files(spark, list_files(spark, [str(folder)]), kind, ReadOptions(**options), fields)
+
+
+def rows(part: Part) -> list[tuple[Any, ...]]:
+    names = [f"c{number}" for number in range(len(part.layout.columns))]
+    return [tuple(row) for row in part.frame.select(LINE, FAULT, *names).orderBy(FILE, LINE).collect()]
+
+
+def test_csv_files_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
+    """Line ends within quotes stay as they are, mixed ones make no record of two; lines are those of editors."""
+    (tmp_path / "a.csv").write_bytes(
+        b'\xef\xbb\xbfk,v\n1,"x\r\ny"\r\n2,\r\n3,""\n\n4,"a ""b"", c"\r\n5\n6,7,8\nk,v\n'
+        b'7," z "\n8,"open\n9,\xff\n\xf0\x9f\x98\x80,\\N\n'
+    )
+    [part] = parts(spark, tmp_path, FileFormat.CSV)
+    assert part.layout.columns == ("k", "v")
+    assert rows(part) == [
+        (2, None, "1", "x\r\ny"),
+        (4, None, "2", None),
+        (5, None, "3", ""),
+        (7, None, "4", 'a "b", c'),
+        (8, "columns", "5", None),
+        (9, "columns", "6", "7"),
+        (11, None, "7", " z "),
+        (12, "quote", "8", "open"),
+        (13, "encoding", "9", "�"),
+        (14, None, "😀", "\\N"),
+    ]
+
+
+def test_lines_of_files_in_blocks(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that several tasks read has the same lines; so have files with other headers, or none."""
+    text = "k;v\n" + "".join(f"{number};é{number}\n" for number in range(2, 400))
+    (tmp_path / "a b.csv").write_text(text, encoding="windows-1252")
+    (tmp_path / "c.csv").write_text("v;k\nx;1\n", encoding="windows-1252")
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
+    try:
+        found = parts(spark, tmp_path, FileFormat.CSV, delimiter=";", encoding="windows-1252")
+        assert [part.layout.columns for part in found] == [("k", "v"), ("v", "k")]
+        assert found[0].frame.rdd.getNumPartitions() > 2
+        assert rows(found[0]) == [(number, None, str(number), f"é{number}") for number in range(2, 400)]
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    [bare] = parts(spark, tmp_path / "c.csv", FileFormat.CSV, delimiter=";", header=("one", "two"))
+    assert rows(bare) == [(1, None, "v", "k"), (2, None, "x", "1")]
+
+
+def test_json_keeps_every_digit(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"k":1.10,"v":{"x":1.50}}', '{"k":12345678901234567890123.5}', "[1]", '{"k":"a', '{"v":null,"k":"😀"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k", "v"])
+    assert rows(part) == [
+        (1, None, "1.10", '{"x":1.50}'),
+        (2, None, "12345678901234567890123.5", None),
+        (3, "json", None, None),
+        (4, "json", None, None),
+        (5, None, "😀", None),
+    ]
+    (tmp_path / "b.jsonl").write_text('\n{"k":2}\n')
+    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
+    assert {row[0] for row in rows(part)} == {None}, "Spark leaves blank lines out, so that nobody can tell"
+
+
+COLUMNS = [
+    TargetColumn(name="code", type="text", nullable=False),
+    TargetColumn(name="fee", type="numeric(10,2)"),
+    TargetColumn(name="day", type="date"),
+]
+
+
+def checked(spark: SparkSession, found: list[Part], rules: str = "") -> list[tuple[Any, ...]]:
+    parsed = parse_rules(rules, "rules.yaml")
+    mapped = map_columns([part.layout for part in found], COLUMNS, ["code"], parsed)
+    checks = Checks(mapped=mapped, rules=parsed)
+    frame = checks.frame(found)
+    names = [item.name for item in mapped.fillings]
+    return [
+        (
+            *(None if row[name] is None else str(row[name]) for name in names),
+            [str(checks.reasons[n]) for n in row[REASONS] or ()],
+        )
+        for row in frame.orderBy(FILE, LINE, "code").collect()
+    ]
+
+
+def test_columns_drift_between_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Columns in another order, more of them, or of another type: values stay where they belong."""
+    (tmp_path / "1.csv").write_text("code,fee,day\nA,1.00,2024-01-01\n")
+    (tmp_path / "2.csv").write_text("extra,day,FEE,code\nx,2024-01-02,2.00,B\n")
+    assert checked(spark, parts(spark, tmp_path, FileFormat.CSV)) == [
+        ("A", "1.00", "2024-01-01", []),
+        ("B", "2.00", "2024-01-02", []),
+    ]
+    (tmp_path / "3.csv").write_text("code,day\nC,2024-01-03\n")
+    with pytest.raises(ConfigError, match=r"3\.csv has no column 'fee'"):
+        checked(spark, parts(spark, tmp_path, FileFormat.CSV))
+    found = checked(spark, parts(spark, tmp_path, FileFormat.CSV), "columns: {fee: {optional: true, default: 9}}")
+    assert found[2] == ("C", "9.00", "2024-01-03", [])
+
+
+def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> None:
+    one = spark.sql("SELECT 'A' AS code, 1.5D AS fee, DATE'2024-01-01' AS day")
+    two = spark.sql("SELECT 7L AS code, DECIMAL(2.505) AS fee, TIMESTAMP'2024-01-02 00:00:00' AS day")
+    three = spark.sql("SELECT 'C' AS code, '1.234' AS fee, TIMESTAMP'2024-01-02 10:00:00' AS day")
+    for number, frame in enumerate((one, two, three)):
+        frame.coalesce(1).write.parquet(str(tmp_path / str(number)))
+    found = checked(spark, parts(spark, tmp_path, FileFormat.PARQUET))
+    assert found == [
+        ("A", "1.50", "2024-01-01", []),
+        ("7", "3.00", "2024-01-02", []),
+        ("C", None, None, ["fee has more than 2 decimals", "day is not a date like YYYY-MM-DD"]),
+    ]
+
+
+def test_rules_give_every_reason_of_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("code,fee,day\nA1,5,2024-01-01\n,-1,\nB,99,2024-01-05\nA2,x,n/a\n")
+    rules = """
+columns:
+  code: {pattern: 'A\\d'}
+  fee: {min: 0, max: 10, allowed: [5, '5.00', -1, 99]}
+  day: {nulls: [n/a], required: true}
+checks: [{name: early, expression: "day < DATE'2024-01-03'"}]
+"""
+    assert [row[-1] for row in checked(spark, parts(spark, tmp_path, FileFormat.CSV), rules)] == [
+        [],
+        ["code is missing", "fee is less than 0", "day is missing"],
+        ["code does not match A\\d", "fee is greater than 10", "does not satisfy: early"],
+        ["fee is not a number", "day is missing"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ("columns: {code: {pattern: '['}}", "columns.code.pattern: not a regular expression: Unclosed"),
+        ("columns: {fee: {min: cheap}}", "columns.fee.min: 'cheap' is no value of the column's type"),
+        ("columns: {fee: {expression: nothing + 1}}", "columns.fee.expression: .*nothing"),
+        ("checks: [{name: x, expression: 'code ~~ 1'}]", "rules.yaml:1: checks"),
+        ("duplicates: [when desc]", "has no column 'when'; known are code"),
+    ],
+)
+def test_rules_that_spark_refuses(spark: SparkSession, tmp_path: Path, rules: str, problem: str) -> None:
+    (tmp_path / "a.csv").write_text("code,fee,day\n")
+    with pytest.raises(ConfigError, match=problem):
+        checked(spark, parts(spark, tmp_path, FileFormat.CSV), rules)
+
+
+def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file") as raised:
+        list_files(spark, [str(tmp_path / "*.csv"), str(tmp_path / "x.csv")])
+    assert len(raised.value.problems) == 2
+    (tmp_path / "a[1].csv").write_text("")
+    with pytest.raises(ConfigError, match="is empty, without even a header line"):
+        parts(spark, tmp_path / "a[1].csv", FileFormat.CSV)
+
+
+def test_what_spark_fails_with_is_a_line(spark: SparkSession) -> None:
+    with pytest.raises(CompactoryError, match=r"Spark failed: .*no such thing") as raised, spark_failures():
+        spark.sql("SELECT raise_error('no such thing')").collect()
+    assert "\n" not in str(raised.value)
+
+
+class Quiet:
+    """Stages that nobody watches."""
+
+    def begin(self, stage: str, rows: int | None) -> None: ...
+    def end(self) -> None: ...
+
+
+Loader = Callable[..., LoadReport]
+
+
+@pytest.fixture
+def load(spark: SparkSession, database: str, tmp_path: Path) -> Loader:
+    """Loads text of CSV into table ``tariffs``; rejects are kept."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        install(connection)
+        connection.execute(
+            "CREATE TABLE tariffs (code text PRIMARY KEY, name varchar(20), fee numeric(10,2),"
+            " active bool NOT NULL DEFAULT true)"
+        )
+
+    def run(text: str, rules: str = "", **plan: Any) -> LoadReport:
+        (tmp_path / "load.csv").write_text(text)
+        target = PostgresTarget(spark=spark, connection=parse_url(database), table="tariffs", active="active")
+        report = LoadReport(load_id="x", directory="tariffs", target="", mode=plan.get("mode", Mode.UPSERT), source=())
+        given = {"rejects": str(tmp_path / "rejects"), "rules": parse_rules(rules, "r"), **plan}
+        try:
+            Load(spark, target, Plan(sources=[str(tmp_path / "load.csv")], **given), report, Quiet()).run()
+        finally:
+            target.close()
+        return report
+
+    return run
+
+
+@pytest.fixture
+def table(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
+    """Asks the database."""
+
+    def ask(query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    return ask
+
+
+Ask = Callable[[str], list[tuple[Any, ...]]]
+WANTED = "SELECT code, name, fee::text FROM tariffs WHERE active ORDER BY code"
+
+
+def test_a_load_with_rejects_and_duplicates(load: Loader, table: Ask, tmp_path: Path) -> None:
+    """Every row is counted once: loaded, rejected with all reasons, or given way to another of its key."""
+    text = (
+        'code,name,fee\nA,"😀\n""x""",1\nB,old,1\nB,new,2\nC,same,3\nC,same,3\n,none,1\nD,too long for a name of 20,x\n'
+    )
+    report = load(text, "duplicates: [fee desc]")
+    assert (report.read, report.rejected, report.duplicates, report.accepted) == (7, 2, 2, 3)
+    assert report.outcome is Outcome.DONE
+    assert {str(reason): count for reason, count in report.reasons.items()} == {
+        "code is missing": 1,
+        "name is longer than 20 characters": 1,
+        "fee is not a number": 1,
+    }
+    assert table(WANTED) == [("A", '😀\n"x"', "1.00"), ("B", "new", "2.00"), ("C", "same", "3.00")]
+    [file] = (tmp_path / "rejects").glob("part-*.json")
+    first, second = (json.loads(line) for line in file.read_text().splitlines())
+    assert first["record"] == ",none,1"
+    assert (second["file"], second["line"]) == (str(tmp_path / "load.csv"), 9)
+    assert [(each["column"], each["rule"]) for each in second["reasons"]] == [("name", "type"), ("fee", "type")]
+    again = load(text, "duplicates: [fee desc]")
+    assert again.changes == {Change.UNCHANGED: 3} | dict.fromkeys([Change.INSERT, Change.UPDATE, Change.DEACTIVATE], 0)
+
+
+def test_rows_of_a_key_that_no_order_decides_are_rejected(load: Loader, table: Ask) -> None:
+    """Which of them came last is chance: another number of cores would load another."""
+    many = "".join(f"S,{number},1\n" for number in range(500))
+    report = load(f"code,name,fee\nA,x,1\nA,y,1\nB,x,1\n{many}")
+    assert (report.rejected, report.accepted) == (502, 1)
+    assert table(WANTED) == [("B", "x", "1.00")]
+    report = load(f"code,name,fee\nA,x,1\nA,y,1\n{many}", "duplicates: [fee desc, line desc]")
+    assert (report.rejected, report.duplicates, report.accepted) == (0, 500, 2)
+    assert table(WANTED) == [("A", "y", "1.00"), ("B", "x", "1.00"), ("S", "499", "1.00")]
+
+
+def test_a_replacement_spares_what_was_rejected(load: Loader, table: Ask) -> None:
+    """Guarantee 13: half a file takes no directory away, and a bad field no key."""
+    load("code,name,fee\n" + "".join(f"{number},n,1\n" for number in range(10)))
+    refused = load("code,name,fee\n1,n,1\n", mode=Mode.REPLACE)
+    assert refused.outcome is Outcome.REFUSED
+    assert refused.why is not None
+    assert "9 of 10 keys are missing" in refused.why
+    empty = load("code,name,fee\n", mode=Mode.REPLACE)
+    assert (empty.read, empty.outcome) == (0, Outcome.REFUSED)
+    assert len(table(WANTED)) == 10
+    text = "code,name,fee\n" + "".join(f"{number},m,1\n" for number in range(2, 8)) + "8,m,bad\n9,m,1\n9,n,1\n"
+    report = load(text, mode=Mode.REPLACE, max_deactivate=Limit(count=2))
+    assert report.outcome is Outcome.DONE
+    assert report.changes[Change.DEACTIVATE] == 2
+    kept = {code: name for code, name, _ in table(WANTED)}
+    assert kept == {str(number): "m" for number in range(2, 8)} | {"8": "n", "9": "n"}
+
+
+def test_limits_of_rejects(load: Loader, table: Ask) -> None:
+    text = "code,fee\nA,1\nB,x\n"
+    lost = load(text, rejects=None)
+    assert lost.outcome is Outcome.REFUSED
+    assert "nothing would keep them: give --rejects DIR" in str(lost.why)
+    assert load(text, max_rejects=Limit(percent=10)).outcome is Outcome.REFUSED
+    assert table(WANTED) == []
+    dry = load(text, max_rejects=Limit(percent=50), dry_run=True)
+    assert (dry.outcome, dry.changes[Change.INSERT]) == (Outcome.DRY_RUN, 1)
+    assert table(WANTED) == []
+    assert load(text, rejects=None, max_rejects=Limit(count=1)).outcome is Outcome.DONE
+    assert table(WANTED) == [("A", None, "1.00")]
+
+
+def test_no_rows_and_folders_of_others(load: Loader, table: Ask, tmp_path: Path) -> None:
+    assert load("code,fee\n").outcome is Outcome.DONE
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "important.txt").write_text("x")
+    with pytest.raises(ConfigError, match=r"holds 'important.txt'"):
+        load("code,fee\nA,1\n", rejects=str(tmp_path / "mine"))
+    assert table(WANTED) == []
