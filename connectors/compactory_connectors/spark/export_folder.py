@@ -25,14 +25,15 @@ class ExportFolder:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        java = spark._jvm  # noqa: SLF001  (PySpark has no other way to Hadoop's file systems)
-        if java is None:
+        java: Any = spark._jvm  # noqa: SLF001  (PySpark has no other way to Hadoop's file systems)
+        context: Any = spark._jsc  # noqa: SLF001
+        if java is None or context is None:
             raise CompactoryError("exports need a Spark session of this process, not Spark Connect")
         self.path = path.rstrip("/") or "/"
         self._path: Any = java.org.apache.hadoop.fs.Path
         self._io: Any = java.org.apache.commons.io.IOUtils
         self._folder = self._path(self.path)
-        self._files = self._called(self._folder.getFileSystem, spark._jsc.hadoopConfiguration())  # noqa: SLF001
+        self._files = self._called(self._folder.getFileSystem, context.hadoopConfiguration())
 
     def begin(self, *, overwrite: bool) -> None:
         """Have an empty folder with the mark.
