@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compactory import Directory, GlobalStore
 from compactory.errors import CompactoryError
+from compactory_api.access import Access
+from compactory_cli.remote import Server
 from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.source import Source
 from compactory_connectors.source.verification.judgement import Finding
@@ -17,10 +22,16 @@ from compactory_connectors.source.verification.outcome import Outcome
 from compactory_connectors.source.verification.verification import verify
 from compactory_connectors.source.verification.verifier import Options
 from compactory_connectors.spark import table_rows
+from compactory_connectors.spark.export import ExportOptions, export
+from compactory_connectors.spark.export_side import compare_export
 from compactory_connectors.spark.failures import spark_failures
+from compactory_connectors.spark.store_side import compare_store
 from compactory_connectors.spark.table_pass import TablePass
+from compactory_connectors.spark.topic_states import TopicStates
+from tests.api.serving import Serving
 from tests.source import test_verification as cases
 from tests.source.conftest import Bench
+from tests.spark.test_verify_spark import Quiet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +128,45 @@ def test_a_task_that_can_not_read_says_why(spark: SparkSession, bench: Bench, mo
     monkeypatch.setattr(table_rows, "_reader", lambda share: _READER(replace(share, snapshot="00000000-00000001-1")))
     with pytest.raises(CompactoryError, match="snapshot"), spark_failures():
         on_spark(spark, bench, bench.connector(), bench.topic)
+
+
+@pytest.mark.proof
+def test_a_million_keys_on_all_sides(spark: SparkSession, bench: Bench, tmp_path: Path) -> None:
+    """Table, topic, store and export of a million keys, of which five differ in the topic: exactly these are named."""
+    bench.sql.execute(
+        "INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
+        " SELECT 'T' || n, 'A' FROM generate_series(1, 1000000) n"
+    )
+    bench.once(patience=300)
+    connector, kafka = bench.connector(), bench.kafka
+    serving = Serving(GlobalStore(kafka.properties(), [bench.topic]), Access())
+    took: dict[str, float] = {}
+
+    def timed(name: str, compare: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        found = compare()
+        took[name] = round(time.monotonic() - began, 1)
+        return found
+
+    try:
+        serving.wait_ready()
+        server = Server(f"http://127.0.0.1:{serving.port}", timeout=300)
+        options = ExportOptions()
+        timed("export", lambda: export(spark, kafka, Directory(bench.topic), str(tmp_path / "e"), options, Quiet()))
+        cases.send(bench, b"ghost", b"{}")
+        for number in (b"7", b"70000", b"700000", b"999999"):
+            cases.send(bench, number, b'{"forged":true}')
+        table = timed("table", lambda: on_spark(spark, bench, connector, bench.topic, 60))
+        plain = timed("table, one thread", lambda: cases.compared(bench, connector, bench.topic, digests=True))
+        with TopicStates(spark, kafka, bench.topic) as states:
+            serving.store.barrier(30)
+            store = timed("store", lambda: compare_store(states, server, bench.topic))
+            files = timed("files", lambda: compare_export(states, kafka, str(tmp_path / "e")))
+    finally:
+        serving.stop()
+    assert {each.key for each in table.differences} == {b"ghost", b"7", b"70000", b"700000", b"999999"}
+    assert (table.expected, table.stored, table.different) == (1_000_000, 1_000_001, 5)
+    assert (plain.different, plain.digests) == (table.different, table.digests)
+    assert (store.equal, store.stored, store.behind, store.ranges) == (True, 1_000_001, 0, 0)
+    assert (files.equal, files.stored, files.behind) == (True, 1_000_000, 10)
+    print(took)
