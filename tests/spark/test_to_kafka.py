@@ -387,6 +387,7 @@ def values(cluster: Kafka, target: KafkaTarget) -> dict[bytes, bytes | None]:
 
 
 def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka, mastered: Any) -> None:
+    """Guarantee 11."""
     connector, rows = mastered.connector, frame(spark, LOADED, ROWS)
     stop = threading.Event()
     thread = threading.Thread(target=Source(connector, cluster).run, args=[stop])
@@ -419,6 +420,7 @@ def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka
 
 
 def test_a_source_that_starts_meanwhile_waits(spark: SparkSession, cluster: Kafka, mastered: Any) -> None:
+    """Guarantee 11."""
     source, stop = Source(mastered.connector, cluster), threading.Event()
     target = mastered()
     target.compare(frame(spark, LOADED, ROWS), Mode.UPSERT)
@@ -436,6 +438,7 @@ def test_a_source_that_starts_meanwhile_waits(spark: SparkSession, cluster: Kafk
 def test_a_load_that_lost_its_lease_writes_nothing(
     spark: SparkSession, cluster: Kafka, mastered: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Guarantee 11."""
     target = mastered()
     target.compare(frame(spark, LOADED, ROWS), Mode.UPSERT)
     others: list[Publisher] = []
