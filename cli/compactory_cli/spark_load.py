@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from .configuration import Configuration
 from .failure import StepFailed
 from .problems import Problems
 from .spark_progress import StageBars
-from .spark_targets import Aim, TopicAim, aim_at
+from .spark_targets import Aim, References, TopicAim, aim_at
 from .spark_view import show
 
 __all__ = ["LoadCommand"]
@@ -58,11 +59,13 @@ class LoadCommand:
         rules = problems.of(self._rules)
         plan = problems.of(lambda: self._plan(rules or Rules()))
         aim = problems.of(lambda: aim_at(self.configuration, self.to, self.directory, self.provider, rules or Rules()))
+        references = problems.of(lambda: References.of(self.configuration, self.provider, rules or Rules()))
         problems.of(self._limit)
         problems.of(self._check_report)
         problems.raise_any()
         assert plan is not None
         assert aim is not None
+        assert references is not None
         plan = replace(plan, max_deactivate=self._limit() or aim.limit, whole=isinstance(aim, TopicAim))
         report = LoadReport(
             load_id=self.load_id or _new_id(),
@@ -72,7 +75,7 @@ class LoadCommand:
             source=[*self.sources, *([self.table] if self.table else [])],
         )
         try:
-            self._load(plan, aim, report)
+            self._load(plan, aim, references, report)
         except BaseException as error:
             report.why = str(error) or type(error).__name__
             raise
@@ -82,7 +85,7 @@ class LoadCommand:
         if report.outcome is Outcome.REFUSED:
             raise StepFailed(f"nothing was written: {report.why}")
 
-    def _load(self, plan: Plan, aim: Aim, report: LoadReport) -> None:
+    def _load(self, plan: Plan, aim: Aim, references: References, report: LoadReport) -> None:
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
             spark = open_session(f"compactory load {self.directory}", self.options)
@@ -93,6 +96,7 @@ class LoadCommand:
                 try:
                     if isinstance(target, PostgresTarget) and not self.dry_run:
                         plan = replace(plan, repeated=target.repeated)
+                    plan = replace(plan, references=partial(references.frame, spark))
                     Load(spark, target, plan, report, stages).run()
                 finally:
                     target.close()

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory_connectors.spark.limit import Limit
-from compactory_connectors.spark.rules import Rules
+from compactory_connectors.spark.rules import Reference, Rules
 from compactory_connectors.spark.to_kafka import KafkaTarget
 from compactory_connectors.spark.to_postgres import PostgresTarget
 
 from .configuration import Configuration
 from .loading import load_connectors
+from .problems import Problems
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from compactory.kafka import Kafka
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.jdbc_url import Connection
 
-__all__ = ["Aim", "TableAim", "TopicAim", "aim_at"]
+__all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
 
 _PERCENT = 20
 """How many keys a replacement may remove where no connector says."""
@@ -109,6 +111,42 @@ def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence
         active=soft.column if soft is not None else None,
         limit=limit,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """The directories that rules refer to, all of them looked up before Spark is started."""
+
+    aims: Mapping[str, Aim]
+
+    @staticmethod
+    def of(configuration: Configuration, providers: Sequence[str], rules: Rules) -> References:
+        """Raises ConfigError for directories that compactory.toml does not have."""
+        aims: dict[str, Aim] = {}
+        problems = Problems()
+        for rule in rules.columns.values():
+            if rule.reference is None:
+                continue
+            name = rule.reference.directory
+            settings = configuration.directories.get(name)
+            if settings is None:
+                known = ", ".join(configuration.directories) or "none"
+                problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {known}"])
+                continue
+            to = "postgres" if settings.connector is not None else "kafka"
+            aim = problems.of(partial(aim_at, configuration, to, name, providers, Rules()))
+            aims |= {name: aim} if aim is not None else {}
+        problems.raise_any()
+        return References(aims=aims)
+
+    def frame(self, spark: SparkSession, column: str, reference: Reference) -> DataFrame:
+        """The values that a reference allows. Raises ConfigError, Unreachable."""
+        from compactory_connectors.spark.references import of_table, of_topic
+
+        aim = self.aims[reference.directory]
+        if isinstance(aim, TopicAim):
+            return of_topic(spark, aim.kafka, aim.directory, reference.column)
+        return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
 
 
 def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorConfig:

@@ -37,8 +37,9 @@ def show(report: LoadReport, *, as_json: bool) -> None:
         _reasons(report)
     if report.changes:
         _numbers("keys", _changes(report))
-    for change, samples in report.samples.items():
-        _samples(change, samples)
+    if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
+        for change, samples in report.samples.items():
+            _samples(change, samples)
     for note in report.notes:
         _print(f"note: {note}")
 

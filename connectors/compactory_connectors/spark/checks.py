@@ -13,7 +13,7 @@ from compactory.errors import ConfigError
 from .casting import Spelling, as_text, cast
 from .mapping import Filling, Mapped
 from .parts import FAULT, FAULTS, FILE, LINE, RAW, Part, position
-from .rules import Reference, Rules
+from .rules import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,8 +55,8 @@ class Checks:
 
     mapped: Mapped
     rules: Rules
-    references: Mapping[Reference, DataFrame] = field(default_factory=dict)
-    """Frames of one column ``value`` of text, each value once: what a reference allows."""
+    references: Mapping[str, DataFrame] = field(default_factory=dict)
+    """By column: frames of one column ``value`` of text, each value once, that its reference allows."""
     reasons: list[Reason] = field(default_factory=list)
     _literals: list[tuple[str, str, Column]] = field(default_factory=list)
 
@@ -210,7 +210,7 @@ class Checks:
             if reference is None:
                 continue
             reason = Reason(column=item.name, rule="reference", text=f"is not in directory {reference.directory}")
-            known = self.references[reference].select(sf.col("value").alias("_known"))
+            known = self.references[item.name].select(sf.col("value").alias("_known"))
             value = sf.col(_quoted(item.name)).cast("string")
             frame = frame.join(known, value == sf.col("_known"), "left")
             frame = self._rejecting(frame, reason, value.isNotNull() & sf.col("_known").isNull()).drop("_known")

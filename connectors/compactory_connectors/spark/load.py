@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from compactory.errors import ConfigError
-
 from .checks import REASONS, Checks, Reason
 from .duplicates import Resolved, resolve
 from .limit import Limit
@@ -58,7 +56,8 @@ class Plan:
     """Further options of Spark's JDBC reader; may hold credentials."""
     format: FileFormat | None = None
     rules: Rules = field(default_factory=Rules)
-    references: Callable[[Reference], DataFrame] | None = None
+    references: Callable[[str, Reference], DataFrame] | None = None
+    """(column that refers, reference) → frame of one column ``value`` of text, each once."""
     whole: bool = False
     """Every column of the target has to be filled."""
     repeated: Callable[[], Written | None] | None = None
@@ -168,11 +167,12 @@ class Load:
             self._report.notes.append(f"not loaded, because the target has no such column: {', '.join(mapped.unused)}")
         return mapped
 
-    def _references(self) -> dict[Reference, DataFrame]:
-        wanted = [rule.reference for rule in self._plan.rules.columns.values() if rule.reference is not None]
-        if wanted and self._plan.references is None:
-            raise ConfigError("the rules refer to other directories, and none are known")
-        return {each: self._plan.references(each) for each in wanted} if self._plan.references else {}
+    def _references(self) -> dict[str, DataFrame]:
+        look_up = self._plan.references
+        if look_up is None:
+            return {}
+        rules = self._plan.rules.columns.values()
+        return {rule.name: look_up(rule.name, rule.reference) for rule in rules if rule.reference is not None}
 
     # What is counted.
 

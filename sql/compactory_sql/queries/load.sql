@@ -190,3 +190,7 @@ SELECT pg_get_expr(c.conbin, c.conrelid) AS expression
 -- name: load/breaking
 -- A row of the load that a constraint of the table does not allow.
 SELECT {texts} FROM {changes} AS s WHERE {broken} LIMIT 1;
+
+-- name: load/known
+-- The values that rows of a load may refer to: those of one column of another table, where {condition} holds.
+SELECT DISTINCT {column}::text FROM {target} WHERE {condition} AND {column} IS NOT NULL;
