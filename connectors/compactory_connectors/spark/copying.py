@@ -13,16 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from compactory_connectors.source.server import refusal
-from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RESULT", "Copying", "connected"]
+__all__ = ["RESULT", "Copying"]
 
 RESULT: Final = "xid bigint, copied bigint, refused string"
 """What a task says of itself, as Spark's DDL: its transaction, how many rows, and why Postgres refused one."""
+
+_CONNECTION: Final[dict[str, Any]] = {
+    "application_name": "compactory-load-task",
+    "client_encoding": "UTF8",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_SETTINGS: Final = (
+    "SET IntervalStyle = postgres; SET lock_timeout = 0; SET statement_timeout = 0;"
+    " SET idle_in_transaction_session_timeout = 0"
+)
+"""What a task sends means the same whatever role and database say, and takes as long as Spark does."""
 
 _LOST: Final = ("08", "53", "57", "58")
 """Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
@@ -42,11 +54,13 @@ class Copying:
 
         xid, copied, refused = 0, 0, None
         try:
-            with connected(self.conninfo, "compactory-load-task") as connection:
+            with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
                 xid, copied = self._copy(connection, batches)
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
                 raise
+            from compactory_connectors.source.server import refusal  # half a second that workers are spared else
+
             refused = refusal(error) + _column(error)
         yield pa.RecordBatch.from_pydict(
             {"xid": [xid], "copied": [copied], "refused": pa.array([refused], pa.string())},
@@ -59,21 +73,15 @@ class Copying:
             sql.Identifier("compactory_staging", self.staged), names
         )
         copied = 0
-        with connection.transaction():
-            row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
-            assert row is not None
-            with connection.cursor().copy(into) as copy:
-                for batch in batches:
-                    copy.write(_lines(batch))
-                    copied += batch.num_rows
+        connection.execute(_SETTINGS)
+        row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
+        assert row is not None
+        with connection.cursor().copy(into) as copy:
+            for batch in batches:
+                copy.write(_lines(batch))
+                copied += batch.num_rows
+        connection.commit()
         return int(row[0]), copied
-
-
-def connected(conninfo: Mapping[str, str], purpose: str, **limits: str) -> WatchedConnection:
-    """A connection in autocommit; locks are waited for without end unless ``limits`` say otherwise."""
-    connection = WatchedConnection.to({"connect_timeout": 10, "application_name": purpose, **conninfo})
-    connection.settle(FORMATS, {**LIMITS, "lock_timeout": "0", **limits})
-    return connection
 
 
 def _lines(batch: pa.RecordBatch) -> bytes:

@@ -40,7 +40,13 @@ def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
     """How Spark's tasks reach the server that this connection has reached, password included."""
     info = connection.info
     found = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
-    left_out = {"application_name", "hostaddr", "target_session_attrs", "load_balance_hosts", "client_encoding"}
+    left_out = {
+        "application_name",
+        "hostaddr",
+        "target_session_attrs",
+        "load_balance_hosts",
+        "client_encoding",
+    }
     return {name: value for name, value in found.items() if value and name not in left_out}
 
 

@@ -19,9 +19,9 @@ import psycopg
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.database.session import check_server
 from compactory_connectors.source.server import postgres_errors
+from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection
 from compactory_sql import query
 
-from .copying import connected
 from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge
 from .staging import Staging
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from compactory_connectors.source.jdbc_url import Connection
-    from compactory_connectors.source.watched_connection import WatchedConnection
 
 __all__ = ["PostgresTarget"]
 
@@ -133,8 +132,11 @@ class PostgresTarget:
 
     @cached_property
     def _connection(self) -> WatchedConnection:
-        connection = connected(self._place.conninfo, "compactory-load", work_mem=_WORK_MEM)
+        connection = WatchedConnection.to(
+            {"connect_timeout": 10, "application_name": "compactory-load", **self._place.conninfo}
+        )
         try:
+            connection.settle(FORMATS, {**LIMITS, "lock_timeout": "0", "work_mem": _WORK_MEM})
             check_server(connection)
         except BaseException:
             connection.close()
@@ -175,8 +177,8 @@ class PostgresTarget:
 
     def _outcome(self) -> Written:
         """What became of a merge whose connection was lost: the transaction may have been committed all the same."""
-        with connected(self._place.conninfo, "compactory-load") as connection:
-            done = self._done(connection)
+        del self.__dict__["_connection"]
+        done = self._done(self._connection)
         if done is None:
             raise CompactoryError(f"{self._table.label}: the connection was lost, and nothing was changed: load again")
         return Written(counts=done.counts)

@@ -1,0 +1,36 @@
+"""A load in a process of its own, which waits for advisory lock 1 while it copies: to be killed there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+
+from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.spark.session import open_session
+from compactory_connectors.spark.target import Mode
+from compactory_connectors.spark.to_postgres import PostgresTarget
+from tests.spark.conftest import OPTIONS
+
+
+def main(url: str, rows: int, moment: str) -> None:
+    spark = open_session("child", OPTIONS)
+    target = PostgresTarget(spark=spark, connection=parse_url(url), table="tariffs", load_id="killed")
+    _ = target.columns
+
+    def dawdling(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if moment == "copy":
+                with psycopg.connect(url) as connection:
+                    connection.execute("SELECT pg_advisory_lock(1)")
+
+    frame = spark.range(rows).selectExpr("'T' || id AS code", "CAST(id AS string) AS note")
+    target.compare(frame.mapInArrow(dawdling, frame.schema), Mode.REPLACE)
+    target.write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
