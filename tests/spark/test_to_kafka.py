@@ -129,8 +129,8 @@ VALUES = {
 }
 ANY_ROWS = st.lists(
     st.fixed_dictionaries({name: st.one_of(st.none(), values) for name, (_, _, values) in COLUMNS.items()}),
-    min_size=30,
-    max_size=40,
+    min_size=12,
+    max_size=15,
 )
 
 
@@ -279,17 +279,21 @@ def test_copies_in_wrong_partitions_are_buried(
 
 
 def test_a_load_that_kafka_refuses_leaves_nothing_and_blocks_nobody(
-    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget], unique: Callable[[str], str]
 ) -> None:
-    topic = topic_name(entries())
-    rows = [(number, "x" * 1000, None, True) for number in range(300)] + [(999, "y" * 2_000_000, None, True)]
-    with pytest.raises(CompactoryError, match=r"MSG_SIZE_TOO_LARGE|too large|refuses"):
-        load(entries(), frame(spark, TERMINALS, rows))
+    topic = unique("narrow")
+    cluster.create_topic(topic, partitions=2, config={"cleanup.policy": "compact", "max.message.bytes": "20000"})
+    directory = Directory(topic)
+    rows = [(number, "x" * 1000, None, True) for number in range(300)]
+    target = entries(directory=directory)
+    with pytest.raises(CompactoryError, match=r"refuses records: .*raise max\.message\.bytes of the topic"):
+        load(target, frame(spark, TERMINALS, [*rows, (999, "y" * 30_000, None, True)]))
     assert contents(cluster, topic) == {}
     partitions = cluster.topics([topic])[topic].all()
     assert cluster.stable_offsets(partitions) == cluster.high_watermarks(partitions)
-    found, _ = load(entries(), frame(spark, TERMINALS, rows[:-1]))
+    found, _ = load(entries(directory=directory), frame(spark, TERMINALS, rows))  # in batches that the topic takes
     assert counted(found) == {"insert": 300}
+    assert len(contents(cluster, topic)) == 300
 
 
 def test_what_others_write_while_it_is_compared(

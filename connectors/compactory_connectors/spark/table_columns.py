@@ -19,7 +19,7 @@ from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.converters.json_converter import JsonConverter
 from compactory_connectors.source.converters.primitive_converters import PrimitiveConverter
 from compactory_connectors.source.converters.string_converter import StringConverter
-from compactory_connectors.source.planning import plan_tables
+from compactory_connectors.source.planning import find_plans
 from compactory_connectors.source.polled import key_of
 from compactory_connectors.source.server import Server, postgres_errors
 from compactory_connectors.source.setting import nearest
@@ -99,12 +99,13 @@ def _modifiers(column: Column) -> str:
 
 
 def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> Mastered:
-    plans = plan_tables(server, connector)
-    found = [plan for plan in plans if topic in plan.rows.topics]
+    plans = find_plans(server, connector)  # what is wrong with other tables does not matter here
+    found = [plan for plan in plans.plans if topic in plan.rows.topics]
     if not found:
-        there = [name for plan in plans for name in plan.rows.topics]
+        there = [name for plan in plans.plans for name in plan.rows.topics]
         raise ConfigError(
-            f"connector {connector.name!r} has no table whose records go to topic {topic!r}{nearest(topic, there)}"
+            plans.all_problems
+            or f"connector {connector.name!r} has no table whose records go to topic {topic!r}{nearest(topic, there)}"
         )
     if len(found) > 1:
         names = ", ".join(plan.qualified for plan in found)

@@ -51,6 +51,8 @@ _MOST: Final = 900.0
 _ANEW: Final = (
     "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 )
+_QUEUE: Final = 256 << 10
+"""KiB of records that may wait in the driver for Kafka."""
 _TAIL: Final = 1_000_000
 """Offsets that others may have written while the load was compared; above it is compared anew."""
 
@@ -95,6 +97,7 @@ class KafkaTarget:
         self._dry = dry_run
         self._offset_key: bytes | None = None
         self._found: _Found | None = None
+        self._properties: dict[str, Any] = {}
 
     @property
     def label(self) -> str:
@@ -178,12 +181,12 @@ class KafkaTarget:
     def _prepare(self) -> None:
         """See to it that the topic is there, compacted, and may be written."""
         topic = self._directory.topic
-        if self._connector is None:
-            Destination(self._kafka, topic).look(10.0, create=False)
-            return
-        rules = self._connector.topics
-        for warning in ensure(self._kafka, {topic: rules.of(topic)}, create=rules.create):
-            log.warning(warning)
+        if self._connector is not None:
+            rules = self._connector.topics
+            for warning in ensure(self._kafka, {topic: rules.of(topic)}, create=rules.create):
+                log.warning(warning)
+        largest = Destination(self._kafka, topic).look(10.0, create=False)
+        self._properties = {"queue.buffering.max.kbytes": _QUEUE, **largest}
 
     def _extent(self) -> Extent:
         topic = self._directory.topic
@@ -246,7 +249,7 @@ class KafkaTarget:
 
     def _send(self, found: _Found) -> None:
         longest = max(_LEAST, min(_MOST, found.outgoing / _PACE))
-        publisher = self._claim.take(longest)
+        publisher = self._claim.take(longest, self._properties)
         moved = self._moved(found.extent)
         strays: list[Copy] = []
         try:

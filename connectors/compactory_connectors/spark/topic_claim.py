@@ -7,8 +7,9 @@ the connector's lease and transactional id, so that a source which starts waits,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -74,8 +75,10 @@ class TopicClaim:
                 " its table's again when it starts"
             )
 
-    def take(self, longest: float | None = None) -> Publisher:
+    def take(self, longest: float | None = None, properties: Mapping[str, Any] | None = None) -> Publisher:
         """A publisher that alone may write; ``longest``: seconds that its transaction may take.
+
+        The connector's properties of its producer win over ``properties``.
 
         Earlier ones are fenced, and what they had open is aborted when this returns. Raises LeaseLost, ConfigError,
         Unreachable.
@@ -88,7 +91,7 @@ class TopicClaim:
             self._kafka,
             name,
             OFFSETS_TOPIC,
-            overrides=self._connector.producer if self._connector is not None else None,
+            overrides={**(properties or {}), **(self._connector.producer if self._connector is not None else {})},
             timeout=longest or 30.0,
             longest=longest,
             permit=self._lease,
