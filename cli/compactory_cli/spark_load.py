@@ -60,8 +60,8 @@ class LoadCommand:
         plan = problems.of(lambda: self._plan(rules or Rules()))
         aim = problems.of(lambda: aim_at(self.configuration, self.to, self.directory, self.provider, rules or Rules()))
         references = problems.of(lambda: References.of(self.configuration, self.provider, rules or Rules()))
-        problems.of(self._limit)
-        problems.of(self._check_report)
+        for check in (self._check_sources, self._limit, self._check_report):
+            problems.of(check)
         problems.raise_any()
         assert plan is not None
         assert aim is not None
@@ -107,7 +107,7 @@ class LoadCommand:
     def _rules(self) -> Rules:
         return read_rules(self.rules) if self.rules is not None else Rules()
 
-    def _plan(self, rules: Rules) -> Plan:
+    def _check_sources(self) -> None:
         jdbc = [source for source in self.sources if source.startswith("jdbc:")]
         if jdbc and (len(self.sources) > 1 or self.table is None):
             raise ConfigError("a JDBC URL is a source by itself, and needs --table: a table, or a query in parentheses")
@@ -115,6 +115,8 @@ class LoadCommand:
             raise ConfigError(
                 f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
             )
+
+    def _plan(self, rules: Rules) -> Plan:
         return Plan(
             sources=self.sources,
             table=self.table,

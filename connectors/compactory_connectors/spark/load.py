@@ -162,7 +162,9 @@ class Load:
 
     def _mapped(self, layouts: Sequence[Layout]) -> Mapped:
         target, plan = self._target, self._plan
-        mapped = map_columns(layouts, target.columns, target.key, plan.rules, whole=plan.whole)
+        columns = target.columns
+        self._report.target = target.label
+        mapped = map_columns(layouts, columns, target.key, plan.rules, whole=plan.whole)
         if mapped.unused:
             self._report.notes.append(f"not loaded, because the target has no such column: {', '.join(mapped.unused)}")
         return mapped

@@ -1,0 +1,108 @@
+"""``compactory spark load`` as a user runs it. One load starts a JVM; what is wrong with arguments is told without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+from tests.spark.conftest import needs_spark
+
+EXAMPLE = ROOT / "examples" / "spark" / "tariffs"
+
+
+def compactory(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COMPACTORY_")}
+    environment |= {name: value for name, value in os.environ.items() if name == "COMPACTORY_SPARK_JARS"}
+    command = [sys.executable, "-m", "compactory_cli", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_the_rules_of_the_page_are_those_of_the_example() -> None:
+    [block] = [block for block in blocks("yaml") if block.page.name == "spark.md"]
+    assert block.text == (EXAMPLE / "rules.yaml").read_text()
+
+
+def test_the_first_load_of_the_page(database: str, tmp_path: Path) -> None:
+    """The page's commands, run in the example's folder: what they print, keep, report and load."""
+    needs_spark()
+    folder = tmp_path / "tariffs"
+    shutil.copytree(EXAMPLE, folder)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute((EXAMPLE / "tariffs.sql").read_bytes())
+    [block] = blocks("sh", run="spark")
+    for line in block.text.replace("postgresql://user@localhost/reference", database).splitlines():
+        words = [word.strip("'") for word in line.split()[1:]]
+        done = compactory(folder, *words, *(["--master", "local[2]"] if words[0] == "spark" else []))
+        assert done.returncode == 0, done.stderr
+    for text in ("table public.tariffs: loaded", "monday.csv:5: fee has more than 2 decimals", "clocks skipped it"):
+        assert text in done.stdout
+    assert "WARNING" not in done.stderr
+    assert "default log level" not in done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    assert report["rows"] == {"read": 6, "rejected": 2, "duplicates": 1, "accepted": 3}
+    assert report["changes"] == {"insert": 3, "update": 0, "unchanged": 0, "deactivate": 0}
+    assert report["outcome"] == "done"
+    [rejects] = (folder / "rejects").glob("part-*.json")
+    assert [json.loads(line)["line"] for line in rejects.read_text().splitlines()] == [5, 7]
+    with psycopg.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT code, name, country, fee::text, changed AT TIME ZONE 'utc' FROM tariffs"
+        ).fetchall()
+    assert sorted((*row[:4], str(row[4])) for row in rows) == [
+        ("T001", "Gold", "DE", "999.00", "2024-04-02 06:00:00"),
+        ("T002", "Silver\nplus", "NO", "12.50", "2024-03-30 11:00:00"),
+        ("T003", "Bronze", "SE", "3.99", "2024-03-31 02:30:00"),
+    ]
+
+
+def test_every_problem_of_the_arguments_at_once(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("colums: {}\n")
+    arguments = [
+        "a.csv",
+        "--directory",
+        "tariffs",
+        "--to",
+        "postgres",
+        "--rules",
+        "rules.yaml",
+        "--max-rejects",
+        "many",
+        "--table",
+        "x",
+    ]
+    done = compactory(tmp_path, "spark", "load", *arguments, "--report", "none/report.json", "--json")
+    assert done.returncode == 2
+    problems = json.loads(done.stderr)["problems"]
+    for text in ("mean columns?", "--max-rejects many", "which database?", "--report none/report.json", "--table x"):
+        assert any(text in problem for problem in problems), (text, problems)
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"PATH": "/nonexistent"}, "there is none on PATH: install a Java 17"),
+        ({"JAVA_HOME": "/none"}, "JAVA_HOME=/none"),
+    ],
+)
+def test_java_that_is_missing_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], text: str
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["a.csv", "--directory", "tariffs", "--to", "postgres", "--postgres", "postgresql://u@127.0.0.1:1/d"]
+    done = compactory(tmp_path, "spark", "load", *arguments, "--report", "report.json")
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["outcome"] == "failed"
