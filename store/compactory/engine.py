@@ -130,7 +130,8 @@ class Engine:
 
         def taken() -> Holding:
             feed = self.serving.get(topic)
-            if feed is None or feed is not self.reader.feeds[topic] or self.progress.awaits(topic):
+            moving = topic in self.progress.demanded() or self.progress.awaits(topic)
+            if feed is None or feed is not self.reader.feeds[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
             [table] = [table for table in feed.tables if table.directory.name == directory.name]
             reached = self.progress.reached()

@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from compactory import Directory, GlobalStore, Index, NotReady, Partition, RocksDB, StoreClosed, UnknownDirectory
+from compactory import (
+    Directory,
+    GlobalStore,
+    Index,
+    NotReady,
+    Partition,
+    RocksDB,
+    StoreClosed,
+    StoreState,
+    UnknownDirectory,
+)
 from compactory.backend import Backend
 from compactory.digest import RANGES, Digester, DirectoryDigest, range_of
 from compactory.heap import Memory
@@ -20,7 +30,8 @@ from compactory.holding import Holding
 from compactory.kafka import Kafka
 from compactory_connectors.source.verification.topic_side import TopicSide
 from tests.store.tables import Log
-from tests.store.topics import Topics, eventually
+from tests.store.test_rebuild import recreate
+from tests.store.topics import Topics, eventually, send
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -184,3 +195,22 @@ def test_what_can_not_be_told(topics: Topics, unique: Callable[[str], str]) -> N
         list(records)
     with pytest.raises(StoreClosed):
         store.holding(topic)
+
+
+def test_what_is_of_no_known_position(topics: Topics) -> None:
+    """Guarantee 2: while a topic is read anew nothing is told of the former one that could be taken for this."""
+    name = topics.create()
+    topics.produce(name, ("old", "{}"))
+    with GlobalStore(topics.address, [name]) as store:
+        with topics.transaction() as producer:
+            recreate(topics, name)
+            send(producer, name, [("new", "{}")])
+            eventually(lambda: store.state is StoreState.STALE, 30)
+            assert list(store[name]) == ["old"]
+            with pytest.raises(NotReady, match="of no known position"):
+                store.holding(name)
+            producer.commit_transaction(10)
+        eventually(lambda: store.state is StoreState.READY, 30)
+        with store.holding(name) as holding:
+            assert [record.key for record in holding.records(range(RANGES))] == [b"new"]
+            assert holding.topic_id == store.topic_id(name)
