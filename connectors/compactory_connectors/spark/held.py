@@ -27,7 +27,7 @@ HELD: Final = "held"
 BAD: Final = "bad"
 """The newest record can't be read by the directory's definition."""
 
-RECORDS: Final = "key binary, digest binary, partition int, offset bigint, state string"
+RECORDS: Final = "key binary, digest binary, state string"
 """The columns of :func:`list_held`."""
 
 _SUMS: Final = "range int, count bigint, high binary, low binary"
@@ -35,15 +35,7 @@ _BAD_COUNT: Final = -1  # in place of a range
 _SUM_SCHEMA: Final = pa.schema(
     [("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())]
 )
-_RECORD_SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("digest", pa.binary()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("state", pa.string()),
-    ]
-)
+_RECORD_SCHEMA: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -71,8 +63,7 @@ def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
 
 def list_held(latest: DataFrame, directory: Directory[Any], ranges: Collection[int]) -> DataFrame:
     """The records of some ranges that the directory holds, with their digests, and those that are bad. Lazy."""
-    frame = latest.select("key", "value", "partition", "offset")
-    return frame.mapInArrow(_listing(directory, frozenset(ranges)), RECORDS)
+    return latest.select("key", "value").mapInArrow(_listing(directory, frozenset(ranges)), RECORDS)
 
 
 def _summing(directory: Directory[Any]) -> Callable[[Batches], Batches]:
@@ -115,8 +106,8 @@ def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Callable[[Bat
             rows = rows if whole else [row for row in rows if range_of(row[0]) in ranges]
             states = _states(directory, [row[0] for row in rows], [row[1] for row in rows])
             found = [
-                (key, record_digest(key, value), partition, offset, state)
-                for (key, value, partition, offset), state in zip(rows, states, strict=True)
+                (key, record_digest(key, value), state)
+                for (key, value), state in zip(rows, states, strict=True)
                 if state is not None
             ]
             yield _columns(found, _RECORD_SCHEMA)

@@ -55,8 +55,6 @@ class StoreRecord:
 
     key: bytes
     digest: bytes | None
-    partition: int
-    offset: int
     bad: bool
     value: bytes | None
 
@@ -96,8 +94,6 @@ def read_record(line: Mapping[str, Any]) -> StoreRecord:
     return StoreRecord(
         key=key,
         digest=bytes.fromhex(digest) if digest is not None else None,
-        partition=line.get("partition", -1),
-        offset=line.get("offset", -1),
         bad=line["bad"],
         value=_bytes(line, "value"),
     )

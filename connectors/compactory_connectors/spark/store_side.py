@@ -39,8 +39,6 @@ class Mine(NamedTuple):
     """What the topic has of a key."""
 
     digest: bytes
-    partition: int
-    offset: int
     state: str
 
 
@@ -146,7 +144,7 @@ def _suspects(
     suspects: dict[bytes, Finding] = {}
     for some in _grouped(found, ranges):
         rows = list_held(frame, found.directory, some).collect()
-        mine = {bytes(row[0]): Mine(bytes(row[1]), *row[2:]) for row in rows}
+        mine = {bytes(row[0]): Mine(bytes(row[1]), row[2]) for row in rows}
         for record in _records(store, found.directory.name, some):
             kind = finding_of(mine.pop(record.key, None), record)
             if kind is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from compactory.kafka import Kafka
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["TopicStates"]
+
+_KEPT: Final = 3  # frames: stores that are at the same positions share one
 
 
 class TopicStates:
@@ -54,6 +56,8 @@ class TopicStates:
         ends = {number: min(end, positions.get(number, 0)) for number, end in self.extent.ends.items()}
         place = tuple(sorted(ends.items()))
         if place not in self._kept:
+            if len(self._kept) == _KEPT:
+                self._kept.pop(next(iter(self._kept))).unpersist()
             within = replace(self.extent, ends=ends)
             self._kept[place] = latest(self.spark, self._kafka, within, tombstones=True).persist()
         return self._kept[place]
