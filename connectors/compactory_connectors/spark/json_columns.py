@@ -59,11 +59,12 @@ class JsonReader:
         The reader replaces what is not UTF-8 and takes NaN and infinities for numbers.
         """
         block = b"\n".join(values)
-        if b"NaN" in block or b"Inf" in block or not all(value[:1] == b"{" and value[-1:] == b"}" for value in values):
+        lines = block.count(b"\n") < len(values)
+        if b"NaN" in block or b"Inf" in block or not _of_objects(block, values, lines=lines):
             return None
         try:
             block.decode()
-            table = _read(block, fields, lines=block.count(b"\n") < len(values))
+            table = _read(block, fields, lines=lines)
         except (UnicodeDecodeError, pa.ArrowException):
             return None
         if table.num_rows != len(values):
@@ -100,6 +101,13 @@ class JsonReader:
                 unfit = [row for row, item in enumerate(items) if item is not None and fitting[row] is None]
                 errors = {row: f"field {name!r} is no {spelt(kind)}" for row in unfit} | errors
         return Parsed(columns=columns, found=found, errors=errors, deleted=frozenset(deleted))
+
+
+def _of_objects(block: bytes, values: Sequence[bytes], *, lines: bool) -> bool:
+    """Whether each value begins and ends as an object; without line ends of their own seen at the joints."""
+    if lines:
+        return block[:1] == b"{" and block[-1:] == b"}" and block.count(b"}\n{") == len(values) - 1
+    return all(value[:1] == b"{" and value[-1:] == b"}" for value in values)
 
 
 def _read(block: bytes, fields: Fields, *, lines: bool) -> pa.Table:

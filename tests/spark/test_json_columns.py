@@ -1,0 +1,120 @@
+"""Values as columns without Spark: a block at a time must give what one by one gives."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory.errors import ConfigError
+from compactory_connectors.source.partitioner import partition_of
+from compactory_connectors.spark.json_columns import JsonReader
+from compactory_connectors.spark.json_types import merged, settled, spelt
+from compactory_connectors.spark.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
+from compactory_connectors.spark.partition_homes import strays
+from compactory_connectors.spark.tally import BadPlace, Tally, digest_sums
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 70), 1 << 70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "2024-01-01", "2024-01-01 10:00:00", "2024-01-01T10:00:00Z", "NaN", "🪲", 'a"b\\'])
+    | st.text(max_size=4)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "y", ""]), inner, max_size=2),
+    max_leaves=4,
+)
+DOCUMENTS = st.dictionaries(st.sampled_from(["a", "b", "on", "c.d"]), VALUES, max_size=3)
+WRITTEN = DOCUMENTS.map(lambda document: json.dumps(document).encode())
+RAW = st.sampled_from(
+    [b"", b"{", b"}", b"null", b"[1]", b'{"a":1}{"b":2}', b'{"a":1} {"a":2}', b'{"a":NaN}', b'{"a":-Infinity}',
+     b'{"a":1e400}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":1,"a":2}', b' {"a":1}\n', b'{"a":\n1}',
+     b'{"a":"\n"}', b'{"a":01}',
+     b'{"a":1,}', b'{"a":', b'{"b":1}}', b'{"a":1.0}', b'{"a":-0}', b'{"a":18446744073709551615}', b"\xef\xbb\xbf{}"]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(WRITTEN | RAW, min_size=1, max_size=6), st.booleans())
+def test_a_block_is_read_as_its_values_are(values: list[bytes], known: bool) -> None:
+    reader = JsonReader(active="on")
+    fields: dict[str, Any] = {}
+    if known:
+        for value in values:
+            fields = merged(fields, JsonReader().parse([value], {}).found)
+    one_by_one = reader._each(values, fields)
+    block = reader._block(values, fields)
+
+    if block is not None:
+        fitting = {name: settled(kind) for name, kind in merged(fields, block.found).items()}
+        assert fitting == {name: settled(kind) for name, kind in merged(fields, one_by_one.found).items()}
+        assert (block.errors, block.deleted) == (one_by_one.errors, one_by_one.deleted)
+        for name in fields:
+            if settled(fields[name]) == fitting[name]:
+                assert block.columns[name].equals(one_by_one.columns[name]), name
+
+
+def test_columns_of_what_was_found_hold_every_value() -> None:
+    values = [b'{"a": 1, "n": {"x": [1]}}', b'{"a": 2.5, "n": {"y": "t", "x": []}}', b'{"a": null, "n": null, "b": {}}']
+    found = JsonReader().parse(values, {}).found
+
+    parsed = JsonReader().parse(values, found)
+
+    assert {name: spelt(settled(kind)) for name, kind in found.items()} == {
+        "a": "double", "n": "struct<`x`:array<bigint>,`y`:string>", "b": "string",
+    }  # fmt: skip
+    assert parsed.columns["a"].to_pylist() == [1.0, 2.5, None]
+    assert parsed.columns["n"].to_pylist() == [{"x": [1], "y": None}, {"x": [], "y": "t"}, None]
+    assert parsed.columns["b"].to_pylist() == [None, None, "{}"]
+
+
+def test_a_dotted_active_field_is_found_as_stores_find_it() -> None:
+    values = [b'{"a": {"on": false}}', b'{"a.on": true, "a": {"on": false}}', b'{"a": 1}']
+    assert JsonReader(active="a.on").parse(values, {}).deleted == {0}
+
+
+def test_homes_of_keys(seeded: random.Random) -> None:
+    keys = [seeded.randbytes(seeded.randrange(12)) for _ in range(2000)]
+    column = pa.array(keys, pa.binary())
+    for partition in range(5):
+        java = sum(partition_of(key, 5) != partition for key in keys)
+        native = sum(zlib.crc32(key) % 5 != partition for key in keys)
+        assert strays(column, partition, 5) == (java, native)
+        assert strays(column[500:510], partition, 1) == (0, 0)
+
+
+def test_sums_of_batches_are_the_digest_of_all(seeded: random.Random) -> None:
+    records = {seeded.randbytes(seeded.randrange(1, 9)): seeded.randbytes(seeded.randrange(40)) for _ in range(3000)}
+    expected = DirectoryDigest()
+    for key, value in records.items():
+        expected.add(range_of(key), RangeDigest.of([record_digest(key, value)]))
+    keys, values = list(records), list(records.values())
+    parts = [Tally(sums=digest_sums(keys[at : at + 700], values[at : at + 700])) for at in range(0, len(keys), 700)]
+
+    assert sum(parts, Tally()).digest.ranges == expected.ranges
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    places = tuple(Place(**BadPlace(0, offset, "bad")._asdict()) for offset in range(2))
+    manifest = Manifest(
+        export=Export.CHANGES, directory="d", topic="t", topic_id="id", key=None, active="on", envelope="none",
+        captured_ms=1, starts={0: 1, 10: 2}, ends={0: 3, 10: 4}, format="csv", columns={"a": "bigint"},
+        counts=Counts(rows=2, bad=1), bad_records=places, files=(ExportFile(name="part", bytes=3),),
+        digest=DirectoryDigest([RangeDigest(1, 1 << 63, 2), *[RangeDigest()] * 255]),
+    )  # fmt: skip
+    assert read_manifest(manifest.to_json(), "here") == manifest
+    for content in (b"", b"{}", b"[]", manifest.to_json()[:-40], manifest.to_json().replace(b'"rows"', b'"rwos"')):
+        with pytest.raises(ConfigError, match="here is no manifest"):
+            read_manifest(content, "here")
+    with pytest.raises(ConfigError, match="by another version"):
+        read_manifest(manifest.to_json().replace(b'"version": 1', b'"version": 2', 1), "here")
