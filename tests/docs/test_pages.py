@@ -42,7 +42,9 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
-@pytest.mark.parametrize("folder", ["store/compactory", "connectors/compactory_connectors/source", "connectors/compactory_connectors/spark"])
+@pytest.mark.parametrize(
+    "folder", ["store/compactory", "connectors/compactory_connectors/source", "connectors/compactory_connectors/spark"]
+)
 def test_the_file_map_is_whole(folder: str) -> None:
     named = re.findall(r"`([\w*]+)/?`", (ROOT / "DESIGN.md").read_text())
     modules = {
@@ -90,5 +92,6 @@ def test_documents_can_be_read(block) -> None:
 
 def test_every_block_that_says_so_is_run() -> None:
     runs = {block.run for block in blocks("sh", "python", "json", "toml", "sql")} - {None}
-    tested = set(re.findall(r'run="(\w+)"', (Path(__file__).parent / "test_examples.py").read_text()))
+    sources = (path.read_text() for path in (ROOT / "tests").glob("*/test_*.py"))
+    tested = {run for source in sources for run in re.findall(r'blocks\([^)]*run="(\w+)"', source)}
     assert runs == tested
