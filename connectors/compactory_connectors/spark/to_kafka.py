@@ -104,9 +104,9 @@ class KafkaTarget:
         """``topic NAME``."""
         return f"topic {self._directory.topic}"
 
-    @property
+    @cached_property
     def columns(self) -> Sequence[TargetColumn]:
-        """What its records are made of: a load fills all of it.
+        """What its records are made of: a load fills all of it. Asked once; :meth:`write` makes sure again.
 
         Raises ConfigError, LeaseLost where the topic is a source's, Unreachable.
         """
