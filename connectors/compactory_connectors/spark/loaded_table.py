@@ -142,7 +142,7 @@ def _rights(row: dict[str, Any]) -> Iterator[str]:
 def _disagreements(found: Inspection, key: Sequence[str] | None, active: str | None) -> Iterator[str]:
     if found.adoption is None:
         return
-    if found.problems:
+    if not found.adopted:
         yield f"table {found.table} is not as it was adopted, run {found.remedy}: {'; '.join(found.problems)}"
     if key is not None and {*key} != {*found.adoption.key}:
         yield (

@@ -28,7 +28,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was found, and the statements that do it. ``total``: keys of the load."""
+    """What was found, and the statements that do it. ``total``: keys of the load, without those it calls inactive."""
 
     statements: LoadSql
     differences: Differences
@@ -50,7 +50,7 @@ def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode
     else:
         connection.execute(statements.render("compare"))
         if statements.table.active in statements.given:
-            connection.execute(statements.render("switched_off"))
+            total -= _run(connection, statements.render("switched_off"))
         if mode is Mode.REPLACE:
             connection.execute(statements.missing())
         found = dict(connection.execute(statements.render("counts")).fetchall())
@@ -114,7 +114,7 @@ def _merge(
 
 
 def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, int]:
-    """The same with what is neither inserted nor updated; deactivated keys are not the load's, unless it names them."""
+    """The same with the keys of the load that are neither inserted nor updated."""
     full = {change: counts.get(change, 0) for change in _KINDS}
     full[Change.UNCHANGED] = max(total - full[Change.INSERT] - full[Change.UPDATE], 0)
     return full

@@ -32,8 +32,8 @@ _PARTS: Final = ("rows", "changes", "spared")
 _PAUSE: Final = 0.5
 _CONNECTIONS: Final = 16
 """The most tasks that copy at a time: each has a connection, and the server is at its best with one a core of its."""
-_DROP_TIMEOUT: Final = "5s"
-"""How long the tables of a load that was killed are waited for, should a task of its still write."""
+_PATIENCE: Final = "3s"
+"""How long tasks that do not count any more may go on."""
 
 
 def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
@@ -128,7 +128,7 @@ class Staging:
 
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
         """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
-        self._connection.execute(statements.render("seal"))
+        self._undisturbed(statements.staged, statements.render("seal"))
         found = dict(self._connection.execute(statements.render("staged")).fetchall())
         strays = [xid for xid in found if xid not in counted]
         if strays:
@@ -147,14 +147,20 @@ class Staging:
                 self._connection.execute(query("load/unlock"), self._lock(oid))
 
     def _drop(self, names: Sequence[str]) -> None:
-        """Drop what nobody uses; what is in use is left to the next load."""
         for name in names:
+            self._undisturbed(name, sql.SQL("DROP TABLE IF EXISTS {}").format(staging_table(name)))
+
+    def _undisturbed(self, name: str, statement: sql.Composed) -> None:
+        """Change a staging table; tasks that are not to write to it any more, and do not end, are disconnected."""
+        for patience in (_PATIENCE, "0"):
             try:
                 with self._connection.transaction():
-                    self._connection.execute(query("load/begin"), {"lock_timeout": _DROP_TIMEOUT})
-                    self._connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(staging_table(name)))
+                    self._connection.execute(query("load/begin"), {"lock_timeout": patience})
+                    self._connection.execute(statement)
             except psycopg.errors.LockNotAvailable:
-                continue
+                self._connection.execute(query("load/disconnect"), {"name": name})
+            else:
+                return
 
     def _try_lock(self, oid: int) -> bool:
         return bool(self._scalar("load/lock", self._lock(oid)))

@@ -19,7 +19,7 @@ import psycopg
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.database.session import check_server
 from compactory_connectors.source.server import postgres_errors
-from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection
+from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
 from compactory_sql import query
 
 from .loaded_table import LoadedTable, look_at
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresTarget"]
 
-_WORK_MEM: Final = "256MB"
-"""For the comparison, which joins two large tables once."""
+_SETTINGS: Final = {
+    "lock_timeout": "0",  # the merge sets its own
+    "work_mem": "256MB",  # the comparison joins two large tables once
+    "default_transaction_isolation": "read committed",  # each statement of the merge looks at what others wrote
+    "default_transaction_read_only": "off",
+}
 
 
 class PostgresTarget:
@@ -132,11 +136,9 @@ class PostgresTarget:
 
     @cached_property
     def _connection(self) -> WatchedConnection:
-        connection = WatchedConnection.to(
-            {"connect_timeout": 10, "application_name": "compactory-load", **self._place.conninfo}
-        )
+        connection = connect({"application_name": "compactory-load", **self._place.conninfo})
         try:
-            connection.settle(FORMATS, {**LIMITS, "lock_timeout": "0", "work_mem": _WORK_MEM})
+            connection.settle(FORMATS, {**LIMITS, **_SETTINGS})
             check_server(connection)
         except BaseException:
             connection.close()

@@ -73,6 +73,12 @@ CREATE UNLOGGED TABLE {staged} WITH (autovacuum_enabled = false) AS SELECT {colu
 -- Nobody writes to it any more, however late a task is: this waits for those that do, and stops those that begin.
 ALTER TABLE {staged} ADD CONSTRAINT sealed CHECK (false) NOT VALID;
 
+-- name: load/disconnect
+-- The tasks that use a staging table.
+SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+ WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND c.relnamespace = to_regnamespace('compactory_staging') AND c.relname = %(name)s AND l.pid <> pg_backend_pid();
+
 -- name: load/staged
 -- The rows that each transaction has staged; a task that was tried again, or ran twice, has several.
 SELECT xmin::text::int8 AS xid, count(*) AS rows FROM {staged} GROUP BY 1;
