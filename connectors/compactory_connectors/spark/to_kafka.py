@@ -146,8 +146,9 @@ class KafkaTarget:
         return Differences(counts=tally.changes(), present=tally.present, samples=tally.sampled())
 
     def write(self) -> Written:
-        """Send what differs in one transaction: readers see all of it or, after whatever goes wrong, nothing.
+        """Send what differs in one transaction: readers see all of it or, where it fails, nothing.
 
+        Which of the two is not known after an Unreachable while it was committed; the next load finds out.
         Raises LeaseLost where somebody took over, TopicChanged where somebody wrote a key of the load since it was
         compared, ConfigError, Unreachable, CompactoryError. The same load may then be done again.
         """
