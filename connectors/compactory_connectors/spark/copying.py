@@ -105,7 +105,7 @@ def _written(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        years = compute.min(compute.year(column)).as_py()
+        years = compute.call_function("min", [compute.call_function("year", [column])]).as_py()
         if years is not None and years < 1:
             texts = column.cast(pa.string()).to_pylist()
             return pa.array([text if text is None else _before_christ(text) for text in texts], pa.string())

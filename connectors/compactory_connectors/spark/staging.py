@@ -119,9 +119,8 @@ class Staging:
             )
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
-            raise CompactoryError(
-                f"{self._table.label} takes not every row: {refused}; add a rule that rejects such rows"
-            )
+            remedy = "; add a rule that rejects such rows" if "SQLSTATE 2" in refused else ""
+            raise CompactoryError(f"{self._table.label} takes not every row: {refused}{remedy}")
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
         return sum(counted.values())
