@@ -413,6 +413,20 @@ def test_limits_of_rejects(load: Loader, table: Ask) -> None:
     assert table(WANTED) == [("A", None, "1.00")]
 
 
+def test_a_field_that_no_record_has(load: Loader, table: Ask) -> None:
+    """A misspelt field would make null of every value of its column."""
+    load("code,name,fee\nA,x,1\n")
+    text = '{"code": "A", "nmae": "y", "fee": 2}\n{"code": "B"}\n'
+    with pytest.raises(ConfigError) as raised:
+        load(text, format=FileFormat.JSON)
+    assert [problem.partition(":")[0] for problem in raised.value.problems] == [
+        "no record has a field 'name'",
+        "no record has a field 'active'",
+    ]
+    load(text, "columns: {name: {from: nmae}}\nignore: [active]", format=FileFormat.JSON)
+    assert table(WANTED) == [("A", "y", "2.00"), ("B", None, None)]
+
+
 def test_no_rows_and_folders_of_others(load: Loader, table: Ask, tmp_path: Path) -> None:
     assert load("code,fee\n").outcome is Outcome.DONE
     (tmp_path / "mine").mkdir()

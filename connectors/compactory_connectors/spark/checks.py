@@ -39,6 +39,10 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.column} {self.text}" if self.column else self.text
 
+    def rejects_a_value_of(self, column: str) -> bool:
+        """Whether the column has a value, and it is what is wrong."""
+        return self.column == column and self.rule != "required"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
@@ -189,9 +193,10 @@ class Checks:
         for number, order in enumerate(self.rules.duplicates):
             if order.column in names:
                 continue
-            places = {"file": FILE, "line": LINE} | {n: position(i) for i, n in enumerate(part.layout.columns)}
+            places = {n: position(i) for i, n in enumerate(part.layout.columns)}
+            places = places | {name: at for name, at in (("file", FILE), ("line", LINE)) if name not in places}
             if order.column not in places:
-                known = ", ".join([*names, *part.layout.columns, "file", "line"])
+                known = ", ".join(dict.fromkeys([*(item.name for item in self.mapped.fillings), *places]))
                 raise ConfigError(
                     f"{order.place}: {part.layout.label} has no column {order.column!r}; known are {known}"
                 )

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from compactory.errors import ConfigError
+
 from .checks import REASONS, Checks, Reason
 from .duplicates import Resolved, resolve
 from .limit import Limit
-from .mapping import Layout, Mapped, map_columns
+from .mapping import Filling, Layout, Mapped, map_columns
 from .parts import Part
 from .reading import read_files, read_table
 from .rejects import check_folder, rejected, some, write
@@ -99,14 +101,14 @@ class Load:
             checks = Checks(mapped=mapped, rules=self._plan.rules, references=self._references())
             frame = checks.frame(parts).persist()
         try:
-            self._run(frame, checks, mapped)
+            self._run(frame, checks, mapped, parts)
         finally:
             frame.unpersist()
 
-    def _run(self, frame: DataFrame, checks: Checks, mapped: Mapped) -> None:
+    def _run(self, frame: DataFrame, checks: Checks, mapped: Mapped, parts: Sequence[Part]) -> None:
         report, names = self._report, [item.name for item in mapped.fillings]
         with self._stage("checking", None):
-            self._count(frame, checks)
+            self._count(frame, checks, self._fields_of(mapped, parts))
             valid = frame.where(f"{REASONS} IS NULL")
             resolved = resolve(valid, names, mapped.keys, self._plan.rules.duplicates)
             self._count_duplicates(resolved, mapped, checks)
@@ -160,6 +162,13 @@ class Load:
         found += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
         return list(dict.fromkeys(name for name in found if name not in rules.ignore))
 
+    @staticmethod
+    def _fields_of(mapped: Mapped, parts: Sequence[Part]) -> list[Filling]:
+        """What fields of records fill that need not have them."""
+        if all(part.layout.declared for part in parts):
+            return []
+        return [item for item in mapped.fillings if item.source is not None and not item.rule.optional]
+
     def _mapped(self, layouts: Sequence[Layout]) -> Mapped:
         target, plan = self._target, self._plan
         columns = target.columns
@@ -178,17 +187,34 @@ class Load:
 
     # What is counted.
 
-    def _count(self, frame: DataFrame, checks: Checks) -> None:
-        """Read the source once, and count rows by what is wrong with them."""
+    def _count(self, frame: DataFrame, checks: Checks, fields: Sequence[Filling]) -> None:
+        """Read the source once, and count rows by what is wrong with them; and how many have each of ``fields``.
+
+        Raises ConfigError for a field that no record has: a misspelt one would make every value of its column null.
+        """
+        from pyspark.sql import functions as sf
+
         counted: dict[Reason, int] = {}
-        for row in frame.groupBy(REASONS).count().collect():
-            self._report.read += row["count"]
+        filled = dict.fromkeys(fields, 0)
+        counts = [sf.count(_quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
+        for row in frame.groupBy(REASONS).agg(sf.count("*").alias("rows"), *counts).collect():
+            self._report.read += row["rows"]
             numbers = row[REASONS] or ()
-            self._report.rejected += row["count"] if numbers else 0
+            self._report.rejected += row["rows"] if numbers else 0
             for number in numbers:
                 reason = checks.reasons[number]
-                counted[reason] = counted.get(reason, 0) + row["count"]
+                counted[reason] = counted.get(reason, 0) + row["rows"]
+            for number, item in enumerate(fields):
+                refused = any(checks.reasons[each].rejects_a_value_of(item.name) for each in numbers)
+                filled[item] += row[f"filled{number}"] + refused
         self._report.reasons = dict(sorted(counted.items(), key=lambda item: -item[1]))
+        nowhere = [item.source for item, count in filled.items() if not count and self._report.read]
+        if nowhere:
+            raise ConfigError(
+                f"no record has a field {name!r}: say by `from` what fills the column, that it is `optional` (null),"
+                " or to `ignore` it (left as it is)"
+                for name in nowhere
+            )
 
     def _count_duplicates(self, resolved: Resolved, mapped: Mapped, checks: Checks) -> None:
         report = self._report
