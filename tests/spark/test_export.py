@@ -307,8 +307,8 @@ def test_what_compaction_has_left_is_exported(topics: Topics, exported: Any) -> 
 def holes(kafka: Kafka, topic: str) -> bool:
     extent = capture(kafka, topic)
     reading = Reading(properties=kafka.properties(), topic=topic, spans=extent.whole)
-    read = [batch.num_rows for batch in read_span(reading, extent.whole[0])]
-    return sum(read) < extent.offsets
+    read = [int(batch.num_rows) for batch in read_span(reading, extent.whole[0])]
+    return bool(sum(read) < extent.offsets)
 
 
 def test_an_open_transaction_is_waited_for_or_named(topics: Topics, exported: Any, tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ class JsonReader:
         """All at once; None where Arrow's reader refuses, or would be less strict than a store.
 
         Each value has to begin and end as an object does: then no two can make one, nor one several and another none.
-        The reader replaces what is not UTF-8 and takes NaN and infinities for numbers.
+        The reader replaces what is not UTF-8, takes NaN and infinities for numbers, and ends the process at a ``null``
+        in the first place (Arrow 26).
         """
         block = b"\n".join(values)
         lines = block.count(b"\n") < len(values)
