@@ -97,7 +97,8 @@ class LoadCommand:
                     if isinstance(target, PostgresTarget) and not self.dry_run:
                         plan = replace(plan, repeated=target.repeated)
                     plan = replace(plan, references=partial(references.frame, spark))
-                    Load(spark, target, plan, report, stages).run()
+                    # basedpyright takes a cached property for an attribute that may be set
+                    Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]
                 finally:
                     target.close()
             finally:

@@ -14,9 +14,9 @@ from compactory.kafka import Kafka
 from compactory_connectors.source.jdbc_url import Connection
 from compactory_connectors.source.selection import split_identifier
 from compactory_connectors.source.server import postgres_errors
+from compactory_connectors.source.watched_connection import connect
 from compactory_sql import query
 
-from .copying import connected
 from .topic_frame import capture, latest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
     target = sql.Identifier(*(part for part in split_identifier(table) or (table,)))
     names = {"column": sql.Identifier(column), "target": target, "condition": condition}
     with postgres_errors(connection):
-        session = connected(connection.conninfo, "compactory-load")
+        session = connect({"connect_timeout": 10, "application_name": "compactory-load", **connection.conninfo})
         try:
             found = session.execute(sql.SQL(query("load/known")).format(**names)).fetchall()
         except psycopg.errors.Error as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from compactory.errors import ConfigError
@@ -17,12 +17,11 @@ from compactory.errors import ConfigError
 from .column_types import ColumnType, nearest_type, parse_type
 from .rules import Check, ColumnRule, FileFormat, Order, ReadOptions, Reference, Rules
 
-if TYPE_CHECKING:
-    import yaml
-
 __all__ = ["parse_rules", "read_rules"]
 
 T = TypeVar("T")
+Node: TypeAlias = Any
+"""A node of PyYAML, which is not imported before there are rules; its stubs do not know ``id``."""
 _ORDERS: Final = {"desc": True, "asc": False}
 _TRUE: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SOURCES: Final = ("from", "expression", "value")
@@ -65,7 +64,7 @@ class _Reader:
         self._path = path
         self.problems: list[str] = []
 
-    def rules(self, document: yaml.Node) -> Rules:
+    def rules(self, document: Node) -> Rules:
         found = self._section(
             document,
             "",
@@ -80,7 +79,7 @@ class _Reader:
         )
         return Rules(path=self._path, **found)
 
-    def _read(self, node: yaml.Node, place: str) -> ReadOptions:
+    def _read(self, node: Node, place: str) -> ReadOptions:
         found = self._section(
             node,
             place,
@@ -99,10 +98,10 @@ class _Reader:
         )
         return ReadOptions(**found)
 
-    def _columns(self, node: yaml.Node, place: str) -> dict[str, ColumnRule]:
+    def _columns(self, node: Node, place: str) -> dict[str, ColumnRule]:
         return {name: self._column(name, value, f"{place}.{name}") for name, value in self._items(node, place)}
 
-    def _column(self, name: str, node: yaml.Node, place: str) -> ColumnRule:
+    def _column(self, name: str, node: Node, place: str) -> ColumnRule:
         found = self._section(
             node,
             place,
@@ -133,7 +132,7 @@ class _Reader:
         values = {renamed.get(key, key): value for key, value in found.items()}
         return ColumnRule(name=name, place=self._where(node, place), **values)
 
-    def _reference(self, node: yaml.Node, place: str) -> Reference | None:
+    def _reference(self, node: Node, place: str) -> Reference | None:
         if self._is_text(node):
             return Reference(directory=node.value)
         found = self._section(node, place, {"directory": self._text, "column": self._text})
@@ -142,7 +141,7 @@ class _Reader:
             return None
         return Reference(**found)
 
-    def _check(self, node: yaml.Node, place: str) -> Check | None:
+    def _check(self, node: Node, place: str) -> Check | None:
         found = self._section(node, place, {"name": self._text, "expression": self._text})
         if not found.get("expression"):
             self._problem(node, place, "has no expression: {name: dates in order, expression: valid_from < valid_to}")
@@ -150,7 +149,7 @@ class _Reader:
         name = found.get("name") or found["expression"]
         return Check(name=name, expression=found["expression"], place=self._where(node, place))
 
-    def _order(self, node: yaml.Node, place: str) -> Order | None:
+    def _order(self, node: Node, place: str) -> Order | None:
         words = (self._text(node, place) or "").rsplit(maxsplit=1)
         if len(words) == 2 and words[1].lower() in _ORDERS:
             return Order(column=words[0], newest=_ORDERS[words[1].lower()], place=self._where(node, place))
@@ -162,43 +161,43 @@ class _Reader:
 
     # What a value may be.
 
-    def _text(self, node: yaml.Node, place: str) -> str | None:
+    def _text(self, node: Node, place: str) -> str | None:
         if self._is_text(node):
             return str(node.value)
         self._problem(node, place, "must be text")
         return None
 
-    def _texts(self, node: yaml.Node, place: str) -> tuple[str, ...]:
+    def _texts(self, node: Node, place: str) -> tuple[str, ...]:
         return tuple(self._list_of(self._text)(node, place))
 
-    def _flag(self, node: yaml.Node, place: str) -> bool | None:
+    def _flag(self, node: Node, place: str) -> bool | None:
         found = _TRUE.get(str(node.value).lower()) if self._is_text(node) else None
         if found is None:
             self._problem(node, place, "must be true or false")
         return found
 
-    def _sign(self, node: yaml.Node, place: str) -> str | None:
+    def _sign(self, node: Node, place: str) -> str | None:
         text = "\t" if (text := self._text(node, place)) == "\\t" else text
         if text is not None and len(text) != 1:
             self._problem(node, place, f"must be one character, and is {text!r}")
             return None
         return text
 
-    def _decimal(self, node: yaml.Node, place: str) -> str | None:
+    def _decimal(self, node: Node, place: str) -> str | None:
         return self._choice(node, place, (".", ","))
 
-    def _format(self, node: yaml.Node, place: str) -> FileFormat | None:
+    def _format(self, node: Node, place: str) -> FileFormat | None:
         chosen = self._choice(node, place, [item.value for item in FileFormat])
         return FileFormat(chosen) if chosen else None
 
-    def _choice(self, node: yaml.Node, place: str, choices: Iterable[str]) -> str | None:
+    def _choice(self, node: Node, place: str, choices: Iterable[str]) -> str | None:
         text = self._text(node, place)
         if text is None or text in choices:
             return text
         self._problem(node, place, f"{text!r} is not a choice{_nearest(text, choices)}")
         return None
 
-    def _encoding(self, node: yaml.Node, place: str) -> str | None:
+    def _encoding(self, node: Node, place: str) -> str | None:
         text = self._text(node, place)
         try:
             plain = "\n".encode(text or "utf-8") == b"\n"
@@ -209,7 +208,7 @@ class _Reader:
             self._problem(node, place, f"files in {text} are not read: convert them, iconv -f {text} -t UTF-8")
         return text
 
-    def _zone(self, node: yaml.Node, place: str) -> str | None:
+    def _zone(self, node: Node, place: str) -> str | None:
         text = self._text(node, place)
         try:
             ZoneInfo(text or "UTC")
@@ -218,7 +217,7 @@ class _Reader:
             return None
         return text
 
-    def _type(self, node: yaml.Node, place: str) -> ColumnType | None:
+    def _type(self, node: Node, place: str) -> ColumnType | None:
         text = self._text(node, place)
         if text is None:
             return None
@@ -228,7 +227,7 @@ class _Reader:
 
     # How YAML is walked.
 
-    def _section(self, node: yaml.Node, place: str, known: Mapping[str, Callable[[Any, str], Any]]) -> dict[str, Any]:
+    def _section(self, node: Node, place: str, known: Mapping[str, Callable[[Any, str], Any]]) -> dict[str, Any]:
         """The values of known keys; a problem for each of the others."""
         found: dict[str, Any] = {}
         for key, value in self._items(node, place):
@@ -239,20 +238,20 @@ class _Reader:
                 found[key] = read
         return found
 
-    def _items(self, node: yaml.Node, place: str) -> list[tuple[str, yaml.Node]]:
+    def _items(self, node: Node, place: str) -> list[tuple[str, Node]]:
         if node.id != "mapping":
             if not (self._is_null(node)):
                 self._problem(node, place, "must be a section of NAME: VALUE")
             return []
-        found: dict[str, yaml.Node] = {}
+        found: dict[str, Node] = {}
         for key, value in node.value:
             if key.value in found:
                 self._problem(key, f"{place}.{key.value}".strip("."), "is there twice; keep one")
             found[str(key.value)] = value
         return list(found.items())
 
-    def _list_of(self, one: Callable[[Any, str], T | None]) -> Callable[[yaml.Node, str], tuple[T, ...]]:
-        def read(node: yaml.Node, place: str) -> tuple[T, ...]:
+    def _list_of(self, one: Callable[[Any, str], T | None]) -> Callable[[Node, str], tuple[T, ...]]:
+        def read(node: Node, place: str) -> tuple[T, ...]:
             nodes = node.value if node.id == "sequence" else [node]
             found = [one(item, place) for item in nodes]
             return tuple(item for item in found if item is not None)
@@ -260,16 +259,16 @@ class _Reader:
         return read
 
     @staticmethod
-    def _is_null(node: yaml.Node) -> bool:
+    def _is_null(node: Node) -> bool:
         return node.id == "scalar" and node.tag.endswith(":null") and node.value in {"", "~"}
 
-    def _is_text(self, node: yaml.Node) -> bool:
+    def _is_text(self, node: Node) -> bool:
         return node.id == "scalar" and not self._is_null(node)
 
-    def _where(self, node: yaml.Node, place: str) -> str:
+    def _where(self, node: Node, place: str) -> str:
         return f"{self._path}:{node.start_mark.line + 1}: {place}" if place else self._path
 
-    def _problem(self, node: yaml.Node, place: str, text: str) -> None:
+    def _problem(self, node: Node, place: str, text: str) -> None:
         self.problems.append(f"{self._where(node, place)}: {text}")
 
 

@@ -134,7 +134,8 @@ def _at_most(jvm: Any, stream: Any, most: int) -> Any:
 
 
 def _configuration(spark: SparkSession) -> Any:
-    return spark._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way to it
+    context: Any = spark._jsc  # noqa: SLF001  # PySpark has no other way to it
+    return context.hadoopConfiguration()
 
 
 def _jvm(spark: SparkSession) -> Any:
