@@ -44,7 +44,7 @@ RAW = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(WRITTEN | RAW, min_size=1, max_size=6), st.booleans())
 def test_a_block_is_read_as_its_values_are(values: list[bytes], known: bool) -> None:
     reader = JsonReader(active="on")
