@@ -379,6 +379,7 @@ def test_envelopes_are_opened(topics: Topics, exported: Any) -> None:
     assert manifest.counts == Counts(rows=1, inactive=2)
 
 
+@pytest.mark.proof
 def test_an_export_that_was_killed_is_none_and_can_be_run_again(topics: Topics, tmp_path: Path) -> None:
     """The command itself, in processes of its own."""
     needs_spark()

@@ -40,6 +40,7 @@ def submit(bench: Bench, *arguments: str | Path) -> subprocess.CompletedProcess[
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.proof
 def test_a_comparison_that_finds_differences(bench: Bench, kafka: str) -> None:
     """A table that lacks a key of the topic, and a store that has all of it: exit code 1, JSON alone on stdout."""
     needs_spark()

@@ -334,6 +334,7 @@ def test_of_two_loads_at_once_the_later_to_write_finds_out(
     assert b'"one"' in (value or b"")
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(180)
 def test_a_load_that_is_killed_is_not_there_and_the_next_one_ends_right(
     spark: SparkSession, cluster: Kafka, unique: Callable[[str], str]
