@@ -6,6 +6,7 @@ import csv
 import io
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,25 @@ def test_a_quote_within_a_field_opens_nothing() -> None:
     assert [record.text for record in records(b'1,5" pipe\n2,x')] == [b'1,5" pipe', b"2,x"]
 
 
+@pytest.mark.parametrize(
+    ("options", "lines", "wanted"),
+    [
+        ({}, [b'1,5" pipe,"long', b'text"'], [b'1,5" pipe,"long\ntext"']),
+        ({}, [b'5","long', b'text",5" pipe'], [b'5","long\ntext",5" pipe']),
+        ({"escape": "\\"}, [b'1,"a \\"b', b'c\\" d"'], [b'1,"a \\"b\nc\\" d"']),
+        ({"delimiter": "\t"}, [b'5"\t"x', b'y"', b"2\t3"], [b'5"\t"x\ny"', b"2\t3"]),
+        ({"delimiter": "§", "encoding": "latin-1"}, [b'\xe95"\xa7"x', b'y"'], [b'\xe95"\xa7"x\ny"']),
+        ({}, [b'"a ""b""","c"', b"1,2"], [b'"a ""b""","c"', b"1,2"]),
+    ],
+)
+def test_quotes_whose_number_says_nothing(options: dict[str, str], lines: list[bytes], wanted: list[bytes]) -> None:
+    """An even number of quotes may leave one open: where one is in a field without quotes, or has an escape."""
+    dialect = Dialect.of(ReadOptions(**options))  # type: ignore[arg-type]
+    batch = pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()), pa.array(["f"] * len(lines))], ["value", "file"])
+    found = [row["value"] for each in JoinLines(dialect, ["f", "l", "x"])(iter([batch])) for row in each.to_pylist()]
+    assert found == wanted
+
+
 def test_an_escape_of_its_own() -> None:
     options = ReadOptions(escape="\\", delimiter=";", quote="'")
     assert [record.text for record in records(b"1;'it\\'s\nfine'\n2;x", options)] == [b"1;'it\\'s\nfine'", b"2;x"]
@@ -98,3 +118,14 @@ def test_headers() -> None:
     assert found is not None
     assert header_names(found.text, OPTIONS, "a.csv") == ("Terminal\nId", "Name", 'a "b"')
     assert header(b" \n\r\n", OPTIONS) is None
+    twice = header(b"k,v\r\r\n1,2\r\r\n", OPTIONS)
+    assert twice is not None
+    assert twice.text == b"k,v", "as the records are, of which it is one"
+
+
+@given(st.lists(st.text('"", ab', max_size=20), min_size=1, max_size=8))
+def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
+    """What a look at a whole batch finds is what the reading of each line comes to."""
+    dialect = Dialect.of(OPTIONS)
+    found = JoinLines(dialect, ["f", "l", "x"])._open_at_end(pa.array([line.encode() for line in lines], pa.binary()))
+    assert found.to_pylist() == [Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in lines]

@@ -45,6 +45,31 @@ class Dialect:
         doubled = quote + quote if self.escape == self.quote else escape + b"."
         return re.compile(b"(?s:(?:" + doubled + b"|[^" + quote + escape + b"])*+)" + quote)
 
+    @property
+    def doubles(self) -> bool:
+        """Whether two quotes stand for one within quotes, and :attr:`quoted` and :attr:`opening` tell the truth."""
+        return self.escape == self.quote and all(
+            len(sign) == 1 and sign.isascii() for sign in (self.quote, self.delimiter)
+        )
+
+    @property
+    def quoted(self) -> str:
+        """A regular expression for fields in quotes, once doubled quotes are taken out; for Java, RE2 and Python.
+
+        With these taken out as well, but for what stands before their first quote, a line has open quotes at its end
+        where :attr:`opening` is found.
+        """
+        return f"{self.opening}[^{_sign(self.quote)}]*{_sign(self.quote)}"
+
+    @property
+    def opening(self) -> str:
+        """A regular expression for a quote at the beginning of a field."""
+        return f"(^|{_sign(self.delimiter)}){_sign(self.quote)}"
+
+
+def _sign(sign: bytes) -> str:
+    return f"\\x{sign[0]:02x}"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -120,7 +145,7 @@ def header(beginning: bytes, options: ReadOptions) -> Record | None:
     for number, line in enumerate(lines, 1):
         for record in joiner.line(number, line):
             if record.text.strip():
-                return Record(record.line, record.text.removesuffix(b"\r"))
+                return Record(record.line, record.text.rstrip(b"\r"))
     return next((record for record in joiner.end() if record.text.strip()), None)
 
 

@@ -39,13 +39,23 @@ class JoinLines:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        odd = pc.bit_wise_and(pc.count_substring(values, self._dialect.quote.decode()), 1)
-        suspects = [place for place, one in enumerate(odd.to_pylist()) if one]
+        suspects = pc.indices_nonzero(self._open_at_end(values)).to_pylist()
         if not suspects and not joiner.is_open:
             lines = pa.array(range(read + 1, read + 1 + len(values)), pa.int64())
             yield self._arrays(values, lines, pa.nulls(len(values), pa.string()), file)
             return
         yield from self._batch(_records(joiner, values.to_pylist(), suspects, read), file)
+
+    def _open_at_end(self, values: pa.Array) -> pa.Array:
+        """Which lines have open quotes at their end, or may have."""
+        import pyarrow.compute as pc
+
+        dialect, quote = self._dialect, self._dialect.quote
+        if not dialect.doubles:
+            return pc.match_substring(values, quote)
+        single = pc.replace_substring(values, quote * 2, b"")
+        bare = pc.replace_substring_regex(single, dialect.quoted.encode(), rb"\1")
+        return pc.match_substring_regex(bare, dialect.opening.encode())
 
     def _batch(self, records: Iterator[Record], file: str) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -77,7 +87,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, str]]:
 
 
 def _records(joiner: Joiner, values: Sequence[bytes], suspects: Sequence[int], read: int) -> Iterator[Record]:
-    """Only lines with an odd number of quotes can open what the next line goes on with."""
+    """Only suspects can open what the next line goes on with."""
     suspicious = set(suspects)
     for place, text in enumerate(values):
         number = read + place + 1

@@ -27,6 +27,10 @@ _HEADER_BYTES: Final = 1 << 16
 _NULL: Final = "\x00null\x00"
 """What from_csv is told that null is, so that an empty field in quotes is an empty text."""
 _BAD: Final = "_bad"
+_ESCAPE: Final = r"\\."
+_STRING: Final = r'"[^"]*"'
+_NEXT: Final = r"\}\s*\{"
+"""Where an object ends and another begins, outside of strings."""
 _SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
 """What decides where Spark divides files, and its defaults."""
 
@@ -53,7 +57,25 @@ def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOpti
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return [_csv_part(spark, groups[text], text, layout, options) for text, layout in layouts.items()]
+    numbered = _records(spark, [groups[text] for text in layouts], options)
+    return [_csv_part(frame, *item, options) for frame, item in zip(numbered, layouts.items(), strict=True)]
+
+
+def _records(spark: SparkSession, groups: Sequence[Sequence[SourceFile]], options: ReadOptions) -> list[DataFrame]:
+    """The records of each group of files with their lines: all of them joined where one group has to be, for how Spark
+    divides files is one setting for whatever is read later.
+    """
+    from pyspark.sql import functions as sf
+
+    dialect = Dialect.of(options)
+    lines = [_lines(spark, files) for files in groups]
+    blocks = [[] if options.multiline else _blocks(each, dialect) for each in lines]
+    inside = any(block["open"] for each in blocks for block in each)
+    if options.multiline or (options.multiline is None and inside):
+        _read_whole(spark, [file for files in groups for file in files])
+        return [_joined(each, dialect) for each in lines]
+    none = sf.lit(None).cast("string").alias(FAULT)
+    return [_numbered(spark, each, its).select("*", none) for each, its in zip(lines, blocks, strict=True)]
 
 
 def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence[str]) -> Part:
@@ -63,7 +85,8 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     """
     from pyspark.sql import functions as sf
 
-    blocks = _blocks(_lines(spark, files), b'"')
+    blocks = _blocks(_lines(spark, files))
+    _refuse_several(blocks)
     reader = spark.read.option("columnNameOfCorruptRecord", _BAD).option("__globPaths__", "false")
     frame = reader.schema(_schema([_quoted(name) for name in fields])).json([file.path for file in files])
     columns = [sf.col(_quoted(name)).alias(position(number)) for number, name in enumerate(fields)]
@@ -80,24 +103,26 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     return Part(layout=layout, frame=numbered.select(*kept, FILE, line.alias(LINE), raw, fault.alias(FAULT)))
 
 
+def _refuse_several(blocks: Sequence[Any]) -> None:
+    """Spark reads the first object of a line and drops the others without a word (Spark 4.2)."""
+    problems = {
+        f"{shown(block[FILE])}: has lines with several objects, which have to be on one line each; was it put together"
+        " from files that did not end with a line end?"
+        for block in blocks
+        if block["several"]
+    }
+    if problems:
+        raise ConfigError(sorted(problems))
+
+
 def _header(spark: SparkSession, file: SourceFile, options: ReadOptions) -> bytes | None:
     found = header(beginning(spark, file.path, _HEADER_BYTES), options)
     return found.text if found else None
 
 
-def _csv_part(
-    spark: SparkSession, files: Sequence[SourceFile], head: bytes, layout: Layout, options: ReadOptions
-) -> Part:
+def _csv_part(numbered: DataFrame, head: bytes, layout: Layout, options: ReadOptions) -> Part:
     from pyspark.sql import functions as sf
 
-    dialect = Dialect.of(options)
-    lines = _lines(spark, files)
-    blocks = [] if options.multiline else _blocks(lines, dialect.quote)
-    if options.multiline or (options.multiline is None and any(block["odd"] for block in blocks)):
-        _read_whole(spark, files)
-        numbered = _joined(_lines(spark, files), dialect)
-    else:
-        numbered = _numbered(spark, lines, blocks).withColumn(FAULT, sf.lit(None).cast("string"))
     records = _texts(numbered, options)
     if head:
         records = records.where(sf.col(RAW) != head.decode(options.encoding))
@@ -153,20 +178,37 @@ def _places() -> list[Column]:
     ]
 
 
-def _blocks(lines: DataFrame, quote: bytes) -> list[Any]:
-    """How many lines each block has, and in how many of them quotes are open at the end, or so it looks."""
+def _blocks(lines: DataFrame, dialect: Dialect | None = None) -> list[Any]:
+    """How many lines each block has. Of CSV, in how many quotes are open at the end, or so it looks; of JSON, how many
+    have several objects.
+    """
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    without = sf.replace(text, sf.lit(quote.decode()), sf.lit(""))
-    odd = (sf.octet_length(text) - sf.octet_length(without)).bitwiseAND(1)
+    if dialect is not None:
+        special = sf.count_if(_open_at_end(text, dialect)).alias("open")
+    else:
+        bare = sf.regexp_replace(sf.regexp_replace(text, _ESCAPE, ""), _STRING, '""')
+        special = sf.count_if(text.rlike(_NEXT) & bare.rlike(_NEXT)).alias("several")
     counted = lines.groupBy(FILE, "block").agg(
         sf.min("at").alias("first"),
         sf.count("*").alias("lines"),
-        sf.sum(odd).alias("odd"),
+        special,
         sf.count_if(sf.trim(text).isin("", "\r")).alias("blank"),
     )
     return sorted(counted.collect(), key=lambda block: (block[FILE], block["block"]))
+
+
+def _open_at_end(text: Column, dialect: Dialect) -> Column:
+    """Whether a line has open quotes at its end, or may have."""
+    from pyspark.sql import functions as sf
+
+    quote = dialect.quote.decode()
+    has_quote = sf.contains(text, sf.lit(quote))
+    if not dialect.doubles:
+        return has_quote
+    single = sf.replace(text, sf.lit(quote * 2), sf.lit(""))
+    return has_quote & sf.regexp_replace(single, dialect.quoted, "$1").rlike(dialect.opening)
 
 
 def _numbered(spark: SparkSession, lines: DataFrame, blocks: Sequence[Any]) -> DataFrame:
