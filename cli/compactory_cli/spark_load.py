@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -72,7 +73,7 @@ class LoadCommand:
             directory=self.directory,
             target=aim.label,
             mode=plan.mode,
-            source=[*self.sources, *([self.table] if self.table else [])],
+            source=[*map(_without_secrets, self.sources), *([self.table] if self.table else [])],
         )
         try:
             self._load(plan, aim, references, report)
@@ -135,11 +136,21 @@ class LoadCommand:
     def _check_report(self) -> None:
         if self.report is not None and not self.report.parent.is_dir():
             raise ConfigError(f"--report {self.report}: there is no folder {self.report.parent}")
+        if self.report is not None and self.report.is_dir():
+            raise ConfigError(f"--report {self.report}: is a folder; name a file in it")
 
     def _write_report(self, report: LoadReport) -> None:
         if self.report is not None:
             text = json.dumps(report.as_json(), ensure_ascii=False, indent=1, default=str)
             self.report.write_text(text + "\n", encoding="utf-8")
+
+
+def _without_secrets(source: str) -> str:
+    """A JDBC URL as far as it says which server and database: drivers take users and passwords in many places."""
+    if not source.startswith("jdbc:"):
+        return source
+    place = re.match(r"jdbc:\w+://[\w.,:\[\]-]+(/[\w.-]*)?(?=[?;]|\Z)", source) if "@" not in source else None
+    return place[0] if place else ":".join([*source.split(":")[:2], "…"])
 
 
 def _new_id() -> str:

@@ -19,9 +19,9 @@ from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.limit import Limit
 from compactory_connectors.spark.load import Load, Plan
-from compactory_connectors.spark.mapping import map_columns
-from compactory_connectors.spark.parts import FAULT, FILE, LINE, Part
-from compactory_connectors.spark.reading import read_files
+from compactory_connectors.spark.mapping import Layout, map_columns
+from compactory_connectors.spark.parts import FAULT, FILE, LINE, RAW, Part, position
+from compactory_connectors.spark.reading import read_files, read_table
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules import FileFormat, ReadOptions
 from compactory_connectors.spark.rules_file import parse_rules
@@ -50,6 +50,12 @@ CASES: list[tuple[str, str, str | None, dict[str, str]]] = [
     ("numeric(10,2)", "1.5e3", "1500.00", {}),
     ("numeric(10,2)", "NaN", "!is not a number", {}),
     ("numeric(38,38)", "0.1", "0." + "1".ljust(38, "0"), {}),
+    ("numeric(38,18)", "1.5000000000000000000", "1.500000000000000000", {}),
+    ("numeric(38,18)", "1.0000000000000000001", "!has more than 18 decimals", {}),
+    ("numeric(38,18)", "1.5e-20", "!has more than 18 decimals", {}),
+    ("numeric(38,18)", "15E-1", "1.500000000000000000", {}),
+    ("numeric", "1.5e3", "1500", {}),
+    ("numeric", "1e-20", "!does not fit numeric", {}),
     ("numeric", "+007.50", "7.50", {}),
     ("numeric", "-.5", "-0.5", {}),
     ("numeric", "-0.00", "0.00", {}),
@@ -88,7 +94,24 @@ CASES: list[tuple[str, str, str | None, dict[str, str]]] = [
         {"time_zone": BERLIN},
     ),
     ("timestamptz", "2024-03-31 02:30:00Z", "2024-03-31 02:30:00", {"time_zone": BERLIN}),
-    ("timestamptz", "02.01.2024 03:04 +0100", "2024-01-02 02:04:00", {"format": "dd.MM.yyyy HH:mm Z"}),
+    (
+        "timestamptz",
+        "02.01.2024 03:04 +0300",
+        "2024-01-02 00:04:00",
+        {"format": "dd.MM.yyyy HH:mm Z", "time_zone": BERLIN},
+    ),
+    (
+        "timestamptz",
+        "02.07.2024 03:04 Ortszeit",
+        "2024-07-02 01:04:00",
+        {"format": "dd.MM.yyyy HH:mm 'Ortszeit'", "time_zone": BERLIN},
+    ),
+    (
+        "timestamptz",
+        "2024-07-02T03:04:05Z",
+        "2024-07-02 03:04:05",
+        {"format": "yyyy-MM-dd'T'HH:mm:ss'Z'", "time_zone": BERLIN},
+    ),
     ("timestamptz", "yesterday", "!is not a time like YYYY-MM-DD HH:MM:SS", {}),
     ("bytea", "\\x00fF", "\x00\ufffd", {}),
     ("bytea", "xyz", r"!is not bytes in hexadecimal digits, as in \x00ff", {}),
@@ -139,7 +162,7 @@ def parts(
 
 
 def rows(part: Part) -> list[tuple[Any, ...]]:
-    names = [f"c{number}" for number in range(len(part.layout.columns))]
+    names = [position(number) for number in range(len(part.layout.columns))]
     return [tuple(row) for row in part.frame.select(LINE, FAULT, *names).orderBy(FILE, LINE).collect()]
 
 
@@ -163,6 +186,15 @@ def test_csv_files_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
         (13, "encoding", "9", "�"),
         (14, None, "😀", "\\N"),
     ]
+
+
+def test_quotes_that_are_hard_to_count(spark: SparkSession, tmp_path: Path) -> None:
+    """An even number of quotes in a line, one of them open; and where one part needs whole files, all have them."""
+    (tmp_path / "a.csv").write_bytes(b'k,v\r\r\n5" pipe,"x\ny"\n2,b\n')
+    (tmp_path / "b.csv").write_bytes(b"v;k\n".replace(b";", b",") + b"x,1\n" * 3)
+    found = parts(spark, tmp_path, FileFormat.CSV)
+    assert rows(found[0]) == [(2, None, '5" pipe', "x\ny"), (4, None, "2", "b")]
+    assert rows(found[1]) == [(line, None, "x", "1") for line in (2, 3, 4)]
 
 
 def test_lines_of_files_in_blocks(spark: SparkSession, tmp_path: Path) -> None:
@@ -194,6 +226,12 @@ def test_json_keeps_every_digit(spark: SparkSession, tmp_path: Path) -> None:
         (4, "json", None, None),
         (5, None, "😀", None),
     ]
+    (tmp_path / "a.jsonl").write_text('{"k":"}{"}\n{"k":1} {"k":2}\n')
+    with pytest.raises(ConfigError, match=r"a\.jsonl: has lines with several objects"):
+        parts(spark, tmp_path, FileFormat.JSON, ["k"])
+    (tmp_path / "a.jsonl").write_text('{"k":"}{\\"} {","v":[{"x":1},{"x":2}]}\n')
+    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
+    assert rows(part) == [(1, None, '}{"} {')]
     (tmp_path / "b.jsonl").write_text('\n{"k":2}\n')
     [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
     assert {row[0] for row in rows(part)} == {None}, "Spark leaves blank lines out, so that nobody can tell"
@@ -250,6 +288,45 @@ def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
+def test_moments_have_a_zone_already(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    """The rules' zone is for times without one; and that of the machine is for nothing."""
+    spark.sql("SELECT TIMESTAMP'2024-07-02 10:00:00Z' AS a, TIMESTAMP_NTZ'2024-07-02 10:00:00' AS b").write.parquet(
+        str(tmp_path / "p")
+    )
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE times (a timestamptz, b timestamp)")
+        connection.execute("INSERT INTO times VALUES ('2024-07-02 10:00Z', '2024-07-02 10:00')")
+    place = parse_url(database).conninfo
+    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}?user={place['user']}"
+    zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    zones.setDefault(zones.getTimeZone(BERLIN))
+    try:
+        for part in (*parts(spark, tmp_path / "p", FileFormat.PARQUET), read_table(spark, url, "times", {})):
+            columns = [TargetColumn(name=name, type="timestamptz") for name in ("a", "b")]
+            rules = parse_rules(f"read: {{time_zone: {BERLIN}}}", "r")
+            frame = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules).frame([part])
+            [row] = frame.selectExpr("string(a)", "string(b)").collect()
+            assert tuple(row) == ("2024-07-02 10:00:00", "2024-07-02 08:00:00"), part.layout.label
+    finally:
+        zones.setDefault(zones.getTimeZone("UTC"))
+
+
+def test_numbers_without_a_precision_are_compared_as_numbers(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sf
+
+    column = TargetColumn(name="n", type="numeric")
+    rules = parse_rules("columns: {n: {min: 100, max: 1000.5}}", "r")
+    texts = ["99", "100", "1000.5", "1000.50000000000000000001", "9" * 50, "-" + "9" * 50, ""]
+    frame = spark.createDataFrame([(text,) for text in texts], f"{position(0)} string").select(
+        "*", *[sf.lit(None).cast("string").alias(name) for name in (FILE, RAW, FAULT)], sf.lit(1).alias(LINE)
+    )
+    part = Part(layout=Layout(label="x", columns=("n",)), frame=frame)
+    checks = Checks(mapped=map_columns([part.layout], [column], [], rules), rules=rules)
+    found = [[str(checks.reasons[n]) for n in row[REASONS] or ()] for row in checks.frame([part]).collect()]
+    less, greater = ["n is less than 100"], ["n is greater than 1000.5"]
+    assert found == [less, [], [], [], greater, less, []]
+
+
 def test_rules_give_every_reason_of_a_row(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("code,fee,day\nA1,5,2024-01-01\n,-1,\nB,99,2024-01-05\nA2,x,n/a\n")
     rules = """
@@ -287,6 +364,9 @@ def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file") as raised:
         list_files(spark, [str(tmp_path / "*.csv"), str(tmp_path / "x.csv")])
     assert len(raised.value.problems) == 2
+    (tmp_path / "_b.csv").write_text("k\n1\n")
+    with pytest.raises(ConfigError, match="names that begin with _ or"):
+        list_files(spark, [str(tmp_path / "_b.csv")])
     (tmp_path / "a[1].csv").write_text("")
     with pytest.raises(ConfigError, match="is empty, without even a header line"):
         parts(spark, tmp_path / "a[1].csv", FileFormat.CSV)
@@ -322,9 +402,14 @@ def load(spark: SparkSession, database: str, tmp_path: Path) -> Loader:
         (tmp_path / "load.csv").write_text(text)
         target = PostgresTarget(spark=spark, connection=parse_url(database), table="tariffs", active="active")
         report = LoadReport(load_id="x", directory="tariffs", target="", mode=plan.get("mode", Mode.UPSERT), source=())
-        given = {"rejects": str(tmp_path / "rejects"), "rules": parse_rules(rules, "r"), **plan}
+        given = {
+            "sources": [str(tmp_path / "load.csv")],
+            "rejects": str(tmp_path / "rejects"),
+            "rules": parse_rules(rules, "r"),
+            **plan,
+        }
         try:
-            Load(spark, target, Plan(sources=[str(tmp_path / "load.csv")], **given), report, Quiet()).run()
+            Load(spark, target, Plan(**given), report, Quiet()).run()
         finally:
             target.close()
         return report
@@ -370,6 +455,16 @@ def test_a_load_with_rejects_and_duplicates(load: Loader, table: Ask, tmp_path: 
     assert again.changes == {Change.UNCHANGED: 3} | dict.fromkeys([Change.INSERT, Change.UPDATE, Change.DEACTIVATE], 0)
 
 
+def test_the_greatest_is_not_the_last_of_the_alphabet(load: Loader, table: Ask) -> None:
+    """Numbers in texts are ordered as numbers; a value and a null in each other's place are not the same row."""
+    rules = "duplicates: [version desc]"
+    report = load("code,name,fee,version\nA,new,1,10\nA,old,2,9\nB,x,,1\nB,,7,\n", rules)
+    assert (report.duplicates, report.accepted, report.rejected) == (2, 2, 0)
+    assert table("SELECT code, name FROM tariffs ORDER BY code") == [("A", "new"), ("B", "x")]
+    report = load("code,name,fee\nC,5,\nC,,5\n")
+    assert (report.duplicates, report.accepted, report.rejected) == (0, 0, 2)
+
+
 def test_rows_of_a_key_that_no_order_decides_are_rejected(load: Loader, table: Ask) -> None:
     """Which of them came last is chance: another number of cores would load another."""
     many = "".join(f"S,{number},1\n" for number in range(500))
@@ -397,6 +492,15 @@ def test_a_replacement_spares_what_was_rejected(load: Loader, table: Ask) -> Non
     assert report.changes[Change.DEACTIVATE] == 2
     kept = {code: name for code, name, _ in table(WANTED)}
     assert kept == {str(number): "m" for number in range(2, 8)} | {"8": "n", "9": "n"}
+
+
+def test_rejects_are_not_written_over_what_is_read(load: Loader, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "part-0.json").write_text('{"code":"A","name":null,"fee":"bad"}\n')
+    with pytest.raises(ConfigError, match="holds what is to be loaded"):
+        load("", sources=[str(folder)], rejects=str(folder))
+    assert (folder / "part-0.json").exists()
 
 
 def test_limits_of_rejects(load: Loader, table: Ask) -> None:

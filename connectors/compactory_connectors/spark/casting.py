@@ -6,6 +6,7 @@ drops the offset of a time for a column without one. All of that is a reject her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -31,7 +32,7 @@ _FALSE: Final = ("false", "f", "no", "n", "off", "0")
 _DIGITS: Final = 38
 _INTEGERS: Final = ("smallint", "integer", "bigint")
 _WITH_ZONE: Final = "timestamp with time zone"
-_ZONE_SIGNS: Final = "XxOzV"
+_ZONE_SIGNS: Final = "XxOzVZ"
 """Letters of Spark's datetime patterns that stand for an offset or a zone."""
 
 
@@ -63,13 +64,15 @@ class Cast:
 def as_text(value: Column, held: DataType, kind: ColumnType) -> Column:
     """A value that Spark holds as ``held``, as the text that :func:`cast` makes a ``kind`` of."""
     from pyspark.sql import functions as sf
-    from pyspark.sql.types import ArrayType, FractionalType, MapType, StructType, VariantType
+    from pyspark.sql.types import ArrayType, FractionalType, MapType, StructType, TimestampType, VariantType
 
     if isinstance(held, ArrayType | MapType | StructType | VariantType):
         return sf.to_json(value)
     if isinstance(held, FractionalType) and kind.name in _INTEGERS:
         whole = value.try_cast(f"decimal({_DIGITS},0)")  # pandas makes fractions of whole numbers among nulls
         return sf.when(whole == value, whole.cast("string")).otherwise(value.cast("string"))
+    if isinstance(held, TimestampType) and kind.name == _WITH_ZONE:
+        return sf.concat(value.cast("string"), sf.lit("Z"))  # a moment already, whatever zone the rules say
     return value.cast("string")
 
 
@@ -129,22 +132,40 @@ def _numeric(text: Column, kind: ColumnType) -> Cast:
     value = text.try_cast(kind.spark)
     exact = text.try_cast(f"decimal({_DIGITS},{_DIGITS - precision + scale})")
     none = value.isNull()
+    lossy = (exact != value) | _rounds(text, value, scale, _DIGITS - precision + scale)
     return Cast(
-        sf.when(exact == value, value),
+        sf.when(~lossy, value),
         [
             Problem("is not a number", none & ~text.rlike(_NUMBER)),
             Problem(f"does not fit {kind}", none & text.rlike(_NUMBER)),
-            Problem(f"has more than {scale} decimals", exact != value),
+            Problem(f"has more than {scale} decimals", lossy),
         ],
     )
+
+
+def _rounds(text: Column, value: Column, scale: int, seen: int) -> Column:
+    """Whether decimals are lost beyond those that Spark has seen: it rounds what no decimal of its own holds."""
+    from pyspark.sql import functions as sf
+
+    long = (sf.octet_length(text) > seen) & text.rlike(rf"\A[+-]?\d*\.\d{{{scale}}}0*[1-9]\d*\z")
+    return long | _off(text, value)
+
+
+def _off(text: Column, value: Column) -> Column:
+    """Whether a number with a negative exponent is another one now."""
+    from pyspark.sql import functions as sf
+
+    small = sf.contains(text, sf.lit("e-")) | sf.contains(text, sf.lit("E-"))
+    return small & (text.try_cast("double") != value.try_cast("double"))
 
 
 def _digits(text: Column, kind: ColumnType, fits: str) -> Cast:
     """A number that no decimal of Spark's holds, spelt as Postgres does."""
     from pyspark.sql import functions as sf
 
-    wide = sf.when(text.rlike(_PLAIN), text).otherwise(text.try_cast("decimal(38,18)").cast("string"))
-    value = wide
+    held = text.try_cast("decimal(38,18)")
+    whole = sf.regexp_replace(held.cast("string"), r"\.?0+\z", "")
+    value = sf.when(text.rlike(_PLAIN), text).when(~_off(text, held), whole)
     for pattern, by in ((r"\A\+", ""), (r"\A(-?)0+(?=\d)", "$1"), (r"\A(-?)\.", "$10."), (r"\.\z", "")):
         value = sf.regexp_replace(value, pattern, by)
     value = sf.regexp_replace(value, r"\A-(0(\.0*)?)\z", "$1")
@@ -199,7 +220,7 @@ def _timestamp(text: Column, kind: ColumnType, spelling: Spelling) -> Cast:
     problems: list[Problem] = []
     if spelling.format:
         value = local = sf.try_to_timestamp(written, sf.lit(spelling.format))
-        offset = sf.lit(any(sign in spelling.format for sign in _ZONE_SIGNS))
+        offset = sf.lit(_has_zone(spelling.format))
     else:
         value = local = sf.when(
             written.rlike(rf"\A{_DATE}{_TIME}\z"), written.try_cast("timestamp_ntz").cast("timestamp")
@@ -216,6 +237,12 @@ def _timestamp(text: Column, kind: ColumnType, spelling: Spelling) -> Cast:
     value = sf.when(value >= sf.lit("0001-01-01").cast("timestamp"), value).cast(kind.spark)
     other = value.isNull() & ~reduce(or_, [problem.condition for problem in problems], sf.lit(False))
     return Cast(value, [Problem(f"is not a time {_how(spelling, 'YYYY-MM-DD HH:MM:SS')}", other), *problems])
+
+
+def _has_zone(pattern: str) -> bool:
+    """Whether times of this pattern say their offset; quoted text does not, but for the Z that stands for UTC."""
+    letters = "Z" if "'Z'" in pattern else ""
+    return any(sign in letters + re.sub(r"'[^']*'", "", pattern) for sign in _ZONE_SIGNS)
 
 
 def _moment(written: Column) -> Column:

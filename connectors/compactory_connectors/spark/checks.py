@@ -26,6 +26,8 @@ ORDER: Final = "_order"
 """Beginning of the names of columns of the source by which one of several rows of a key is chosen."""
 
 _BLANK_IS_TEXT: Final = ("text", "character varying", "character", "bytea", "json", "jsonb")
+_HELD_AS_TEXT: Final = ("numeric", "uuid", "interval", "inet", "cidr", "time without time zone", "time with time zone")
+"""Types whose values Spark holds as texts, and of which an empty text is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ class Checks:
         nulls = {*rule.nulls, *self.rules.read.nulls}
         if nulls:
             value = sf.when(~value.isin(*nulls), value)
-        if item.type.name not in _BLANK_IS_TEXT and item.type.spark != "string":
+        if item.type.name in _HELD_AS_TEXT or (item.type.name not in _BLANK_IS_TEXT and item.type.spark != "string"):
             value = sf.when(sf.trim(value) != "", value)
         return sf.coalesce(value, sf.lit(rule.default)) if rule.default is not None else value
 
@@ -148,9 +150,13 @@ class Checks:
         if rule.pattern is not None:
             broken |= reject("pattern", f"does not match {rule.pattern}", ~text.rlike(rf"\A(?:{rule.pattern})\z"))
         if rule.least is not None:
-            broken |= reject("range", f"is less than {rule.least}", done < self._literal(item, "min", rule.least))
+            broken |= reject(
+                "range", f"is less than {rule.least}", _less(item, done, self._literal(item, "min", rule.least))
+            )
         if rule.most is not None:
-            broken |= reject("range", f"is greater than {rule.most}", done > self._literal(item, "max", rule.most))
+            broken |= reject(
+                "range", f"is greater than {rule.most}", _less(item, self._literal(item, "max", rule.most), done)
+            )
         if rule.allowed is not None:
             allowed = [self._literal(item, "allowed", each) for each in rule.allowed]
             broken |= reject("allowed", "is not one of the allowed values", ~done.isin(*allowed))
@@ -226,6 +232,16 @@ class Checks:
 
         more = sf.array_append(sf.coalesce(REASONS, sf.array().cast("array<int>")), self.number(reason))
         return frame.withColumn(REASONS, sf.when(condition, more).otherwise(sf.col(REASONS)))
+
+
+def _less(item: Filling, one: Column, other: Column) -> Column:
+    """Compared as numbers also where Spark holds them as texts, of which ``99`` is the greater one beside ``100``."""
+    from pyspark.sql import functions as sf
+
+    if item.type.name != "numeric" or item.type.spark != "string":
+        return one < other
+    exact = one.try_cast("decimal(38,9)") < other.try_cast("decimal(38,9)")
+    return sf.when(exact, True).otherwise(one.try_cast("double") < other.try_cast("double"))
 
 
 def _text(item: Filling) -> str:

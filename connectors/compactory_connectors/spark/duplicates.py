@@ -58,15 +58,22 @@ def _ranked(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders:
     ranks = sf.rank().over(Window.partitionBy(*keys).orderBy(*order)) if order else sf.lit(1)
     ranked = rows.withColumn(_RANK, ranks)
     same = Window.partitionBy(*keys, sf.col(_RANK))
-    content = sf.xxhash64(*map(_quoted, columns))
+    nulls = [sf.isnull(_quoted(name)) for name in columns]  # the hash passes over null: (a, null) was (null, a)
+    content = sf.xxhash64(*map(_quoted, columns), *nulls)
     return ranked.withColumn(_ALIKE, sf.min(content).over(same) == sf.max(content).over(same))
 
 
 def _order(rows: DataFrame, number: int, order: Order) -> Column:
+    """Texts that are numbers count as numbers: 10 is greater than 9."""
     from pyspark.sql import functions as sf
+    from pyspark.sql.types import StringType
 
     own = f"{ORDER}{number}"
-    column = sf.col(own if own in rows.columns else _quoted(order.column))
+    name = own if own in rows.columns else order.column
+    column = sf.col(_quoted(name))
+    if isinstance(rows.schema[name].dataType, StringType):
+        number_first = sf.struct(column.try_cast("decimal(38,9)"), column)
+        column = sf.when(sf.trim(column) != "", number_first)
     return column.desc_nulls_last() if order.newest else column.asc_nulls_last()
 
 

@@ -16,7 +16,7 @@ from .limit import Limit
 from .mapping import Filling, Layout, Mapped, map_columns
 from .parts import Part
 from .reading import read_files, read_table
-from .rejects import check_folder, rejected, some, write
+from .rejects import check_folder, refuse_source, rejected, some, write
 from .report import LoadReport, Outcome
 from .rules import FileFormat, Reference, Rules
 from .source_files import format_of, list_files
@@ -151,6 +151,8 @@ class Load:
             return [read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)]
         files = list_files(self._spark, plan.sources)
         self._report.files = len(files)
+        if plan.rejects is not None:
+            refuse_source(self._spark, plan.rejects, files)
         kind = format_of(files, plan.format or plan.rules.read.format)
         return read_files(self._spark, files, kind, plan.rules.read, self._fields())
 
@@ -195,12 +197,13 @@ class Load:
         from pyspark.sql import functions as sf
 
         counted: dict[Reason, int] = {}
-        filled = dict.fromkeys(fields, 0)
+        filled, objects = dict.fromkeys(fields, 0), 0
         counts = [sf.count(_quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
         for row in frame.groupBy(REASONS).agg(sf.count("*").alias("rows"), *counts).collect():
             self._report.read += row["rows"]
             numbers = row[REASONS] or ()
             self._report.rejected += row["rows"] if numbers else 0
+            objects += row["rows"] if all(checks.reasons[number].rule != "record" for number in numbers) else 0
             for number in numbers:
                 reason = checks.reasons[number]
                 counted[reason] = counted.get(reason, 0) + row["rows"]
@@ -208,7 +211,7 @@ class Load:
                 refused = any(checks.reasons[each].rejects_a_value_of(item.name) for each in numbers)
                 filled[item] += row[f"filled{number}"] + refused
         self._report.reasons = dict(sorted(counted.items(), key=lambda item: -item[1]))
-        nowhere = [item.source for item, count in filled.items() if not count and self._report.read]
+        nowhere = [item.source for item, count in filled.items() if not count and objects]
         if nowhere:
             raise ConfigError(
                 f"no record has a field {name!r}: say by `from` what fills the column, that it is `optional` (null),"

@@ -38,4 +38,4 @@ class Part:
 
 def position(number: int) -> str:
     """The name that a part's frame has for a column of the source: sources may have any, also twice."""
-    return f"c{number}"
+    return f"_at{number}"

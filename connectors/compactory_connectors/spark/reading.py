@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .line_files import read_csv, read_json
 from .mapping import Layout
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_files", "read_table"]
+
+_DRIVERS: Final = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "db2": "com.ibm.db2.jcc.DB2Driver",
+}
+_JDBC: Final = {
+    "preferTimestampNTZ": "true",  # else times without a zone are taken for those of the machine that Spark runs on
+    "fetchsize": "10000",  # else some drivers, Postgres' among them, hold the whole table in memory
+}
 
 
 def read_files(
@@ -38,8 +51,15 @@ def read_files(
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
     """A table, view or parenthesised query behind JDBC."""
-    frame = spark.read.format("jdbc").options(url=url, dbtable=table, **properties).load()
+    options = {"url": url, "dbtable": table, **_JDBC, **_driver(url), **properties}
+    frame = spark.read.format("jdbc").options(**options).load()
     return _part(frame, f"table {table}", located=None)
+
+
+def _driver(url: str) -> dict[str, str]:
+    """Spark finds no driver by itself that came with its own jars."""
+    name = _DRIVERS.get(url.split(":")[1]) if url.count(":") > 1 else None
+    return {"driver": name} if name is not None else {}
 
 
 def _read(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> DataFrame:

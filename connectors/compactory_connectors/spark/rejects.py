@@ -11,12 +11,12 @@ from compactory.errors import ConfigError
 
 from .checks import REASONS, Reason
 from .parts import FILE, LINE, RAW
-from .source_files import names_in
+from .source_files import SourceFile, names_in, qualified
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Rejected", "check_folder", "rejected", "some", "write"]
+__all__ = ["Rejected", "check_folder", "refuse_source", "rejected", "some", "write"]
 
 _OURS: Final = re.compile(r"(part-.*\.json(\..*)?|_SUCCESS|_temporary|\..*)")
 _A_FILE: Final = 250_000
@@ -40,6 +40,13 @@ def check_folder(spark: SparkSession, folder: str) -> None:
         raise ConfigError(
             f"--rejects {folder}: holds {others[0]!r}, which is no file of rejects; name a folder of its own"
         )
+
+
+def refuse_source(spark: SparkSession, folder: str, files: Sequence[SourceFile]) -> None:
+    """See to it that rejects are not written over what they are of. Raises ConfigError."""
+    within = f"{qualified(spark, folder)}/"
+    if any(file.path.startswith(within) for file in files):
+        raise ConfigError(f"--rejects {folder}: holds what is to be loaded; name a folder of its own")
 
 
 def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason]) -> DataFrame:

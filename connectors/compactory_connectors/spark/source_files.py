@@ -15,8 +15,10 @@ from .rules import FileFormat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SourceFile", "beginning", "format_of", "list_files", "names_in", "shown"]
+__all__ = ["SourceFile", "beginning", "format_of", "list_files", "names_in", "qualified", "shown"]
 
+_LEFT_OUT: Final = ("_", ".")
+"""Beginnings of names that Spark takes for no data, and passes over without a word also where they are named."""
 _COMPRESSED: Final = {".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"}
 _SUFFIXES: Final = {
     ".csv": FileFormat.CSV,
@@ -48,7 +50,8 @@ def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
     for source in sources:
         files = _named(spark, source)
         if not files:
-            problems.append(f"{source}: there is no such file, and nothing that it matches")
+            rest = "; names that begin with _ or . are left out" if PurePosixPath(source).name[:1] in _LEFT_OUT else ""
+            problems.append(f"{source}: there is no such file, and nothing that it matches{rest}")
         found |= {file.path: file for file in files}
     if problems:
         raise ConfigError(problems)
@@ -76,13 +79,13 @@ def _named(spark: SparkSession, source: str) -> list[SourceFile]:
 
 def _below(system: Any, status: Any) -> list[SourceFile]:
     if not status.isDirectory():
-        return [_file(status)]
+        return [] if status.getPath().getName().startswith(_LEFT_OUT) else [_file(status)]
     root, files = status.getPath(), system.listFiles(status.getPath(), True)
     found = []
     while files.hasNext():
         item = files.next()
         below = item.getPath().toString().removeprefix(root.toString()).split("/")
-        if not any(part.startswith(("_", ".")) for part in below):
+        if not any(part.startswith(_LEFT_OUT) for part in below):
             found.append(_file(item))
     return found
 
@@ -145,6 +148,12 @@ def _jvm(spark: SparkSession) -> Any:
 def shown(path: str) -> str:
     """A path as people write it: those of this machine without a scheme."""
     return urlsplit(path).path if path.startswith("file:") else path
+
+
+def qualified(spark: SparkSession, folder: str) -> str:
+    """A path as those of files are written, with its file system's scheme."""
+    path = _jvm(spark).org.apache.hadoop.fs.Path(folder)
+    return str(path.getFileSystem(_configuration(spark)).makeQualified(path).toString())
 
 
 def names_in(spark: SparkSession, folder: str) -> list[str]:
