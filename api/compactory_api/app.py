@@ -78,7 +78,7 @@ class Application:
         exposition = Exposition(self.health.workers, self._timing)
         self.routes.include_router(operation_routes(worker, self.health, exposition))
         self.routes.include_router(error_routes(store))
-        self.routes.include_router(digest_routes(store))
+        self.routes.include_router(digest_routes(store, lambda: self.health.stopping))
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Answer one request; any other kind of ASGI connection is FastAPI's."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from itertools import chain
 from threading import BoundedSemaphore
 from typing import Annotated, Any
 
+import anyio
 import orjson
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from compactory.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
@@ -38,10 +40,13 @@ _RANGES = r"^\d{1,3}(-\d{1,3})?(,\d{1,3}(-\d{1,3})?){0,255}$"
 _ANSWERS = problems(400, 401, 404, 421, 503)
 
 
-def digest_routes(store: GlobalStore) -> APIRouter:
-    """Return the routes. They raise the errors of `problem`'s table."""
+def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter:
+    """Return the routes, which let go of a digest once the server is ``stopping``.
+
+    They raise the errors of `problem`'s table.
+    """
     routes = APIRouter(prefix="/v1/directories/{directory}/digest", tags=["operations"])
-    digests = _Digests(store)
+    digests = _Digests(store, stopping)
     listings = _Listings(store)
 
     @routes.get(
@@ -75,7 +80,7 @@ def digest_routes(store: GlobalStore) -> APIRouter:
         values: Annotated[bool, Query(description="Show the values too")] = False,
     ) -> Response:
         chosen = _chosen(ranges)
-        return await asyncio.to_thread(_Sent, listings.lines(directory, chosen, values=values))
+        return await run_in_threadpool(_Sent, listings.lines(directory, chosen, values=values))
 
     return routes
 
@@ -86,8 +91,9 @@ class _Digests:
     Of one event loop; whoever asks while one of the directory is computed gets that one's answer.
     """
 
-    def __init__(self, store: GlobalStore) -> None:
+    def __init__(self, store: GlobalStore, stopping: Callable[[], bool]) -> None:
         self._store = store
+        self._stopping = stopping
         self._turn = asyncio.Semaphore(1)
         self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._known: dict[str, tuple[tuple[int, frozenset[bytes]], DirectoryDigest]] = {}
@@ -109,7 +115,7 @@ class _Digests:
         with _held(self._store, name) as holding:
             state = holding.revision, holding.bad
             known = self._known.get(name)
-            digest = known[1] if known is not None and known[0] == state else holding.digest(_Pause())
+            digest = known[1] if known is not None and known[0] == state else holding.digest(self._pause())
         self._known[name] = state, digest
         return {
             **_described(holding),
@@ -117,6 +123,17 @@ class _Digests:
             **_shown(digest.total),
             "ranges": [_shown(each) for each in digest.ranges],
         }
+
+    def _pause(self) -> Callable[[], None]:
+        """What is called between slices. The event loop would wait for the thread at its end, with the store open."""
+        pause = _Pause()
+
+        def paused() -> None:
+            pause()
+            if self._stopping():
+                raise NotReady("the server stops; ask again later, or another one")
+
+        return paused
 
 
 class _Listings:
@@ -146,9 +163,10 @@ class _Sent(StreamingResponse):
         self._lines = lines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it, unless the client takes too long: one that does not read would hold on to it for ever."""
         try:
-            await super().__call__(scope, receive, send)
+            with anyio.move_on_after(_LONGEST):
+                await super().__call__(scope, receive, send)
         finally:
             self._lines.close()
 

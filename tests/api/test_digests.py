@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -224,3 +226,43 @@ def test_listings_are_limited_and_end_with_their_client(
             connection.close()
 
     eventually(lambda: serving.ask(path).status == 200)
+
+
+def test_a_client_that_does_not_read_loses_its_place(
+    serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 20_000})) for n in range(1000)))
+    serving = serve(topic)
+    path = f"/v1/directories/{topic}/digest/0-255?values=true"
+    monkeypatch.setattr(digests, "_LONGEST", 2.0)
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert serving.ask(path).status == 503
+        eventually(lambda: serving.ask(f"/v1/directories/{topic}/digest/7").status == 200)
+
+
+def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop waits for threads before the store is closed: millions of records would take minutes."""
+    topic = topics.create()
+    topics.produce(topic, *((f"T{n}", "{}") for n in range(2000)))
+    serving = serve(topic)
+    begun, paused = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, longest: float | None = None) -> None: ...
+
+        def __call__(self) -> None:
+            begun.set()
+            paused.wait(0.5 if not serving.server.app.health.stopping else 5.0)
+
+    monkeypatch.setattr(digests, "_Pause", Slow)
+    asked = serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest"))
+    assert begun.wait(30)
+    began = time.monotonic()
+    serving.stop()
+    assert time.monotonic() - began < 9
+    assert (asked().status, asked().problem) == (503, "not-ready")
