@@ -26,7 +26,7 @@ from .target import TargetColumn
 
 __all__ = ["EntryRecords"]
 
-_AS_NUMBERS = {"smallint", "int", "bigint", "float", "double", "boolean"}
+_AS_NUMBERS = {"smallint", "int", "bigint", "double", "boolean"}
 _DOCUMENTS = {"json", "jsonb"}
 
 
@@ -127,6 +127,9 @@ def _reader(kind: ColumnType) -> Callable[[pa.Array], list[Any]]:
     """A column's values as a dict would have them."""
     if kind.name in _DOCUMENTS:
         return lambda column: [None if text is None else _document(text) for text in column.to_pylist()]
+    if kind.spark == "float":  # the number that its shortest digits are, not the nearest one in binary
+        shortest = text_of(kind)
+        return lambda column: [float(text) if isinstance(text, bytes) else text for text in shortest(column)]
     if kind.spark in _AS_NUMBERS or kind.spark == "string":
         return lambda column: column.to_pylist()
     if kind.spark == "binary":

@@ -250,7 +250,9 @@ class KafkaTarget:
 
     def _send(self, found: _Found) -> None:
         longest = max(_LEAST, min(_MOST, found.outgoing / _PACE))
-        publisher = self._claim.take(longest, self._properties)
+        # a queue of 256 MiB takes a slow broker longer than a source's records may wait
+        patience = {"message.timeout.ms": int(longest * 800)}
+        publisher = self._claim.take(longest, {**patience, **self._properties})
         moved = self._moved(found.extent)
         strays: list[Copy] = []
         try:
@@ -269,7 +271,7 @@ class KafkaTarget:
 
     def _records(self, found: _Found, moved: set[bytes], strays: list[Copy]) -> Iterator[Record]:
         """Everything to be sent; what is wrong by then ends the transaction."""
-        now = int(time.time() * 1000) - 1
+        now, sent = int(time.time() * 1000) - 1, 0
         config = self._kafka.topic_configs([self._directory.topic]).get(self._directory.topic, {})
         stamped = config.get("message.timestamp.type") == "LogAppendTime"
         for row in (
@@ -285,6 +287,12 @@ class KafkaTarget:
                 if strays and stamped:
                     raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
                 yield self._record(record)
+                sent += 1
+        if sent != found.outgoing:  # Spark has made what it had lost anew, of a source that changed
+            raise CompactoryError(
+                f"{self.label}: {found.outgoing:,} records differed when they were compared, and {sent:,} now; nothing"
+                " was written; run it again"
+            )
         self._claim.refuse_stored()
 
     def _record(self, record: Outgoing) -> Record:
