@@ -113,13 +113,14 @@ def _run(
     configuration: Configuration, name: str, path: str, options: ExportOptions, spark_options: SparkOptions
 ) -> Manifest:
     from compactory_connectors.spark.export import export as run
+    from compactory_connectors.spark.failures import spark_failures
     from compactory_connectors.spark.session import open_session
 
     from .reading import resolve
     from .spark_progress import StageBars
 
     [directory] = resolve(configuration, [name])
-    with StageBars() as stages:
+    with spark_failures(), StageBars() as stages:
         stages.begin("starting Spark", None)
         spark = open_session(f"compactory export {name}", spark_options)
         try:

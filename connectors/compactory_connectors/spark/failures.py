@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from compactory.errors import CompactoryError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 
 __all__ = ["spark_failures"]
 
@@ -17,6 +18,9 @@ _MEMORY: Final = (
     "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
 )
 _LONGEST: Final = 600
+_OURS: Final = re.compile(r"^compactory\.errors\.(\w+): (.*)$", re.MULTILINE)
+"""How a task's traceback shows an error of ours."""
+_TASKS: Final = "a server that Spark's tasks ask"
 
 
 @contextmanager
@@ -61,6 +65,11 @@ def _of_java(thrown: Any) -> CompactoryError:
 def _of_text(said: str, kind: str = "") -> CompactoryError:
     if "OutOfMemoryError" in kind + said or "Java heap space" in said:
         return CompactoryError(_MEMORY)
+    if ours := _OURS.findall(said):
+        name, text = ours[-1]
+        if name == "Unreachable":
+            return Unreachable(_TASKS, text)
+        return ConfigError(text) if name == "ConfigError" else CompactoryError(text)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     trace = any(line.startswith("Traceback") for line in lines)
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says

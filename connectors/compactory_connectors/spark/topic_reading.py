@@ -150,7 +150,6 @@ def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]
         messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
         if messages:
             messages += consumer.consume(_MESSAGES, 0)
-            deadline = time.monotonic() + _STALL
         runs, events = split(messages, [partition]) if messages else ([], [])
         for run in runs:
             beyond = run.next_offset > span.end
@@ -159,7 +158,9 @@ def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]
                 return
         if any(_ends(event, span) for event in events):
             return
-        if time.monotonic() > deadline:
+        if messages:
+            deadline = time.monotonic() + _STALL  # only now: whoever takes the records may have taken long
+        elif time.monotonic() > deadline:
             raise Unreachable("Kafka", f"{partition} gave nothing for {_STALL:g} s before offset {span.end}")
 
 
