@@ -10,14 +10,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compactory import Directory
 from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka import Kafka
+from compactory_connectors.spark import increments as export_increments
+from compactory_connectors.spark import topic_reading
 from compactory_connectors.spark.export import ExportOptions, export
 from compactory_connectors.spark.export_folder import ExportFolder
 from compactory_connectors.spark.files import read
@@ -352,8 +355,13 @@ def test_a_folder_is_never_taken_from_anybody(
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match="is neither empty nor an export of ours"):
         exported(name, path="mine", overwrite=True)
-    assert (mine / "thesis.txt").exists()
     exported(name)
+    (mine / "thesis.txt").rename(tmp_path / "full" / "thesis.txt")
+    with pytest.raises(ConfigError, match=r"nor an export of ours alone \(it has thesis\.txt\)"):
+        exported(name, overwrite=True)
+    (tmp_path / "full" / "thesis.txt").unlink()
+    with pytest.raises(ConfigError, match="--since and --to are both"):
+        exported(name, path="full/", since="full", overwrite=True)
     with pytest.raises(ConfigError, match="is an export already: give --overwrite"):
         exported(name)
     (tmp_path / "full" / MANIFEST).rename(tmp_path / "full" / "_begun.json")  # as one that was killed leaves it
@@ -363,11 +371,75 @@ def test_a_folder_is_never_taken_from_anybody(
     assert exported(name, overwrite=True)[1]["a"]["v"] == 2
 
 
+def test_of_two_exports_into_one_folder_the_earlier_is_none(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """A run that was taken for dead, and goes on beside the one that was started in its place."""
+    name = topics.create()
+    topics.produce(name, ("a", '{"v": 1}'))
+    path = str(tmp_path / "full")
+
+    class Overtaken(Silent):
+        def end(self) -> None:
+            ExportFolder(spark, path).begin(overwrite=False)
+
+    with pytest.raises(CompactoryError, match="another export writes into it as well"):
+        export(spark, Kafka(topics.address), Directory(name), path, ExportOptions(), Overtaken())
+    with pytest.raises(ConfigError, match="is no export"):
+        ExportFolder(spark, path).manifest()
+
+
+def test_tombstones_that_may_be_forgotten_while_they_are_read(
+    spark: SparkSession, topics: Topics, exported: Any, tmp_path: Path
+) -> None:
+    name = topics.create()
+    topics.produce(name, ("a", '{"v": 1}'))
+    exported(name, active=None)
+
+    class Long(Silent):
+        def end(self) -> None:
+            age_of = export_increments.time
+            monkeypatch.setattr(export_increments, "time", SimpleNamespace(time=lambda: age_of.time() + 90_000))
+
+    options, one = ExportOptions(since=str(tmp_path / "full")), str(tmp_path / "one")
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(ConfigError, match=r"it is 25\.0 hours old"):
+        export(spark, Kafka(topics.address), Directory(name), one, options, Long())
+    with pytest.raises(ConfigError, match="is no export"):
+        ExportFolder(spark, one).manifest()
+
+
+def test_whoever_takes_long_over_records_is_not_taken_for_kafka(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing to a slow file system may hold a task up for minutes between two batches."""
+    name = topics.create()
+    topics.produce(name, *((f"k{n}", "{}") for n in range(7000)))
+    kafka = Kafka(topics.address)
+    extent = capture(kafka, name)
+    late = 0.0
+    monkeypatch.setattr(topic_reading, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
+    found = 0
+    for batch in read_span(Reading(properties=kafka.properties(), topic=name, spans=()), extent.whole[0]):
+        found += batch.num_rows
+        late += 100.0
+    assert found == 7000
+
+
 def test_values_of_a_schema_registry_are_refused(topics: Topics, exported: Any) -> None:
     name = topics.create()
     topics.produce(name, ("a", b"\0\0\0\0\1\2"))
     with pytest.raises(ConfigError, match="in the wire format of a schema registry"):
         exported(name)
+
+
+def test_fields_whose_names_are_data_or_the_records_own(topics: Topics, exported: Any, tmp_path: Path) -> None:
+    name = topics.create()
+    topics.produce(name, *((f"k{n}", json.dumps({"by": {f"a{n}": 1, f"b{n}": 2}})) for n in range(1001)))
+    with pytest.raises(ConfigError, match=r"the values have 2,002 different fields; name those"):
+        exported(name)
+    with pytest.raises(ConfigError, match=r"--columns: _key, ID: names that begin with _"):
+        exported(name, columns="id bigint, _key int, ID string")
+    assert not (tmp_path / "full").exists()
 
 
 def test_envelopes_are_opened(topics: Topics, exported: Any) -> None:

@@ -31,7 +31,9 @@ SCALARS = (
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "y", ""]), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "X", "y", ""]), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 DOCUMENTS = st.dictionaries(st.sampled_from(["a", "b", "on", "c.d"]), VALUES, max_size=3)
@@ -81,6 +83,30 @@ def test_columns_of_what_was_found_hold_every_value() -> None:
 def test_a_dotted_active_field_is_found_as_stores_find_it() -> None:
     values = [b'{"a": {"on": false}}', b'{"a.on": true, "a": {"on": false}}', b'{"a": 1}']
     assert JsonReader(active="a.on").parse(values, {}).deleted == {0}
+
+
+def test_a_value_of_too_many_levels_ends_nothing() -> None:
+    """Stores read up to 1,024 levels: one such value must not end every export of its topic."""
+    deep = b"[" * 600 + b"]" * 600
+    values = [b'{"a": 1, "on": true}', b'{"a": ' + deep + b"}", b'{"on": false, "a": ' + deep + b"}"]
+    for some in (values, [value + b" " for value in values]):
+        reader = JsonReader(active="on")
+        found = reader.parse(some, {}).found
+        parsed = reader.parse(some, found)
+        assert found["a"] == pa.int64()
+        assert parsed.columns["a"].to_pylist() == [1, None, None]
+        assert parsed.errors == {1: "objects and lists are within each other in more than 32 levels"}
+        assert parsed.deleted == {2}
+
+
+def test_objects_whose_names_spark_can_not_tell_apart_are_text() -> None:
+    values = [b'{"a": {"id": 1}, "b": [{"": 1}]}', b'{"a": {"ID": 2, "x": {"y": []}}, "b": []}']
+    reader = JsonReader()
+    found = reader.parse(values, {}).found
+    parsed = reader.parse(values, found)
+    assert {name: spelt(settled(kind)) for name, kind in found.items()} == {"a": "string", "b": "array<string>"}
+    assert parsed.columns["a"].to_pylist() == ['{"id":1}', '{"ID":2,"x":{"y":[]}}']
+    assert parsed.columns["b"].to_pylist() == [['{"":1}'], []]
 
 
 def test_homes_of_keys(seeded: random.Random) -> None:

@@ -52,7 +52,7 @@ def _in_json(name: str, kind: DataType) -> pa.DataType:
     if isinstance(kind, t.FloatType | t.DoubleType):
         return pa.float64()
     if isinstance(kind, t.StringType | t.DecimalType | t.DateType | t.TimestampType | t.TimestampNTZType):
-        return pa.string()  # of a decimal number as well: as text it keeps all of its digits
+        return pa.string()  # of a decimal as well: where the value has it as text it keeps all of its digits
     if isinstance(kind, t.ArrayType):
         return pa.list_(_in_json(name, kind.elementType))
     if isinstance(kind, t.StructType):

@@ -89,7 +89,10 @@ def export(
     if options.since is not None and options.history:
         raise ConfigError("--since and --history exclude each other: a history has all that the topic has")
     folder = ExportFolder(spark, path)
-    before = ExportFolder(spark, options.since).manifest() if options.since is not None else None
+    since = ExportFolder(spark, options.since) if options.since is not None else None
+    if since is not None and since.place == folder.place:
+        raise ConfigError(f"--since and --to are both {path}: what an increment adds to has to stay; give another path")
+    before = since.manifest() if since is not None else None
     captured = time.time()
     extent = capture(kafka, directory.topic, wait=options.wait)
     if before is not None:
@@ -99,6 +102,8 @@ def export(
     job = _Job(spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, casts=casts, stages=stages)
     shape, written = job.run(shape)
     extent.check(kafka)
+    if before is not None:  # tombstones may have been forgotten while they were read
+        begins(before, extent, kafka, directory, path=options.since or "")
     manifest = _manifest(directory, extent, shape, written, options, job)
     manifest = replace(manifest, captured_ms=int(captured * 1000), files=folder.files())
     folder.finish(manifest)
@@ -115,6 +120,11 @@ def _shape(
     )
     if options.columns is not None or (before is not None and before.fixed):
         given = columns_of(options.columns) if options.columns is not None else dict(before.columns if before else {})
+        if unfit := chosen(in_json(given))[1]:
+            raise ConfigError(
+                f"--columns: {', '.join(unfit)}: names that begin with _ are the record's own, and others"
+                " have to differ in more than case"
+            )
         return replace(shape, fields=in_json(given), fixed=True), given
     fields = sample(kafka, extent, directory)
     return replace(shape, fields=widened(in_json(before.columns), fields) if before is not None else fields), {}

@@ -12,14 +12,14 @@ from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
 from .json_columns import Fields, JsonReader
-from .json_types import merged
+from .json_types import fields_of, merged
 from .topic_extent import Extent
 from .topic_reading import Reading, read_span
 
 __all__ = ["chosen", "sample", "widened"]
 
 _SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
-_MOST: Final = 2000  # columns; objects whose field names are data have more
+_MOST: Final = 2000  # fields, those within others included; objects whose field names are data have more
 _AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object never does
 
 
@@ -56,6 +56,13 @@ def chosen(fields: Fields) -> tuple[dict[str, pa.DataType], tuple[str, ...]]:
         if name and not name.startswith("_") and name.lower() not in taken:
             kept[name] = kind
             taken.add(name.lower())
-    if len(kept) > _MOST:
-        raise ConfigError(f"the values have {len(kept)} different fields; name those that you want with --columns")
+    if (wide := sum(map(_width, kept.values()))) > _MOST:
+        raise ConfigError(f"the values have {wide:,} different fields; name those that you want with --columns")
     return kept, tuple(name for name in fields if name not in kept)
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many fields it makes."""
+    if pa.types.is_list(kind):
+        return _width(kind.value_type)
+    return sum(map(_width, fields_of(kind).values())) if pa.types.is_struct(kind) and kind.num_fields else 1

@@ -13,7 +13,7 @@ from pyarrow import json as arrow_json
 from compactory.decoding import document, path
 from compactory.directory import Envelope
 
-from .json_types import as_json, conform, infer, known, merged, settled, spelt
+from .json_types import as_json, conform, infer, known, merged, nameable, settled, spelt
 
 __all__ = ["Fields", "JsonReader", "Parsed"]
 
@@ -67,15 +67,15 @@ class JsonReader:
             block.decode()
             table = _read(block, fields, lines=lines)
             table.validate(full=any(map(pa.types.is_nested, table.schema.types)))  # some lists come out too short
-        except (UnicodeDecodeError, pa.ArrowException):
+            found = {item.name: as_json(item.type) for item in table.schema}
+        except (ValueError, pa.ArrowException):  # not UTF-8, or too many levels
             return None
-        if table.num_rows != len(values):
+        if table.num_rows != len(values) or not all(map(nameable, found.values())):
             return None
         columns = {name: _only(table.column(name)) for name in table.column_names}
-        if any(name in columns and as_json(columns[name].type) != columns[name].type for name in fields):
+        if any(name in columns and found[name] != columns[name].type for name in fields):
             return None  # texts that were taken for times are not as they were any more
         kept = {name: _fitting(columns.get(name), settled(kind), len(values)) for name, kind in fields.items()}
-        found = {name: as_json(column.type) for name, column in columns.items()}
         return Parsed(columns=kept, found=found, deleted=_false(columns.get(self._active or "")))
 
     def _each(self, values: Sequence[bytes], fields: Fields) -> Parsed:
@@ -87,13 +87,14 @@ class JsonReader:
             documents.append({})
             try:
                 content = self._unwrap(value)
+                if content is None or (self._active_of is not None and self._active_of(content) is False):
+                    deleted.add(row)
+                found = merged(found, {name: infer(item) for name, item in (content or {}).items()})
             except ValueError as error:
-                errors[row] = str(error)
+                if row not in deleted:
+                    errors[row] = str(error)
                 continue
-            if content is None or (self._active_of is not None and self._active_of(content) is False):
-                deleted.add(row)
             documents[row] = content or {}
-            found = merged(found, {name: infer(item) for name, item in documents[row].items()})
         columns: dict[str, pa.Array] = {}
         for name, kind in fields.items():
             items = [content.get(name) for content in documents]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 
-__all__ = ["as_json", "conform", "fields_of", "infer", "known", "merge", "merged", "settled", "spelt"]
+__all__ = ["as_json", "conform", "fields_of", "infer", "known", "merge", "merged", "nameable", "settled", "spelt"]
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
+_DEEPEST: Final = 32  # levels; neither Spark nor Python go on for ever, and a value must not end an export
 _NAMES: Final = {pa.bool_(): "boolean", pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string"}
 
 
-def infer(value: Any) -> pa.DataType:
-    """The narrowest type of a value. Whole numbers beyond 64 bits are doubles, as they are to most readers of JSON."""
+def infer(value: Any, levels: int = _DEEPEST) -> pa.DataType:
+    """The narrowest type of a value. Whole numbers beyond 64 bits are doubles, as they are to most readers of JSON.
+
+    Raises ValueError for objects and lists in more than so many ``levels``.
+    """
+    if not levels:
+        raise ValueError(f"objects and lists are within each other in more than {_DEEPEST} levels")
     if value is None:
         return pa.null()
     if isinstance(value, bool):
@@ -27,10 +33,10 @@ def infer(value: Any) -> pa.DataType:
     if isinstance(value, list):
         found = pa.null()
         for item in value:
-            found = merge(found, infer(item))
+            found = merge(found, infer(item, levels - 1))
         return pa.list_(found)
     if isinstance(value, dict):
-        return pa.struct([(name, infer(item)) for name, item in value.items()])
+        return pa.struct([(name, infer(item, levels - 1)) for name, item in value.items()])
     return pa.string()
 
 
@@ -55,12 +61,26 @@ def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> 
 
 
 def settled(kind: pa.DataType) -> pa.DataType:
-    """The type of a column: text for what was never anything but null, or an object without fields."""
+    """The type of a column: text for what was only null, and for objects that are empty or not `nameable`."""
     if pa.types.is_list(kind):
         return pa.list_(settled(kind.value_type))
-    if pa.types.is_struct(kind) and kind.num_fields:
+    if pa.types.is_struct(kind) and kind.num_fields and _distinct(fields_of(kind)):
         return pa.struct([(name, settled(item)) for name, item in fields_of(kind).items()])
     return kind if kind in _NAMES else pa.string()
+
+
+def nameable(kind: pa.DataType) -> bool:
+    """Whether Spark can name all fields within: none is empty, and case alone tells no two apart."""
+    if pa.types.is_list(kind):
+        return nameable(kind.value_type)
+    if not pa.types.is_struct(kind):
+        return True
+    fields = fields_of(kind)
+    return _distinct(fields) and all(map(nameable, fields.values()))
+
+
+def _distinct(names: Collection[str]) -> bool:
+    return "" not in names and len({name.lower() for name in names}) == len(names)
 
 
 def known(kind: pa.DataType) -> pa.DataType | None:
@@ -75,12 +95,14 @@ def known(kind: pa.DataType) -> pa.DataType | None:
     return None if pa.types.is_null(kind) else kind
 
 
-def as_json(kind: pa.DataType) -> pa.DataType:
-    """The type that a reader has found, without times: in JSON these are text."""
+def as_json(kind: pa.DataType, levels: int = _DEEPEST) -> pa.DataType:
+    """The type that a reader has found, without times: in JSON these are text. Raises ValueError as `infer` does."""
+    if not levels:
+        raise ValueError("too many levels")
     if pa.types.is_list(kind):
-        return pa.list_(as_json(kind.value_type))
+        return pa.list_(as_json(kind.value_type, levels - 1))
     if pa.types.is_struct(kind):
-        return pa.struct([(name, as_json(item)) for name, item in fields_of(kind).items()])
+        return pa.struct([(name, as_json(item, levels - 1)) for name, item in fields_of(kind).items()])
     return kind if kind in _NAMES or pa.types.is_null(kind) else pa.string()
 
 
