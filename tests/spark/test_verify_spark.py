@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compactory import Directory, GlobalStore, Index
-from compactory.digest import RANGES
+from compactory.digest import RANGES, DirectoryDigest, RangeDigest
 from compactory.kafka import Kafka
 from compactory_api.access import Access, Tokens
 from compactory_cli.remote import Server
 from compactory_connectors.source.verification.judgement import Finding
+from compactory_connectors.spark import store_side
 from compactory_connectors.spark.export import ExportOptions, export
 from compactory_connectors.spark.export_side import compare_export
 from compactory_connectors.spark.held import digest_held, list_held
@@ -158,6 +159,20 @@ def test_keys_that_differ_are_named_with_both_values(
     assert not found.equal
     many = compare(spark, topics, topic, Lying(store, {f"T{n}".encode(): None for n in range(100, 200)}), most=3)
     assert (many.findings[Finding.MISSING], len(many.differences)) == (100, 3)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(store_side, "_MOST", 10)
+        monkeypatch.setattr(store_side, "_LISTED", 50)
+        few = compare(spark, topics, topic, Lying(store, {f"T{n}".encode(): None for n in range(500)}))
+    assert 10 <= few.findings[Finding.MISSING] < 100
+    assert not few.equal
+    assert any("keys differ or more" in note for note in few.notes)
+
+
+def test_ranges_are_grouped_by_what_either_side_has() -> None:
+    """Of a store that has lost everything all records of the topic would be in the driver at once."""
+    full, empty = DirectoryDigest([RangeDigest(200_000)] * RANGES), DirectoryDigest()
+    for theirs, ours in ((full, empty), (empty, full)):
+        assert max(map(len, store_side._grouped(theirs, ours, range(RANGES)))) == 1
 
 
 def test_what_is_in_flight_is_not_called_different(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from compactory.digest import range_of
+from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
 from compactory_connectors.source.verification.judgement import Finding
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_store", "finding_of"]
 
 _LISTED: Final = 300_000  # records of a side that are looked at in the driver at once
+_MOST: Final = 100_000  # differing keys that are looked at
 _PAUSE: Final = 0.5  # seconds between two looks at keys that are being written
 
 Progress = Callable[[str, int], None]
@@ -51,6 +52,8 @@ class _Compared:
     expected: int
     bad: int
     ranges: int = 0
+    cut: bool = False
+    """More keys differ than are looked at."""
     findings: dict[bytes, Finding] = field(default_factory=dict)
 
 
@@ -106,11 +109,14 @@ def _compare(topic: TopicStates, store: RunningStore, directory: str, wait: floa
     compared = _Compared(first=found, behind=behind, expected=digest.total.count, bad=max(bad, found.bad))
     ranges = digest.differing(found.digest)
     compared.ranges = len(ranges)
-    suspects = _suspects(frame, found, store, ranges, progress)
+    suspects = _suspects(frame, found, digest, store, ranges, progress)
+    compared.cut = len(suspects) >= _MOST
     while suspects:
         changing = topic.touched(found.positions, suspects)
         compared.findings |= {key: its for key, its in suspects.items() if key not in changing}
-        if not changing:
+        if compared.cut and not compared.findings:
+            raise _StoreFailed(f"{len(suspects):,} keys differ or more, all of them written just now; compare again")
+        if not changing or compared.cut:
             return compared
         if time.monotonic() > deadline:
             compared.findings |= dict.fromkeys(changing, Finding.CHANGING)
@@ -119,7 +125,7 @@ def _compare(topic: TopicStates, store: RunningStore, directory: str, wait: floa
         progress("keys being written", len(changing))
         found = _digest(topic, store, directory)
         frame = topic.at(found.positions)
-        again = _suspects(frame, found, store, sorted({range_of(key) for key in changing}), progress)
+        again = _suspects(frame, found, digest, store, sorted({range_of(key) for key in changing}), progress)
         suspects = {key: its for key, its in again.items() if key in changing}
     return compared
 
@@ -138,11 +144,16 @@ def _digest(topic: TopicStates, store: RunningStore, directory: str) -> StoreDig
 
 
 def _suspects(
-    frame: DataFrame, found: StoreDigest, store: RunningStore, ranges: Sequence[int], progress: Progress
+    frame: DataFrame,
+    found: StoreDigest,
+    ours: DirectoryDigest,
+    store: RunningStore,
+    ranges: Sequence[int],
+    progress: Progress,
 ) -> dict[bytes, Finding]:
-    """The keys of these ranges that are not equal."""
+    """The keys of these ranges that are not equal; not all of them where there are too many."""
     suspects: dict[bytes, Finding] = {}
-    for some in _grouped(found, ranges):
+    for some in _grouped(found.digest, ours, ranges):
         rows = list_held(frame, found.directory, some).collect()
         mine = {bytes(row[0]): Mine(bytes(row[1]), row[2]) for row in rows}
         for record in _records(store, found.directory.name, some):
@@ -153,15 +164,17 @@ def _suspects(
             if finding_of(its, None) is not None:
                 suspects[key] = Finding.MISSING
         progress("differing keys", len(suspects))
+        if len(suspects) >= _MOST:
+            break
     return suspects
 
 
-def _grouped(found: StoreDigest, ranges: Sequence[int]) -> Iterator[list[int]]:
+def _grouped(theirs: DirectoryDigest, ours: DirectoryDigest, ranges: Sequence[int]) -> Iterator[list[int]]:
     """The ranges in groups of as many records as can be looked at at once: each group costs the store a scan."""
     group: list[int] = []
     size = 0
     for number in ranges:
-        count = found.digest.ranges[number].count
+        count = max(theirs.ranges[number].count, ours.ranges[number].count)
         if group and size + count > _LISTED:
             yield group
             group, size = [], 0
@@ -203,15 +216,18 @@ def _shown(
             Differing(key=key, finding=compared.findings[key], expected=expected.get(key), found=found.get(key))
             for key in staying
         ],
-        notes=_notes(compared.first),
+        notes=_notes(compared),
         seconds=seconds,
     )
 
 
-def _notes(found: StoreDigest) -> list[str]:
-    if not found.callable:
-        return []
-    return ["its values are checked by a function of its own: which records are bad is known there alone"]
+def _notes(compared: _Compared) -> list[str]:
+    notes = []
+    if compared.first.callable:
+        notes.append("its values are checked by a function of its own: which records are bad is known there alone")
+    if compared.cut:
+        notes.append(f"{len(compared.findings):,} keys differ or more; no more were looked at")
+    return notes
 
 
 @contextmanager
