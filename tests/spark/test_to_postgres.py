@@ -256,6 +256,16 @@ def test_replacing_deactivates_what_is_missing(adopted: Loading) -> None:
     assert adopted.sql.execute("SELECT count(*) FROM compactory.deleted_rows").fetchone() == (0,)
 
 
+def test_what_only_one_active_row_may_have_moves_to_another_key(adopted: Loading) -> None:
+    """Keys that go make room for those that come; and a column's name may have any sign."""
+    adopted.sql.execute('ALTER TABLE tariffs ADD "ra%te" int; CREATE UNIQUE INDEX ON tariffs (note) WHERE is_active')
+    names = ("code", "note", "ra%te")
+    adopted.load([("A", "x", 1), ("B", "y", 2)], names)
+    _, done = adopted.load([("B", "z", 2), ("C", "x", 1), ("D", "y", 3)], names, Mode.REPLACE)
+    assert done.counts == counted(insert=2, update=1, deactivate=1)
+    assert adopted.all('code, note, "ra%te"') == [("B", "z", 2), ("C", "x", 1), ("D", "y", 3)]
+
+
 def test_a_key_that_comes_back_is_active_again(adopted: Loading) -> None:
     adopted.sql.execute(
         "INSERT INTO tariffs (code, note, is_active) VALUES ('A', 'oldest', false), ('A', 'old', false)"

@@ -31,8 +31,8 @@ _CONNECTION: Final[dict[str, Any]] = {
     "tcp_user_timeout": 30_000,
 }
 _SETTINGS: Final = (
-    "SET IntervalStyle = postgres; SET lock_timeout = 0; SET statement_timeout = 0;"
-    " SET idle_in_transaction_session_timeout = 0"
+    "SET IntervalStyle = postgres; SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC';"
+    " SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 )
 """What a task sends means the same whatever role and database say, and takes as long as Spark does."""
 

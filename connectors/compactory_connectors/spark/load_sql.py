@@ -54,15 +54,19 @@ class LoadSql:
             unspared = self.render("unspared", spared=staging_table(self.spared))
         return self.render("missing", unspared=unspared)
 
-    def sample(self, kind: str | None) -> sql.Composed:
-        """Shows some changes of a kind, as text; None: rows that don't change."""
+    def sample(self, kind: str | None, most: int) -> sql.Composed:
+        """Shows some changes of a kind, as text; None: rows that don't change.
+
+        The number is no parameter: with one, a percent sign in a column's name would be taken for another.
+        """
+        limit = sql.Literal(most)
         names = sql.SQL("ARRAY[{}]").format(_COMMA.join(sql.Literal(name) for name in self.given))
         before = _texts("t", self.given)
         if kind is None:
-            return self.render("equal", names=names, before=before)
+            return self.render("equal", names=names, before=before, limit=limit)
         after: sql.Composable = sql.SQL("json_object({}, ARRAY[{}])").format(names, _texts("s", self.given))
         after = sql.SQL("NULL") if kind == "d" else after
-        return self.render("sample", names=names, before=before, after=after, chosen=self._those(kind))
+        return self.render("sample", names=names, before=before, after=after, chosen=self._those(kind), limit=limit)
 
     def breaking(self, broken: sql.Composable) -> sql.Composed:
         """Finds the key of a row for which this is true."""

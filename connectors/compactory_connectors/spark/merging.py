@@ -97,15 +97,15 @@ def _merge(
     if not statements.table.unique:
         connection.execute(statements.render("alone"))
     done = dict.fromkeys(_KINDS, 0)
-    if expected[Change.INSERT]:
-        done[Change.INSERT] = _run(connection, statements.reactivate()) + _run(connection, statements.insert())
-    kinds = ["u"] if expected[Change.UPDATE] else []
-    if done[Change.INSERT] < expected[Change.INSERT]:
-        kinds.append("i")  # somebody else has inserted them since
-    if kinds:
-        done[Change.UPDATE] = _run(connection, statements.update(*kinds))
+    # In this order, a value that only one active row may have goes from a key that is left to one that is new.
     if expected.get(Change.DEACTIVATE):
         done[Change.DEACTIVATE] = _run(connection, statements.render("deactivate"))
+    if expected[Change.UPDATE]:
+        done[Change.UPDATE] = _run(connection, statements.update("u"))
+    if expected[Change.INSERT]:
+        done[Change.INSERT] = _run(connection, statements.reactivate()) + _run(connection, statements.insert())
+    if done[Change.INSERT] < expected[Change.INSERT]:
+        done[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
     connection.execute(query("load/settle"))
     counts = _with_unchanged(done, compared.total)
     changed = json.dumps({change.value: number for change, number in counts.items()})
@@ -151,7 +151,7 @@ def _refuse_incomplete(statements: LoadSql, inserted: int) -> None:
 
 def _samples(connection: psycopg.Connection[Any], statements: LoadSql, change: Change) -> list[Sample]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(statements.sample(_KINDS.get(change)), {"limit": _SAMPLES})
+        rows = cursor.execute(statements.sample(_KINDS.get(change), _SAMPLES))
         return [Sample(**row) for row in rows]
 
 

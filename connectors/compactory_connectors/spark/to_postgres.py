@@ -178,8 +178,14 @@ class PostgresTarget:
         return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
 
     def _outcome(self) -> Written:
-        """What became of a merge whose connection was lost: the transaction may have been committed all the same."""
+        """What became of a merge whose connection was lost: the transaction may have been committed all the same.
+
+        Or be about to be: only when the old connection's lock is gone the server has ended what it was asked for.
+        """
         del self.__dict__["_connection"]
+        again = Staging(self._connection, self._table)
+        again.claim(self._wait)
+        again.close()
         done = self._done(self._connection)
         if done is None:
             raise CompactoryError(f"{self._table.label}: the connection was lost, and nothing was changed: load again")

@@ -137,12 +137,12 @@ SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP 
 -- Some rows that change, as they are and as they become.
 SELECT (SELECT json_object({names}, ARRAY[{before}]) FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS before,
        {after} AS after
-  FROM {changes} AS s WHERE {chosen} LIMIT %(limit)s;
+  FROM {changes} AS s WHERE {chosen} LIMIT {limit};
 
 -- name: load/equal
 -- Some rows that stay as they are.
 SELECT json_object({names}, ARRAY[{before}]) AS before, json_object({names}, ARRAY[{before}]) AS after
-  FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT %(limit)s;
+  FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT {limit};
 
 -- name: load/done
 -- What a load of this id has changed.
