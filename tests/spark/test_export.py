@@ -19,7 +19,6 @@ from compactory import Directory
 from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka import Kafka
-from compactory_connectors.spark import increments as export_increments
 from compactory_connectors.spark import topic_reading
 from compactory_connectors.spark.export import ExportOptions, export
 from compactory_connectors.spark.export_folder import ExportFolder
@@ -398,8 +397,8 @@ def test_tombstones_that_may_be_forgotten_while_they_are_read(
 
     class Long(Silent):
         def end(self) -> None:
-            age_of = export_increments.time
-            monkeypatch.setattr(export_increments, "time", SimpleNamespace(time=lambda: age_of.time() + 90_000))
+            later = SimpleNamespace(time=lambda: time.time() + 90_000)
+            monkeypatch.setattr("compactory_connectors.spark.increments.time", later)
 
     options, one = ExportOptions(since=str(tmp_path / "full")), str(tmp_path / "one")
     with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(ConfigError, match=r"it is 25\.0 hours old"):

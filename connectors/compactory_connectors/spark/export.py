@@ -127,6 +127,7 @@ def _shape(
             )
         return replace(shape, fields=in_json(given), fixed=True), given
     fields = sample(kafka, extent, directory)
+    chosen(fields)  # refuses too many before an export that is there is given up
     return replace(shape, fields=widened(in_json(before.columns), fields) if before is not None else fields), {}
 
 
