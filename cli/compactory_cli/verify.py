@@ -87,8 +87,9 @@ def verify(
 
     What is on its way is waited for; a difference counts when it will stay. With --spark running stores and exported
     files are compared with the topic too, each at the positions that it is of. Exit code 0: equal, or repaired. 1:
-    different. 3: no difference, but rows that were not published in time, or that no running source will publish, or a
-    store or an export that could not be compared. 4: a repair found another process at work.
+    different, or an export whose files are not those of its manifest. 3: no difference, but rows that were not
+    published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
+    repair found another process at work.
     """
     from .problems import Problems
     from .session import begin
@@ -189,7 +190,7 @@ def _resolve(
 
 def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
     """The exit code that tables, and what else their topic was compared with, make together."""
-    if any(side.different for side in sides):
+    if any(side.different or side.lasting for side in sides):
         return _DIFFERENT
     if any(outcome.different or outcome.unsure for outcome in outcomes):
         return _DIFFERENT

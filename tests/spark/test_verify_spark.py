@@ -213,6 +213,7 @@ def test_stores_that_can_not_be_compared(spark: SparkSession, topics: Topics, se
     assert "HTTP 401" in (compare(spark, topics, other, Server(url, None)).failure or "")
     gone = compare(spark, topics, other, Server("http://127.0.0.1:9", None))
     assert "was not reached" in (gone.failure or "")
+    assert not gone.lasting
     assert not gone.equal
 
 
@@ -267,7 +268,9 @@ def test_files_that_were_tampered_with_are_found_out(
     named = [json.loads(line)["_key"] for line in lines]
     lines[0], lines[1] = lines[0].replace('"K', '"L', 1), lines[1].replace(f'"{named[1]}"', '"T0000"', 1)
     file.write_text("\n".join(lines) + "\n")
-    assert "are not those of its manifest" in (beside(spark, kafka, topic, path).failure or "")
+    broken = beside(spark, kafka, topic, path)
+    assert "are not those of its manifest" in (broken.failure or "")
+    assert broken.lasting, "trying again helps nobody"
     manifest = json.loads((Path(path) / "_manifest.json").read_text())
     for each in manifest["files"]:
         each["bytes"] = (Path(path) / each["name"]).stat().st_size

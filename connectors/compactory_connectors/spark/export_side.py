@@ -81,7 +81,9 @@ def compare_export(
             files = _opened(topic, path)
             theirs = digest_listed(_digested(files.rows))
     except CompactoryError as error:
-        return SideOutcome(kind="export", place=path, failure=str(error), seconds=time.monotonic() - began)
+        seconds = time.monotonic() - began
+        lasting = not error.retryable
+        return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
     progress(f"export {path}", files.manifest.counts.rows)
     mine = _digested(_expected(topic, files.manifest)).persist()
     try:

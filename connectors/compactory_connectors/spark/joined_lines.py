@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
 
 from .csv_records import Dialect, Joiner, Record
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["JoinLines"]
 
 _UNCLOSED = "quote"
+_compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 
 
 class JoinLines:
@@ -36,10 +37,7 @@ class JoinLines:
         yield from self._batch(joiner.end(), file)
 
     def _run(self, joiner: Joiner, values: pa.Array, file: str, read: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        suspects = pc.indices_nonzero(self._open_at_end(values)).to_pylist()
+        suspects = _compute.indices_nonzero(self._open_at_end(values)).to_pylist()
         if not suspects and not joiner.is_open:
             lines = pa.array(range(read + 1, read + 1 + len(values)), pa.int64())
             yield self._arrays(values, lines, pa.nulls(len(values), pa.string()), file)
@@ -48,18 +46,14 @@ class JoinLines:
 
     def _open_at_end(self, values: pa.Array) -> pa.Array:
         """Which lines have open quotes at their end, or may have."""
-        import pyarrow.compute as pc
-
         dialect, quote = self._dialect, self._dialect.quote
         if not dialect.doubles:
-            return pc.match_substring(values, quote)
-        single = pc.replace_substring(values, quote * 2, b"")
-        bare = pc.replace_substring_regex(single, dialect.quoted.encode(), rb"\1")
-        return pc.match_substring_regex(bare, dialect.opening.encode())
+            return _compute.match_substring(values, quote)
+        single = _compute.replace_substring(values, quote * 2, b"")
+        bare = _compute.replace_substring_regex(single, dialect.quoted.encode(), rb"\1")
+        return _compute.match_substring_regex(bare, dialect.opening.encode())
 
     def _batch(self, records: Iterator[Record], file: str) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         found = list(records)
         if found:
             values = pa.array([record.text for record in found], pa.binary())
@@ -68,18 +62,14 @@ class JoinLines:
             yield self._arrays(values, lines, faults, file)
 
     def _arrays(self, values: pa.Array, lines: pa.Array, faults: pa.Array, file: str) -> pa.RecordBatch:
-        import pyarrow as pa
-
         files = pa.array([file], pa.string()).take(pa.array([0] * len(values)))
         return pa.RecordBatch.from_arrays([values, files, lines, faults], names=self._columns)
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, str]]:
     """The lines of a batch file by file."""
-    import pyarrow.compute as pc
-
     values, files = batch.columns
-    changes = pc.indices_nonzero(pc.not_equal(files[1:], files[:-1])).to_pylist()
+    changes = _compute.indices_nonzero(_compute.not_equal(files[1:], files[:-1])).to_pylist()
     starts = [0, *(change + 1 for change in changes), len(values)]
     for start, end in pairwise(starts):
         if end > start:

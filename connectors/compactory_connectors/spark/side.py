@@ -45,6 +45,8 @@ class SideOutcome:
     notes: Sequence[str] = ()
     failure: str | None = None
     """Why it could not be compared."""
+    lasting: bool = False
+    """Trying again will not help it."""
     seconds: float = 0.0
 
     @property
