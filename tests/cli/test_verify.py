@@ -138,9 +138,9 @@ def test_what_belongs_to_spark_alone(published: Offsets) -> None:
     assert (outcome.code, "nothing to compare 'nothing' with" in outcome.err) == (2, True)
 
 
-def test_java_is_missing(published: Offsets, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says what to install, before anything is asked."""
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    outcome = in_process("verify", *published.article.arguments, "--kafka", published.kafka, "--spark")
+def test_java_is_missing(published: Offsets, compactory: Shell) -> None:
+    """One line says what to install, before anything is asked. In a process where no session of Spark is open."""
+    arguments = ("verify", *published.article.arguments, "--kafka", published.kafka, "--spark")
+    outcome = compactory(*arguments, JAVA_HOME="/nowhere")
     assert (outcome.code, "openjdk-17" in outcome.err) == (2, True)
     assert len(outcome.err.strip().splitlines()) == 1

@@ -510,6 +510,8 @@ def test_limits_of_rejects(load: Loader, table: Ask) -> None:
     assert "nothing would keep them: give --rejects DIR" in str(lost.why)
     assert load(text, max_rejects=Limit(percent=10)).outcome is Outcome.REFUSED
     assert table(WANTED) == []
+    told = load(text, rejects=None, dry_run=True)
+    assert (told.outcome, told.changes[Change.INSERT]) == (Outcome.REFUSED, 1), "what the rest would change is shown"
     dry = load(text, max_rejects=Limit(percent=50), dry_run=True)
     assert (dry.outcome, dry.changes[Change.INSERT]) == (Outcome.DRY_RUN, 1)
     assert table(WANTED) == []

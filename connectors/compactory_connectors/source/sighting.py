@@ -23,7 +23,7 @@ from .pausing import read_aim, write_aim
 from .server import Server, connector_lock, postgres_errors
 from .target import Aim
 
-__all__ = ["Sighting", "aim_from_outside", "sight"]
+__all__ = ["Sighting", "aim_from_outside", "running_sources", "sight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +58,22 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Sighting:
     return Sighting(connector=connector.name, aim=aim, offsets=offsets, holder=holder, renewed=renewed, running=running)
 
 
+def running_sources(connector: ConnectorConfig) -> list[str]:
+    """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
+    with postgres_errors(connector.connection):
+        server = Server.open(connector.connection.conninfo)
+        try:
+            return server.running(connector.name)
+        finally:
+            server.close()
+
+
 def aim_from_outside(connector: ConnectorConfig, kafka: Kafka, aim: Aim) -> None:
     """Store a target for the next process, and for one that is paused, which looks now and then.
 
     Raises LeaseLost where a source publishes: it would be fenced and hear nothing of it; and Unreachable, ConfigError.
     """
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-        try:
-            running = server.running(connector.name)
-        finally:
-            server.close()
-    if running:
+    if running := running_sources(connector):
         raise LeaseLost(
             f"a source of {connector.name!r} is running: {'; '.join(running)}; it takes orders over HTTP where it was"
             " started with --listen (--url says where); else stop it first"

@@ -116,7 +116,8 @@ class Load:
             refused = self._rejects(frame, resolved, checks, names)
         if refused:
             self._refuse(f"{report.rejected:,} of {report.read:,} rows are rejected, and {refused}")
-            return
+            if not self._plan.dry_run:
+                return
         spared = self._spared(frame, resolved, mapped.keys) if report.rejected else None
         rows = resolved.rows.select(*map(_quoted, names))
         with self._stage("comparing", report.accepted):
@@ -128,7 +129,9 @@ class Load:
                 f"{leaving:,} of {differences.present:,} keys are missing from the source, and --max-deactivate allows"
                 f" {self._plan.max_deactivate}: look whether the source is whole, or allow more"
             )
-        elif self._plan.dry_run:
+        if report.outcome is Outcome.REFUSED:
+            return
+        if self._plan.dry_run:
             report.outcome = Outcome.DRY_RUN
         else:
             self._write()
@@ -141,7 +144,8 @@ class Load:
         self._report.outcome = Outcome.REPEATED if written.repeated else Outcome.DONE
 
     def _refuse(self, why: str) -> None:
-        self._report.outcome, self._report.why = Outcome.REFUSED, why
+        before = f"{self._report.why}; " if self._report.why else ""
+        self._report.outcome, self._report.why = Outcome.REFUSED, before + why
 
     # What is read.
 

@@ -31,7 +31,7 @@ def quiet_start() -> Iterator[None]:
         sys.stderr = straight
         os.dup2(writing, 2)
         os.close(writing)
-        Thread(target=_forward, args=(reading, stderr), name="compactory-spark-stderr", daemon=True).start()
+        Thread(target=_forward, args=(reading, stderr), name="spark-stderr", daemon=True).start()
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.lease import Lease
 from compactory_connectors.source.offsets_topic import StoredOffset, read_offsets
 from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.server import Server, postgres_errors
+from compactory_connectors.source.sighting import running_sources
 from compactory_connectors.source.topics import OFFSETS_TOPIC
 
 __all__ = ["TopicClaim", "owners"]
@@ -108,13 +108,7 @@ class TopicClaim:
             self._lease = None
 
     def _refuse_running(self, connector: ConnectorConfig) -> None:
-        with postgres_errors(connector.connection):
-            server = Server.open(connector.connection.conninfo)
-            try:
-                found = server.running(connector.name)
-            finally:
-                server.close()
-        if found:
+        if found := running_sources(connector):
             raise LeaseLost(
                 f"topic {self._topic!r} is that of connector {connector.name!r}, of which a source is running:"
                 f" {'; '.join(found)}; load into Postgres (--to postgres), which it publishes"
