@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from compactory.errors import StoreClosed
 from compactory.heap import Memory
 from compactory.progress import Progress
 from compactory.records import Rebuild, RebuildCause
+from tests.forks import forked
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.pausing import paused
 from tests.store.tables import Log
@@ -98,15 +96,7 @@ def test_close_in_a_forked_child_while_the_topic_is_read_anew(
         generations = sorted(tmp_path.glob("*/0*"))
         assert len(generations) == 2
 
-        def child() -> None:
-            with contextlib.closing(store):
-                pass
-            os._exit(0)
-
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join(20)
-        assert process.exitcode == 0
+        forked(store.close)
         assert sorted(tmp_path.glob("*/0*")) == generations
         producer.commit_transaction(10)
     eventually(lambda: store.state is StoreState.READY, 30)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +16,13 @@ from compactory import (
     CompactoryError,
     ConfigError,
     GlobalStore,
+    StoreFailed,
     StoreState,
     Unreachable,
     memory,
 )
 from compactory.engine import Engine
+from tests.forks import forked
 from tests.store.topics import Topics, eventually
 
 Opener = Callable[..., GlobalStore]
@@ -176,23 +176,14 @@ def test_a_store_made_before_a_fork_is_refused_in_the_child(topics: Topics, kafk
     topics.produce(name, ("a", "{}"))
     fresh, started = GlobalStore(kafka, [name]), GlobalStore(kafka, [name])
     started.start()
-    messages = multiprocessing.get_context("fork").SimpleQueue()
 
     def child() -> None:
-        for attempt in (fresh.start, lambda: started[name]["a"]):
-            try:
-                attempt()
-                messages.put("no error")
-            except CompactoryError as error:
-                messages.put(f"{type(error).__name__}: {error}")
-        os._exit(0)
+        with pytest.raises(CompactoryError, match="in each worker"):
+            fresh.start()
+        with pytest.raises(StoreFailed, match="in each worker"):
+            started[name]["a"]
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    answers = [messages.get(), messages.get()]
-    process.join(10)
-    assert all("in each worker" in answer for answer in answers), answers
-    assert answers[1].startswith("StoreFailed")
+    forked(child)
     assert "a" in started[name]
     started.close()
 
@@ -207,8 +198,5 @@ def test_a_child_of_a_process_with_a_failed_store_lives(topics: Topics, kafka: s
     consumer.consume(1, 0.1)
     store._progress.move(StoreState.FAILED, RuntimeError(consumer))
     del consumer  # the error alone holds it now
-    process = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
-    process.start()
-    process.join(20)
-    assert process.exitcode == 0
+    forked(gc.collect)
     store.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from compactory.rocks.folder import TopicFolder
 from compactory.rocks.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.rocks.seen import Seen
 from compactory.rocks.volume import FORMAT, RocksVolume
+from tests.forks import forked
 from tests.store.tables import Log, read_to
 from tests.store.test_backends import cell
 
@@ -407,12 +407,6 @@ def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
     other.close()
 
 
-def _in_a_fork(backend: RocksDB, volume: RocksVolume) -> None:
-    gc.collect()
-    del backend, volume
-    gc.collect()
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
@@ -422,10 +416,13 @@ def test_a_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
     fill(volume)
     volume.flush()
     fill(volume, 200, upto=2)  # not flushed: a child that closed its copy would do so
-    child = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(backend, volume))
-    child.start()
-    child.join(30)
-    assert child.exitcode == 0
+
+    def child() -> None:
+        nonlocal backend, volume
+        del backend, volume
+        gc.collect()
+
+    forked(child)
     with pytest.raises(BackendLocked):
         RocksDB(tmp_path).open("topic")
     assert len(volume.shelf("d").entries) == 200

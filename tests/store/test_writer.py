@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import multiprocessing
 import os
 import pickle
 import threading
@@ -29,6 +28,7 @@ from compactory import (
     WriteFailed,
     WriteRefused,
 )
+from tests.forks import forked
 from tests.store.topics import Topics, eventually
 
 Opener = Callable[..., GlobalStore]
@@ -373,29 +373,18 @@ def test_a_writer_made_before_a_fork_is_refused_in_the_child(topics: Topics, ope
     name = topics.create()
     fresh, used = open_writer(name), open_writer(name)
     used.put("a", {})
-    messages = multiprocessing.get_context("fork").SimpleQueue()
 
-    def child() -> None:
+    def child() -> int:
         nonlocal used
         for writer in (fresh, used):
-            try:
+            with pytest.raises(CompactoryError, match="Make it in each worker"):
                 writer.put("b", {})
-                messages.put("no error")
-            except CompactoryError as error:
-                messages.put(str(error))
         del used, writer
         gc.collect()
         with DirectoryWriter(topics.address, Directory(name, writable=True)) as own:
-            messages.put(str(own.put("c", {}).offset))
-        os._exit(0)
+            return own.put("c", {}).offset
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    answers = [messages.get() for _ in range(3)]
-    process.join(20)
-    assert process.exitcode == 0
-    assert all("Make it in each worker" in answer for answer in answers[:2]), answers
-    assert answers[2] == "1"
+    assert forked(child) == 1
     assert used.put("d", {}).offset == 2
 
 
