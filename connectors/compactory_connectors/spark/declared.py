@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from compactory.errors import ConfigError
 
+from .identifier import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
@@ -29,8 +31,8 @@ def columns_of(text: str) -> dict[str, str]:
 
 def in_json(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
     """What values of these columns are in JSON: what is read before it is cast. Raises ConfigError."""
-    quoted = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
-    fields = _struct(quoted).fields if quoted else []
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    fields = _struct(text).fields if text else []
     return {column.name: _in_json(column.name, column.dataType) for column in fields}
 
 

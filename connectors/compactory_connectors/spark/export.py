@@ -18,6 +18,7 @@ from .export_folder import ExportFolder
 from .export_rows import OPERATION, VALIDITY, Shape, rows
 from .files import flattened, write
 from .history import versions
+from .identifier import quoted
 from .increments import begins
 from .json_types import settled, spelt
 from .manifest import Counts, Export, Manifest, Place
@@ -233,7 +234,7 @@ def _cast(frame: DataFrame, casts: Mapping[str, str]) -> DataFrame:
         if before in frame.columns:
             frame = frame.withColumn(before, f.timestamp_millis(before)).withColumnRenamed(before, after)
     for name, kind in casts.items():
-        column = f.col(f"`{name.replace('`', '``')}`")
+        column = f.col(quoted(name))
         cast = column.try_cast(kind)
         unfit = f.when(column.isNotNull() & cast.isNull(), f.lit(f"field {name!r} is no {kind}"))
         frame = frame.withColumns({"_error": f.coalesce("_error", unfit), name: cast})

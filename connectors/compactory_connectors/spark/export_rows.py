@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from compactory.directory import Envelope
 
+from .identifier import quoted
 from .json_columns import JsonReader, Parsed
 from .json_types import merged, settled, spelt
 from .manifest import Export
@@ -66,9 +67,7 @@ class Shape:
     def spark(self) -> str:
         """The columns, as Spark spells them."""
         own = {pa.binary(): "binary", pa.int32(): "int"}
-        return ", ".join(
-            f"`{item.name.replace('`', '``')}` {own.get(item.type) or spelt(item.type)}" for item in self.schema
-        )
+        return ", ".join(f"{quoted(item.name)} {own.get(item.type) or spelt(item.type)}" for item in self.schema)
 
 
 def rows(shape: Shape, count: Callable[[Tally], None]) -> Task:

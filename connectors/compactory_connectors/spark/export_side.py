@@ -25,6 +25,7 @@ from .export_folder import ExportFolder
 from .failures import spark_failures
 from .files import read
 from .held import digest_listed
+from .identifier import quoted
 from .manifest import Export, Manifest
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
@@ -121,7 +122,7 @@ def _digested(rows: DataFrame) -> DataFrame:
     """Key and digest of rows as they are in files. An empty text may be nothing in a CSV file, also as a key."""
     from pyspark.sql import functions as f
 
-    whole = f.to_json(f.struct(*sorted(f"`{name.replace('`', '``')}`" for name in rows.columns)), _WITH_NULLS)
+    whole = f.to_json(f.struct(*sorted(map(quoted, rows.columns))), _WITH_NULLS)
     half = f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
     return rows.select(f.coalesce("_key", f.lit("")).cast("binary").alias("key"), half.alias("digest"))
 

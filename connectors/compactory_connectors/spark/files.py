@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from .identifier import quoted
 from .manifest import Export, Manifest
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def flattened(frame: DataFrame, form: str) -> DataFrame:
 
     columns = []
     for item in frame.schema.fields:
-        column = f.col(f"`{item.name.replace('`', '``')}`")
+        column = f.col(quoted(item.name))
         if isinstance(item.dataType, BinaryType):
             column = f.try_validate_utf8(column.cast("string"))  # null where it is none: such a record is bad anyway
         elif form == "csv" and isinstance(item.dataType, StructType | ArrayType):
@@ -83,4 +84,4 @@ def _schema(manifest: Manifest) -> str:
     if manifest.export is Export.HISTORY:
         columns |= {"_valid_from": "timestamp", "_valid_to": "timestamp"}
     columns["_error"] = "string"
-    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())

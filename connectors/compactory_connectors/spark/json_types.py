@@ -8,6 +8,8 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from .identifier import quoted
+
 __all__ = ["as_json", "conform", "fields_of", "infer", "known", "merge", "merged", "nameable", "settled", "spelt"]
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -128,7 +130,7 @@ def spelt(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"array<{spelt(kind.value_type)}>"
     if pa.types.is_struct(kind):
-        inner = ",".join(f"`{name.replace('`', '``')}`:{spelt(item)}" for name, item in fields_of(kind).items())
+        inner = ",".join(f"{quoted(name)}:{spelt(item)}" for name, item in fields_of(kind).items())
         return f"struct<{inner}>"
     return _NAMES[kind]
 
