@@ -29,7 +29,7 @@ demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
 test: $(STAMP)  ## Short tests, in JOBS=2 processes (Apache Kafka is used where Java and Maven are present)
-	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2
 
 check: lint types layers test  ## What CI runs: lint, types, layers, tests
 
@@ -45,7 +45,7 @@ layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each)
-	$(BIN)/pytest -m proof --timeout 3600
+	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
 	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}

@@ -8,6 +8,7 @@ import os
 import pickle
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any, Final, NoReturn
@@ -27,7 +28,9 @@ def forked(work: Callable[[], object], patience: float = PATIENCE) -> Any:
     gc.collect()
     receiving, sending = os.pipe()
     with tempfile.TemporaryFile() as stacks:
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 and later, where there are threads
+            child = os.fork()
         if child == 0:
             os.close(receiving)
             faulthandler.dump_traceback_later(patience, exit=True, file=stacks)

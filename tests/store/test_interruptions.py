@@ -81,7 +81,6 @@ def test_half_a_surrogate_pair_is_in_no_directory(disk: bool, tmp_path: Path) ->
     backend.close()
 
 
-@pytest.mark.filterwarnings("ignore:This process")
 def test_close_in_a_forked_child_while_the_topic_is_read_anew(
     topics: Topics, open_store: Opener, tmp_path: Path
 ) -> None:

@@ -408,7 +408,6 @@ def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:This process")
 def test_a_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
     """The child's copy neither writes into the folder, nor hangs, nor keeps the lock when the parent is gone."""
     backend = RocksDB(tmp_path)
