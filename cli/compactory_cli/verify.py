@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from compactory.kafka import Kafka
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
+    from compactory_connectors.source.verification.progress import Progress
     from compactory_connectors.spark.side import SideOutcome
 
     from .configuration import Configuration
@@ -141,7 +142,7 @@ class _Comparison:
     limit: int
     digests: bool
 
-    def of(self, connector: ConnectorConfig, progress: Callable[[str, int], None], *, keys: bool) -> list[Outcome]:
+    def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
         """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
         from compactory_connectors.source.verification.repair import MOST_REPAIRS
         from compactory_connectors.source.verification.verification import verify as compare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from compactory.kafka import Kafka
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
+    from compactory_connectors.source.verification.progress import Progress
     from compactory_connectors.spark.session import SparkOptions
     from compactory_connectors.spark.side import SideOutcome
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["SparkComparison"]
 
 _PATIENCE = 600.0  # seconds that a store may take to digest what it holds
-
-Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
 from compactory.kafka import Kafka
 from compactory_connectors.source.verification.judgement import Finding
+from compactory_connectors.source.verification.progress import Progress, untold
 
 from .export import as_written
 from .export_folder import ExportFolder
@@ -41,8 +42,6 @@ _MOST: Final = 50_000  # differing keys that are looked at
 _DAY: Final = 86_400_000
 
 Batches = Iterator[pa.RecordBatch]
-
-Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def compare_export(
     path: str,
     *,
     most: int = 20,
-    progress: Progress = lambda _doing, _done: None,
+    progress: Progress = untold,
 ) -> SideOutcome:
     """Compare an export with its topic; ``most`` differing keys are shown.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
 from compactory_connectors.source.verification.judgement import Finding
+from compactory_connectors.source.verification.progress import Progress, untold
 
 from .held import BAD, HELD, digest_held, list_held
 from .running_store import RunningStore, StoreDigest, StoreRecord, read_digest, read_record
@@ -32,8 +33,6 @@ __all__ = ["compare_store", "finding_of"]
 _LISTED: Final = 300_000  # records of a side that are looked at in the driver at once
 _MOST: Final = 100_000  # differing keys that are looked at
 _PAUSE: Final = 0.5  # seconds between two looks at keys that are being written
-
-Progress = Callable[[str, int], None]
 
 
 class Mine(NamedTuple):
@@ -64,7 +63,7 @@ def compare_store(
     *,
     wait: float = 30.0,
     most: int = 20,
-    progress: Progress = lambda _doing, _done: None,
+    progress: Progress = untold,
 ) -> SideOutcome:
     """Compare; keys that are being written are looked at for ``wait`` seconds, ``most`` differing ones are shown.
 

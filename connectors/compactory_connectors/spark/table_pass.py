@@ -18,6 +18,7 @@ from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.verification.first_pass import DIGESTED, Tally
 from compactory_connectors.source.verification.judgement import Finding, Row, Rules, Stored, judge
 from compactory_connectors.source.verification.outcome import Digests
+from compactory_connectors.source.verification.progress import Progress, untold
 from compactory_connectors.source.verification.table_side import Look
 
 from .table_rows import expected_rows
@@ -52,7 +53,7 @@ class TablePass:
         spark: SparkSession,
         connector: ConnectorConfig,
         kafka: Kafka,
-        progress: Callable[[str, int], None] = lambda _doing, _done: None,
+        progress: Progress = untold,
     ) -> None:
         self._spark = spark
         self._connector = connector

@@ -13,7 +13,8 @@ from compactory_connectors.source.server import Server, postgres_errors
 from compactory_connectors.source.table_plan import TablePlan
 
 from .outcome import Outcome
-from .verifier import Options, Overall, Progress, Verifier
+from .progress import Progress, untold
+from .verifier import Options, Overall, Verifier
 
 __all__ = ["by_topic", "chosen_plans", "verify"]
 
@@ -25,7 +26,7 @@ def verify(
     *,
     tables: Sequence[str] = (),
     topic: str | None = None,
-    progress: Progress = lambda _doing, _done: None,
+    progress: Progress = untold,
     overall: Overall | None = None,
 ) -> Iterator[Outcome]:
     """Compare the topics of a connector with its tables; ``tables`` and ``topic`` choose some of them.

@@ -7,7 +7,7 @@ caught up with each or the time is up. Nothing is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from compactory_connectors.source.table_plan import Reading, TablePlan
 from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
 from .judgement import Finding, Rules
 from .outcome import Difference, Outcome
+from .progress import Progress, untold
 from .suspects import Suspects
 from .table_side import Look, TableSide
 from .topic_side import TopicSide
@@ -45,10 +46,6 @@ class Overall(Protocol):
         The topic's ends are to be taken after the last look. ``most`` suspects are kept by number.
         """
         ...
-
-
-Progress = Callable[[str, int], None]
-"""Told what is being done, and how many rows or records of it are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,7 @@ class Verifier:
         server: Server,
         plans: Sequence[TablePlan],
         options: Options,
-        progress: Progress = lambda _doing, _done: None,
+        progress: Progress = untold,
         overall: Overall | None = None,
     ) -> None:
         self._overall = overall
