@@ -15,7 +15,7 @@ from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
 from .page import PAGE_ROWS, Record, pages
-from .partitioner import partition_of
+from .partitioner import agrees, partition_of
 from .publisher import Publisher
 from .removal import Copy
 from .server import Server
@@ -27,7 +27,6 @@ from .verification.topic_side import TopicSide
 __all__ = ["Mended", "mend", "refuse_mending"]
 
 _KeyValue: TypeAlias = tuple[bytes, bytes | None]
-_OURS = {None, "murmur2", "murmur2_random"}  # partitioners by which a key's partition is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,7 @@ def _strays(kafka: Kafka, plan: TablePlan, keys: set[bytes]) -> list[Copy]:
     """Living copies of these keys in other partitions than their own, to be buried older than what is sent now."""
     with TopicSide(kafka, plan.topic) as topic:
         count = len(topic.partitions)
-        if count < 2 or not keys or kafka.properties().get("partitioner") not in _OURS:
+        if count < 2 or not keys or not agrees(kafka.properties().get("partitioner")):
             return []
         found: dict[tuple[bytes, int], int | None] = {}
         topic.rewind()

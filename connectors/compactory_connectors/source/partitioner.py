@@ -6,8 +6,9 @@ librdkafka (2.11). Records without a key go anywhere.
 
 from __future__ import annotations
 
-__all__ = ["murmur2", "partition_of"]
+__all__ = ["agrees", "murmur2", "partition_of"]
 
+_ALIKE = {None, "murmur2", "murmur2_random"}  # ours is the last of them, unless a property says otherwise
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _32 = 0xFFFFFFFF
@@ -31,3 +32,8 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key among so many."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def agrees(partitioner: str | None) -> bool:
+    """Whether a producer with this property ``partitioner`` puts keys where :func:`partition_of` has them."""
+    return partitioner in _ALIKE

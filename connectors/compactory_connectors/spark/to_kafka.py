@@ -21,6 +21,7 @@ from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka import Kafka
 from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.page import Record
+from compactory_connectors.source.partitioner import agrees
 from compactory_connectors.source.publisher import TransactionTimedOut
 from compactory_connectors.source.removal import Copy
 from compactory_connectors.source.topics import ensure
@@ -42,7 +43,6 @@ __all__ = ["KafkaTarget"]
 
 log = structlog.get_logger("compactory.spark")
 
-_OURS: Final = {None, "murmur2", "murmur2_random"}  # partitioners by which a key's partition is known
 _PACE: Final = 20_000
 """Records a second at which a transaction of the broker's is measured, and never less than so many seconds:"""
 _LEAST: Final = 30.0
@@ -218,7 +218,7 @@ class KafkaTarget:
 
     def _homes(self, extent: Extent) -> int | None:
         """How many partitions keys are spread over; None: it is not known how."""
-        return len(extent.ends) if self._kafka.properties().get("partitioner") in _OURS else None
+        return len(extent.ends) if agrees(self._kafka.properties().get("partitioner")) else None
 
     def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
         """With a column that says of which keys a rejected row is: such a key is not gone."""
