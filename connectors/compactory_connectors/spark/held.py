@@ -6,17 +6,20 @@ store applies it, and what that table holds is what stores hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from compactory.batch import Run
-from compactory.digest import RANGES, Digester, DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.directory import Directory
 from compactory.heap import MemoryShelf
 from compactory.records import Partition
 from compactory.table import Table
+
+from .digest_rows import digest_of, digest_rows
+from .record_batch import of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +60,7 @@ def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
         if number == _BAD_COUNT:
             bad += count
         else:
-            digest.add(number, RangeDigest(count, int.from_bytes(high, "big"), int.from_bytes(low, "big")))
+            digest.add(number, digest_of(count, high, low))
     return digest, bad
 
 
@@ -76,7 +79,7 @@ def _summing(directory: Directory[Any]) -> Callable[[Batches], Batches]:
                 if state == HELD:
                     digester.add(key, value)
                 bad += state == BAD
-        yield _columns([*_sums(digester), (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
+        yield of_rows([*digest_rows(digester), (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
 
     return task
 
@@ -86,15 +89,7 @@ def _adding(batches: Batches) -> Batches:
     for batch in batches:
         for key, digest in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             digester.count(range_of(key), digest)
-    yield _columns(_sums(digester), _SUM_SCHEMA)
-
-
-def _sums(digester: Digester) -> list[tuple[int, int, bytes, bytes]]:
-    return [
-        (number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big"))
-        for number, each in enumerate(digester.result().ranges)
-        if each.count
-    ]
+    yield of_rows(digest_rows(digester), _SUM_SCHEMA)
 
 
 def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Callable[[Batches], Batches]:
@@ -110,7 +105,7 @@ def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Callable[[Bat
                 for (key, value), state in zip(rows, states, strict=True)
                 if state is not None
             ]
-            yield _columns(found, _RECORD_SCHEMA)
+            yield of_rows(found, _RECORD_SCHEMA)
 
     return task
 
@@ -123,8 +118,3 @@ def _states(directory: Directory[Any], keys: list[bytes | None], values: list[by
     held = shelf.mapping("owners" if directory.key else "entries")
     bad = table.quarantine.bad_keys()
     return [HELD if key in held else BAD if key in bad else None for key in keys]
-
-
-def _columns(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.record_batch([pa.array(part, each.type) for part, each in zip(columns, schema, strict=True)], schema)

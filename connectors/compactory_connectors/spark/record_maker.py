@@ -6,9 +6,11 @@ A maker is small and travels to the tasks; each compiles it once, for the column
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
+
+from .record_batch import of_rows
 
 __all__ = ["KEYS", "MADE", "Headers", "Made", "Maker", "make_keys", "make_records"]
 
@@ -67,7 +69,7 @@ def make_records(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.Re
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         make = maker.compiled(names)
         for batch in batches:
-            yield _batch([made for made in make(batch) if made is not None])
+            yield of_rows([made for made in make(batch) if made is not None], _SCHEMA)
 
     return run
 
@@ -82,14 +84,3 @@ def make_keys(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.Recor
             yield pa.record_batch([pa.array(found, pa.binary())], names=["key"])
 
     return run
-
-
-def _batch(made: list[Made]) -> pa.RecordBatch:
-    columns: tuple[list[Any], ...] = (
-        [item.key for item in made],
-        [item.value for item in made],
-        [item.headers and [{"name": name, "value": value} for name, value in item.headers] for item in made],
-        [item.problem for item in made],
-    )
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.record_batch(arrays, schema=_SCHEMA)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from compactory.digest import RANGES, Digester, DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory.kafka import Kafka
 from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.verification.first_pass import DIGESTED, Tally
@@ -21,6 +21,8 @@ from compactory_connectors.source.verification.outcome import Digests
 from compactory_connectors.source.verification.progress import Progress, untold
 from compactory_connectors.source.verification.table_side import Look
 
+from .digest_rows import digest_of, digest_rows
+from .record_batch import of_columns, of_rows
 from .table_rows import expected_rows
 from .topic_frame import capture, latest
 
@@ -94,8 +96,7 @@ def _marked(marks: Mapping[int, int]) -> Callable[[Batches], Batches]:
                 for value, partition, offset in zip(values, partitions, offsets, strict=True)
             ]
             digests = [record_digest(key, value or b"") for key, value in zip(keys, values, strict=True)]
-            columns = [pa.array(keys, pa.binary()), pa.array(digests, pa.binary()), pa.array(flags, pa.int32())]
-            yield pa.record_batch(columns, _STORED_SCHEMA)
+            yield of_columns((keys, digests, flags), _STORED_SCHEMA)
 
     return task
 
@@ -114,9 +115,7 @@ def _judging(rules: Rules, most: int) -> Callable[[Batches], Batches]:
         for batch in batches:
             for key, rows, mark, late in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 judged.take(key, [(row["digest"], row["flags"]) for row in rows or ()], mark, late)
-        columns = list(zip(*judged.said(), strict=True)) or [()] * len(_SCHEMA)
-        arrays = [pa.array(part, each.type) for part, each in zip(columns, _SCHEMA, strict=True)]
-        yield pa.record_batch(arrays, _SCHEMA)
+        yield of_rows(judged.said(), _SCHEMA)
 
     return task
 
@@ -151,9 +150,7 @@ class _Judged:
         """Digests by range, counts by name, and the keys that are not equal by their number."""
         found: Records = []
         for name, digester in ((_TABLE, self._table), (_TOPIC, self._topic)):
-            for number, each in enumerate(digester.result().ranges):
-                if each.count:
-                    found.append((name, number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big")))
+            found += [(name, *row) for row in digest_rows(digester)]
         found += [(name, 0, count, b"", b"") for name, count in self._counts.items()]
         return found + [(finding.value, number, 1, b"", b"") for number, finding in self._suspects]
 
@@ -163,8 +160,7 @@ def _tally(verdicts: list[Any], most: int) -> Tally:
     tally = Tally(digests=Digests(table=digests[_TABLE], topic=digests[_TOPIC]))
     for what, number, count, high, low in verdicts:
         if what in digests:
-            assert number < RANGES
-            digests[what].add(number, RangeDigest(count, int.from_bytes(high, "big"), int.from_bytes(low, "big")))
+            digests[what].add(number, digest_of(count, high, low))
         elif what == _EXPECTED:
             tally.expected += count
         elif what == _STORED:

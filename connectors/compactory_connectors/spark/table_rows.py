@@ -19,7 +19,9 @@ from compactory_connectors.source.connector import ConnectorConfig
 from compactory_connectors.source.offset import SourceOffset
 from compactory_connectors.source.planning import plan_tables
 from compactory_connectors.source.server import PollSnapshot, Server, postgres_errors, statement
-from compactory_connectors.source.verification.table_side import Expected, Look, Pages
+from compactory_connectors.source.verification.table_side import Look, Pages
+
+from .record_batch import of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,16 +103,8 @@ def _read(share: _Share, stretch: Pages | None) -> Iterator[pa.RecordBatch]:
         server.connection.execute(statement("verification/share", snapshot=sql.Literal(share.snapshot)))
         look = Look(server, plan, share.offset, share.at, stretch)
         for rows in look.records(share.topic):
-            yield _batch(rows)
-        yield _columns([(None, None, None, why) for why in look.unreadable])
+            found = [(key, record_digest(key, value or b""), flags, None) for key, value, flags, _ in rows]
+            yield of_rows(found, _SCHEMA)
+        yield of_rows([(None, None, None, why) for why in look.unreadable], _SCHEMA)
     finally:
         server.close()
-
-
-def _batch(rows: Sequence[Expected]) -> pa.RecordBatch:
-    return _columns([(key, record_digest(key, value or b""), flags, None) for key, value, flags, _ in rows])
-
-
-def _columns(rows: Sequence[tuple[bytes | None, bytes | None, int | None, str | None]]) -> pa.RecordBatch:
-    columns: Sequence[Sequence[object]] = list(zip(*rows, strict=True)) or [()] * len(_SCHEMA)
-    return pa.record_batch([pa.array(part, each.type) for part, each in zip(columns, _SCHEMA, strict=True)], _SCHEMA)

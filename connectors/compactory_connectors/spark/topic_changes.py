@@ -18,6 +18,7 @@ from compactory.decoding import document, path
 from compactory.directory import Directory
 from compactory_connectors.source.partitioner import partition_of
 
+from .record_batch import of_rows
 from .record_maker import Headers
 from .target import Change, Mode, Sample
 
@@ -239,19 +240,14 @@ def _any(flags: pa.Array) -> bool:
 
 
 def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:
-    row = [tally.dumps() if tally is not None else None], [_packed(records) if records else None]
-    arrays = [pa.array(column, kind.type) for column, kind in zip(row, _CHANGES, strict=True)]
-    return pa.record_batch(arrays, schema=_CHANGES)
+    row = (tally.dumps() if tally is not None else None, _packed(records) if records else None)
+    return of_rows([row], _CHANGES)
 
 
 def _packed(records: list[Outgoing]) -> bytes:
-    keys, values, headers, strays = zip(*records, strict=True)
-    pairs = [found and [{"name": name, "value": value} for name, value in found] for found in headers]
-    copies = [found and [{"partition": part, "timestamp_ms": stamp} for part, stamp in found] for found in strays]
-    columns = zip((keys, values, pairs, copies), _PACKED, strict=True)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _PACKED) as stream:
-        stream.write_batch(pa.record_batch([pa.array(column, kind.type) for column, kind in columns], schema=_PACKED))
+        stream.write_batch(of_rows(records, _PACKED))
     found: bytes = sink.getvalue().to_pybytes()
     return found
 

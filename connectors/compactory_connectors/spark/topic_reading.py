@@ -20,6 +20,7 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 
+from .record_batch import of_columns
 from .topic_extent import Span
 
 __all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "Task", "every", "newest", "read_span", "task"]
@@ -140,8 +141,7 @@ def read_span(reading: Reading, span: Span) -> Iterator[pa.RecordBatch]:
 def _batch(run: Run) -> pa.RecordBatch:
     offsets = np.arange(run.offsets.start, run.offsets.stop) if isinstance(run.offsets, range) else run.offsets
     columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.stamps)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.record_batch(arrays, schema=SCHEMA)
+    return of_columns(columns, SCHEMA)
 
 
 def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]:

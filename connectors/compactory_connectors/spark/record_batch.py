@@ -1,0 +1,21 @@
+"""What a task hands on, as Arrow: columns or rows of plain values in the types of a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["of_columns", "of_rows"]
+
+
+def of_columns(columns: Iterable[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of these columns, all of one length."""
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema)
+
+
+def of_rows(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of these rows, also of none."""
+    return of_columns(list(zip(*rows, strict=True)) or [()] * len(schema), schema)
