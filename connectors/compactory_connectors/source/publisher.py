@@ -94,7 +94,7 @@ class Publisher:
     Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
     transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
     transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``permit`` raises.
-    ``longest``: seconds after which Kafka ends a transaction, 10 unless a larger one is meant.
+    ``longest``: seconds after which Kafka ends a transaction.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Publisher:
         transactions: bool = True,
         overrides: Mapping[str, Any] | None = None,
         timeout: float = 9.0,
-        longest: float | None = None,
+        longest: float = _LONGEST,
         permit: Permit | None = None,
     ) -> None:
         self._kafka = kafka
@@ -114,7 +114,7 @@ class Publisher:
         self._transactions = transactions
         self._id = f"compactory-{connector}"
         self._timeout = timeout
-        self._longest = _LONGEST if longest is None else longest
+        self._longest = longest
         self._permit = permit
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None

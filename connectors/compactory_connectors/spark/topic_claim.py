@@ -75,7 +75,7 @@ class TopicClaim:
                 " its table's again when it starts"
             )
 
-    def take(self, longest: float | None = None, properties: Mapping[str, Any] | None = None) -> Publisher:
+    def take(self, longest: float = 30.0, properties: Mapping[str, Any] | None = None) -> Publisher:
         """A publisher that alone may write; ``longest``: seconds that its transaction may take.
 
         The connector's properties of its producer win over ``properties``.
@@ -92,7 +92,7 @@ class TopicClaim:
             name,
             OFFSETS_TOPIC,
             overrides={**(properties or {}), **(self._connector.producer if self._connector is not None else {})},
-            timeout=longest or 30.0,
+            timeout=longest,
             longest=longest,
             permit=self._lease,
         )
