@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
+from compactory_connectors.source.removal import SHARE
 from compactory_connectors.spark.limit import Limit
 from compactory_connectors.spark.rules import Reference, Rules
 from compactory_connectors.spark.to_kafka import KafkaTarget
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from compactory_connectors.source.jdbc_url import Connection
 
 __all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
-
-_PERCENT = 20
-"""How many keys a replacement may remove where no connector says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence
     connector = None
     if settings is not None and settings.connector is not None:
         connector = _connector(name, load_connectors([settings.connector], providers))
-    limit = Limit(percent=connector.max_removed_percent if connector is not None else _PERCENT)
+    limit = Limit(percent=connector.max_removed_percent if connector is not None else SHARE)
     if to == "kafka":
         directory = settings.directory if settings is not None else Directory(name)
         kafka = configuration.kafka()

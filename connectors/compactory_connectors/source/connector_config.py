@@ -9,6 +9,7 @@ from enum import Enum
 from .column_options import ColumnOptions
 from .converters import ConverterSpec, simple_headers
 from .jdbc_url import Connection
+from .removal import SHARE
 from .selection import ColumnMapping, TableSelection
 from .topic_rules import TopicRules
 from .transforms import TransformSpec
@@ -100,7 +101,7 @@ class ConnectorConfig:
     soft_delete: SoftDelete | None
     sweep_interval_ms: int = 0
     """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
-    max_removed_percent: int = 20
+    max_removed_percent: int = SHARE
     """More of a directory's keys are not removed at once without an operator."""
     heartbeat_interval_ms: int = 0
     """Between two heartbeats; 0: none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..connector_config import Mode
+from ..removal import SHARE
 from ..setting import (
     Setting,
     at_least,
@@ -69,7 +70,7 @@ KEYS: tuple[Setting, ...] = (
     honoured(
         "compactory.max.removed.percent",
         "a removal of more of a directory's keys waits for compactory source approve; 100: none does",
-        "20",
+        str(SHARE),
         percentage,
     ),
     honoured(
