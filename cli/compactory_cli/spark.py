@@ -14,7 +14,7 @@ from .loading import Providers
 if TYPE_CHECKING:
     from compactory_connectors.spark.session import SparkOptions
 
-__all__ = ["Conf", "Jars", "Master", "app", "spark_options"]
+__all__ = ["Conf", "Format", "Jars", "Master", "app", "spark_options"]
 
 app = typer.Typer(name="spark", help="Load and export directories of any size with Apache Spark.", no_args_is_help=True)
 
@@ -59,10 +59,10 @@ class LoadMode(StrEnum):
 class Format(StrEnum):
     """How files are written."""
 
-    CSV = "csv"
-    JSON = "json"
     PARQUET = "parquet"
     ORC = "orc"
+    CSV = "csv"
+    JSON = "json"
 
 
 def spark_options(master: str | None, conf: list[str] | None, jars: Path | None) -> SparkOptions:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .flags import Flags, command
-from .spark import Conf, Jars, Master, spark_options
+from .spark import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.export import ExportOptions
@@ -19,15 +18,6 @@ if TYPE_CHECKING:
     from .configuration import Configuration
 
 __all__ = ["export"]
-
-
-class Format(StrEnum):
-    """How files are written."""
-
-    PARQUET = "parquet"
-    ORC = "orc"
-    CSV = "csv"
-    JSON = "json"
 
 
 @command
