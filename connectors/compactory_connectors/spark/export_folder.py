@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
+from .failures import AWAY
 from .manifest import MANIFEST, ExportFile, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ExportFolder:
             reason = error.java_exception
             kind, text = reason.getClass().getSimpleName(), str(reason.getMessage()).partition("\n")[0]
             message = f"{self.path}: {kind}: {text}"
-            if kind in {"ConnectException", "UnknownHostException", "SocketTimeoutException", "NoRouteToHostException"}:
+            if kind in AWAY:
                 raise Unreachable("file system", message) from error
             raise CompactoryError(message) from error
 

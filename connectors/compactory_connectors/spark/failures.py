@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
-__all__ = ["spark_failures"]
+__all__ = ["AWAY", "spark_failures"]
 
-_AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
+AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
+"""Java's exceptions where a server is not reached."""
 _NOT_CONNECTED: Final = "08"
 """SQLSTATEs of connections that fail."""
 _MEMORY: Final = (
@@ -57,7 +58,7 @@ def _of_java(thrown: Any) -> CompactoryError:
     said = str(thrown.getMessage() or kind)
     if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
         return Unreachable("Postgres", said.partition("\n")[0])
-    if kind in _AWAY:
+    if kind in AWAY:
         return Unreachable("a server that Spark asks", f"{kind}: {said.partition(chr(10))[0]}")
     return _of_text(said, kind)
 
