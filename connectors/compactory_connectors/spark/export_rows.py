@@ -6,7 +6,7 @@ once, however often it was tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +20,8 @@ from .json_columns import JsonReader, Parsed
 from .json_types import merged, settled, spelt
 from .manifest import Export
 from .partition_homes import strays
+from .record_batch import Batches, Task
 from .tally import MOST_PLACES, BadPlace, Tally, digest_sums
-from .topic_reading import Task
 
 __all__ = ["OPERATION", "VALIDITY", "Shape", "rows"]
 
@@ -73,7 +73,7 @@ class Shape:
 def rows(shape: Shape, count: Callable[[Tally], None]) -> Task:
     """The function of a task: takes records, one a key, and gives rows; calls ``count`` at its end."""
 
-    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def make(batches: Batches) -> Batches:
         maker = _Rows(shape)
         for batch in batches:
             made = maker.of(batch)

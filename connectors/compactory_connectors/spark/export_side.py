@@ -28,6 +28,7 @@ from .files import read
 from .held import digest_listed
 from .identifier import quoted
 from .manifest import Export, Manifest
+from .record_batch import Batches
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
@@ -40,8 +41,6 @@ _RECORDS: Final = "key binary, digest binary"
 _WITH_NULLS: Final = {"ignoreNullFields": "false"}
 _MOST: Final = 50_000  # differing keys that are looked at
 _DAY: Final = 86_400_000
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ store applies it, and what that table holds is what stores hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from compactory.records import Partition
 from compactory.table import Table
 
 from .digest_rows import digest_of, digest_rows
-from .record_batch import of_rows
+from .record_batch import Batches, Task, of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,8 +39,6 @@ _SUM_SCHEMA: Final = pa.schema(
     [("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())]
 )
 _RECORD_SCHEMA: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def digest_held(latest: DataFrame, directory: Directory[Any]) -> tuple[DirectoryDigest, int]:
@@ -69,7 +67,7 @@ def list_held(latest: DataFrame, directory: Directory[Any], ranges: Collection[i
     return latest.select("key", "value").mapInArrow(_listing(directory, frozenset(ranges)), RECORDS)
 
 
-def _summing(directory: Directory[Any]) -> Callable[[Batches], Batches]:
+def _summing(directory: Directory[Any]) -> Task:
     def task(batches: Batches) -> Batches:
         digester, bad = Digester(), 0
         for batch in batches:
@@ -92,7 +90,7 @@ def _adding(batches: Batches) -> Batches:
     yield of_rows(digest_rows(digester), _SUM_SCHEMA)
 
 
-def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Callable[[Batches], Batches]:
+def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
     whole = len(ranges) == RANGES
 
     def task(batches: Batches) -> Batches:

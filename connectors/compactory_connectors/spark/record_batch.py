@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["of_columns", "of_rows"]
+__all__ = ["Batches", "Task", "of_columns", "of_rows"]
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+Task: TypeAlias = Callable[[Batches], Batches]
+"""What runs in executors, for each of a frame's partitions."""
 
 
 def of_columns(columns: Iterable[Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from .record_batch import of_rows
+from .record_batch import Batches, Task, of_rows
 
 __all__ = ["KEYS", "MADE", "Headers", "Made", "Maker", "make_keys", "make_records"]
 
@@ -63,10 +63,10 @@ class Maker(Protocol):
         ...
 
 
-def make_records(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_records(maker: Maker, names: Sequence[str]) -> Task:
     """The function of a task: takes rows with these columns, gives :data:`MADE`."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Batches:
         make = maker.compiled(names)
         for batch in batches:
             yield of_rows([made for made in make(batch) if made is not None], _SCHEMA)
@@ -74,10 +74,10 @@ def make_records(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.Re
     return run
 
 
-def make_keys(maker: Maker, names: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_keys(maker: Maker, names: Sequence[str]) -> Task:
     """The function of a task: takes rows with the columns of the key, gives :data:`KEYS`."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Batches:
         keys = maker.keys(names)
         for batch in batches:
             found = [key for key in keys(batch) if key is not None]

@@ -7,7 +7,7 @@ the rows of each table are read in one snapshot, and only then is the topic read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from compactory_connectors.source.verification.progress import Progress, untold
 from compactory_connectors.source.verification.table_side import Look
 
 from .digest_rows import digest_of, digest_rows
-from .record_batch import of_columns, of_rows
+from .record_batch import Batches, Task, of_columns, of_rows
 from .table_rows import expected_rows
 from .topic_frame import capture, latest
 
@@ -43,7 +43,6 @@ _SCHEMA: Final = pa.schema(
 )
 _TABLE, _TOPIC, _EXPECTED, _STORED, _COUNTED = "table", "topic", "expected", "stored", "counted "
 
-Batches = Iterator[pa.RecordBatch]
 Records = list[tuple[str, int, int, bytes, bytes]]
 
 
@@ -85,7 +84,7 @@ _STORED_COLUMNS: Final = "key binary, mark binary, late int"
 _STORED_SCHEMA: Final = pa.schema([("key", pa.binary()), ("mark", pa.binary()), ("late", pa.int32())])
 
 
-def _marked(marks: Mapping[int, int]) -> Callable[[Batches], Batches]:
+def _marked(marks: Mapping[int, int]) -> Task:
     """Records as what stands for them: their values stay where they are."""
 
     def task(batches: Batches) -> Batches:
@@ -109,7 +108,7 @@ def _joined(rows: DataFrame, stored: DataFrame) -> DataFrame:
     return wanted.join(stored, "key", "full_outer").select("key", "rows", "mark", "late")
 
 
-def _judging(rules: Rules, most: int) -> Callable[[Batches], Batches]:
+def _judging(rules: Rules, most: int) -> Task:
     def task(batches: Batches) -> Batches:
         judged = _Judged(rules, most)
         for batch in batches:

@@ -6,7 +6,7 @@ stretch of the table's file. Snapshots live as long as the session's transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from compactory_connectors.source.planning import plan_tables
 from compactory_connectors.source.server import PollSnapshot, Server, postgres_errors, statement
 from compactory_connectors.source.verification.table_side import Look, Pages
 
-from .record_batch import of_rows
+from .record_batch import Batches, Task, of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,8 +83,8 @@ def _stretches(blocks: int, tasks: int) -> list[Pages]:
     return [Pages(first, first + size if first + size < blocks else None) for first in starts]
 
 
-def _reader(share: _Share) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reader(share: _Share) -> Task:
+    def task(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 with postgres_errors(share.connector.connection):
@@ -93,7 +93,7 @@ def _reader(share: _Share) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     return task
 
 
-def _read(share: _Share, stretch: Pages | None) -> Iterator[pa.RecordBatch]:
+def _read(share: _Share, stretch: Pages | None) -> Batches:
     server = Server.open(share.connector.connection.conninfo)
     try:
         plans = plan_tables(server, share.connector)

@@ -18,7 +18,7 @@ from compactory.decoding import document, path
 from compactory.directory import Directory
 from compactory_connectors.source.partitioner import partition_of
 
-from .record_batch import of_rows
+from .record_batch import Batches, of_rows
 from .record_maker import Headers
 from .target import Change, Mode, Sample
 
@@ -149,7 +149,7 @@ class Judge:
     mode: Mode
     partitions: int | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches) -> Batches:
         """The function of a task."""
         tally, lives = Tally(), living(self.directory)
         pack: list[Outgoing] = []

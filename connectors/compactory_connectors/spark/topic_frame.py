@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from compactory.kafka import Kafka
 
+from .record_batch import Task
 from .topic_extent import Extent, capture
-from .topic_reading import COLUMNS, Keep, Reading, Task, every, newest, task
+from .topic_reading import COLUMNS, Keep, Reading, every, newest, task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,10 +20,10 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 
-from .record_batch import of_columns
+from .record_batch import Batches, Task, of_columns
 from .topic_extent import Span
 
-__all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "Task", "every", "newest", "read_span", "task"]
+__all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "every", "newest", "read_span", "task"]
 
 COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
 """The columns of records, as Spark spells them."""
@@ -41,8 +41,7 @@ _ROWS: Final = 20_000  # of a batch that is handed to Spark
 _MESSAGES: Final = 2000  # as the store takes at a time
 _STALL: Final = 60.0  # seconds without any progress after which a task fails
 
-Task: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-Keep: TypeAlias = Callable[[Iterator[pa.RecordBatch], "Reading"], Iterator[pa.RecordBatch]]
+Keep: TypeAlias = Callable[[Batches, "Reading"], Batches]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Reading:
 def task(reading: Reading, keep: Keep) -> Task:
     """The function of a task: takes numbers of spans, gives records."""
 
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(numbers: Batches) -> Batches:
         collecting = gc.isenabled()
         gc.disable()  # messages come by the million, and hold no cycles
         pa.set_memory_pool(pa.system_memory_pool())  # a third of a task's time went into pages that others gave back
@@ -77,7 +76,7 @@ def task(reading: Reading, keep: Keep) -> Task:
     return read
 
 
-def newest(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.RecordBatch]:
+def newest(batches: Batches, reading: Reading) -> Batches:
     """The newest record of each key; of one that comes again after a spill another one, later."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -95,12 +94,12 @@ def newest(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.R
     yield from _newest(held)
 
 
-def every(batches: Iterator[pa.RecordBatch], _reading: Reading) -> Iterator[pa.RecordBatch]:
+def every(batches: Batches, _reading: Reading) -> Batches:
     """Every record."""
     return batches
 
 
-def _newest(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
     """The last record of each key, in log order. Only keys are looked at together: values are never in one piece."""
     if not batches:
         return
@@ -122,7 +121,7 @@ def _newest(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(kept)
 
 
-def read_span(reading: Reading, span: Span) -> Iterator[pa.RecordBatch]:
+def read_span(reading: Reading, span: Span) -> Batches:
     """Committed records of a span that have keys, in log order."""
     kafka = Kafka(reading.properties)
     partition = Partition(reading.topic, span.partition)
