@@ -44,7 +44,7 @@ class LoadBars:
             if table.load is not None
         }
         if self._bars is None and loads:
-            self._bars = loading_bars()
+            self._bars = loading_bars(errors())
             self._bars.start()
         if self._bars is not None:
             self._update(self._bars, loads)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from .terminal import errors, number
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from compactory.loading import Loading
@@ -38,7 +39,7 @@ class LoadingBar:
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
         if errors().is_terminal:
-            self._bar = loading_bars()
+            self._bar = loading_bars(errors())
             self._task = self._bar.add_task(self._what, total=None, told="")
             self._bar.start()
         return self
@@ -58,8 +59,8 @@ class LoadingBar:
             self._bar.update(self._task, total=loading.total or None, completed=loading.read, told=_told(loading))
 
 
-def loading_bars() -> Progress:
-    """An empty group of bars on stderr; a task has a description and what is ``told`` of it."""
+def loading_bars(console: Console) -> Progress:
+    """An empty group of bars on a terminal; a task has a description and what is ``told`` of it."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     return Progress(
@@ -67,7 +68,7 @@ def loading_bars() -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[told]}", markup=False),
-        console=errors(),
+        console=console,
         transient=True,
     )
 

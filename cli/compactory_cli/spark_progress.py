@@ -36,7 +36,7 @@ class StageBars:
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a job of minutes is told of whatever the level of the rest
         if errors().is_terminal:
-            self._bars = loading_bars()
+            self._bars = loading_bars(errors())
             self._bars.start()
             self._beat.start()
         return self
