@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compactory.errors import StartTimeout
 from compactory.records import Partition
 
-__all__ = ["Loading", "blocking", "measure"]
+__all__ = ["Loading", "blocking", "measure", "patience"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,19 @@ def measure(places: Iterable[tuple[int, int, int]], seconds: float) -> Loading:
         read += max(0, min(position, target) - start)
         total += max(0, target - start)
     return Loading(read=read, total=total, seconds=seconds)
+
+
+def patience(idle: float, stall_timeout: float, elapsed: float, start_timeout: float | None) -> float:
+    """Return the seconds that may still pass without progress; raise StartTimeout where there are none.
+
+    ``idle`` seconds have passed since the last progress, ``elapsed`` since the start.
+    """
+    still = stall_timeout - idle
+    left = still if start_timeout is None else min(still, start_timeout - elapsed)
+    if left <= 0:
+        late = f"no progress for {stall_timeout:g} s" if still <= 0 else f"not ready in {start_timeout:g} s"
+        raise StartTimeout(late)
+    return left
 
 
 def blocking(

@@ -14,8 +14,8 @@ from typing import Any
 
 from compactory.checkpoint import Checkpoint
 from compactory.clock import clock
-from compactory.errors import CompactoryError, StartTimeout, WaitTimeout
-from compactory.loading import Loading, blocking, measure
+from compactory.errors import CompactoryError, WaitTimeout
+from compactory.loading import Loading, blocking, measure, patience
 from compactory.marks import Mark, Marks
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.refusal import refusal
@@ -333,12 +333,12 @@ class Progress:
         ``tick`` is called with the progress about every ``every`` seconds, outside of the lock. Raises StartTimeout,
         StoreFailed or StoreClosed.
         """
-        deadline = None if start_timeout is None else began + start_timeout
         while True:
             with self._changed:
                 tick_at = clock() + every
-                while self.state is StoreState.LOADING and clock() < tick_at:
-                    self._changed.wait(min(every, self._left_to_load(stall_timeout, start_timeout, deadline)))
+                while self.state is StoreState.LOADING and (now := clock()) < tick_at:
+                    idle = 0.0 if self.missing else now - self._moved_at
+                    self._changed.wait(min(every, patience(idle, stall_timeout, now - began, start_timeout)))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()
                     return
@@ -372,15 +372,6 @@ class Progress:
     def _is_hidden(self, topic: str) -> bool:
         """Say whether positions of a topic tell nothing of what is served: the rebuild may not have begun yet."""
         return topic in self._hidden or topic in self._demands
-
-    def _left_to_load(self, stall_timeout: float, start_timeout: float | None, deadline: float | None) -> float:
-        """Return the seconds that may still pass without progress; raise StartTimeout where there are none."""
-        stalled = stall_timeout if self.missing else self._moved_at + stall_timeout - clock()
-        left = stalled if deadline is None else min(stalled, deadline - clock())
-        if left <= 0:
-            late = f"no progress for {stall_timeout:g} s" if stalled <= 0 else f"not ready in {start_timeout:g} s"
-            raise StartTimeout(late)
-        return left
 
     def _move(self, state: StoreState, cause: BaseException | None) -> bool:
         if not self.state.may_become(state):
