@@ -43,7 +43,10 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """A trigger of ours. ``kind`` has the bits of ``pg_trigger.tgtype``; ``cloned``: it comes from the parent's."""
+    """A trigger of ours. ``kind`` has the bits of ``pg_trigger.tgtype``; ``cloned``: it comes from the parent's.
+
+    ``reads``: the columns that its condition names, in any order; empty without a condition.
+    """
 
     table: int
     name: str
@@ -52,6 +55,7 @@ class Trigger:
     settings: str | None
     enabled: str
     cloned: bool
+    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

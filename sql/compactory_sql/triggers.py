@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from compactory_sql.adoption import Adoption
+from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.loader import read, statements
 from compactory_sql.naming import dollar_quoted, literal, made_name, quoted
 from compactory_sql.step import Phase, Step
@@ -23,16 +24,27 @@ NOTIFY_TRIGGER = f"{TRIGGER_PREFIX}notify"
 # Bits of pg_trigger.tgtype
 _ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = 1, 2, 4, 8, 16, 32
 
-#: What stamps a column of this type, and the ending of the function's name.
+
+class _Clock(NamedTuple):
+    """What stamps a column of one type: the ending of the function's name, the time, and what compares two times."""
+
+    suffix: str
+    now: str
+    equal: str
+
+
 _CLOCKS = {
-    "timestamp without time zone": ("stamp_utc", "current_timestamp AT TIME ZONE 'utc'"),
-    "timestamp with time zone": ("stamp", "current_timestamp"),
+    "timestamp without time zone": _Clock("stamp_utc", "current_timestamp AT TIME ZONE 'utc'", "timestamp_eq"),
+    "timestamp with time zone": _Clock("stamp", "current_timestamp", "timestamptz_eq"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """A trigger on some members. Row triggers are made on the root alone: Postgres clones them to partitions."""
+    """A trigger on some members. Row triggers are made on the root alone: Postgres clones them to partitions.
+
+    ``reads``: the columns of ``condition``. ``sparing``: the condition only spares work.
+    """
 
     name: str
     kind: int
@@ -42,6 +54,8 @@ class _Wanted:
     members: tuple[Member, ...]
     referencing: str = ""
     condition: str = ""
+    reads: tuple[str, ...] = ()
+    sparing: bool = False
     vital: bool = True
 
     @property
@@ -49,14 +63,20 @@ class _Wanted:
         return bool(self.kind & _ROW)
 
     def fits(self, trigger: Trigger) -> bool:
-        return (trigger.kind, trigger.function, trigger.settings) == (self.kind, self.function, self.settings)
+        return self.serves(trigger) and {*trigger.reads} == {*self.reads}
+
+    def serves(self, trigger: Trigger) -> bool:
+        """Whether it does all that is wanted, if with more work, as those made by earlier versions."""
+        same = (trigger.kind, trigger.function, trigger.settings) == (self.kind, self.function, self.settings)
+        return same and ({*trigger.reads} == {*self.reads} or (self.sparing and not trigger.reads))
 
     def create(self, member: Member) -> str:
         level = "ROW" if self.per_row else "STATEMENT"
         argument = literal(self.settings) if self.settings is not None else ""
+        when = f" WHEN ({self.condition})" if self.condition else ""
         return (
             f"CREATE TRIGGER {self.name} {self.events} ON {member.sql}{self.referencing}\n"
-            f"    FOR EACH {level}{self.condition}\n"
+            f"    FOR EACH {level}{when}\n"
             f"    EXECUTE FUNCTION compactory.{quoted(self.function)}({argument})"
         )
 
@@ -65,7 +85,7 @@ def function_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
     """The function that stamps, where it is missing. Tables with a timestamp column of one name and type share it."""
     column = table.columns[adoption.timestamp]
     name = _stamp_function(column)
-    body = read("templates/stamp_body.sql").format(timestamp=column.sql, clock=_CLOCKS[column.type][1])
+    body = read("templates/stamp_body.sql").format(timestamp=column.sql, clock=_CLOCKS[column.type].now)
     if table.functions.get(name) == body:
         return
     function = f"compactory.{quoted(name)}"
@@ -95,12 +115,13 @@ def trigger_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
 
 
 def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
-    settings, root = adoption.settings(), (table.root,)
+    settings, root, timestamp = adoption.settings(), (table.root,), table.columns[adoption.timestamp]
     yield _Wanted(
         name=f"{TRIGGER_PREFIX}key",
         kind=_ROW | _BEFORE | _UPDATE,
         events="BEFORE UPDATE",
-        condition=f" WHEN ({_key_differs(table, adoption)})",
+        condition=_key_differs(table, adoption),
+        reads=adoption.immutable,
         function="refuse_key_change",
         settings=settings,
         members=root,
@@ -109,7 +130,10 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
         name=f"{TRIGGER_PREFIX}stamp",
         kind=_ROW | _BEFORE | _INSERT | _UPDATE,
         events="BEFORE INSERT OR UPDATE",
-        function=_stamp_function(table.columns[adoption.timestamp]),
+        condition=_stamps_differ(timestamp),
+        reads=(XID_COLUMN, timestamp.name),
+        sparing=True,
+        function=_stamp_function(timestamp),
         settings=None,
         members=root,
     )
@@ -153,42 +177,59 @@ def _key_differs(table: Table, adoption: Adoption) -> str:
     return "pg_catalog.record_image_ne({})".format(", ".join(f"ROW({row})" for row in rows))
 
 
+def _stamps_differ(timestamp: Column) -> str:
+    # False exactly where the function would change nothing: after an INSERT that left both columns to their defaults it
+    # is not called. The id is compared first: that of a row to be updated mostly is another. Functions instead of
+    # operators, so that a dump spells what it restores and the search path of whoever adopts does not matter.
+    clock = _CLOCKS[timestamp.type]
+    return (
+        f"(pg_catalog.xid8eq(NEW.{XID_COLUMN}, pg_catalog.pg_current_xact_id())"
+        f" AND pg_catalog.{clock.equal}(NEW.{timestamp.sql}, {clock.now})) IS NOT TRUE"
+    )
+
+
 def _stamp_function(column: Column) -> str:
-    return made_name(column.name, _CLOCKS[column.type][0])
+    return made_name(column.name, _CLOCKS[column.type].suffix)
 
 
 def _steps_for(table: Table, wanted: _Wanted, member: Member) -> Iterator[Step]:
     present = table.trigger(member, wanted.name)
-    enable = [member.sql]
     if present is None or not wanted.fits(present):
-        below = [m for m in table.members if m is not member] if wanted.per_row else []
-        strays = [m.sql for m in below if (t := table.trigger(m, wanted.name)) and not t.cloned]
-        drops = [*strays, *([member.sql] if present else [])]
-        enable += [m.sql for m in below]
-        yield _step(
-            wanted,
-            f"{'replace' if present else 'create'} trigger {wanted.name} on {member.sql}",
-            f"{member.sql}: trigger {wanted.name} is {'another than wanted' if present else 'missing'}",
-            [f"DROP TRIGGER {wanted.name} ON {name}" for name in drops]
-            + [wanted.create(member)]
-            + _enable(wanted, enable),
-        )
-        return
-    members = table.members if wanted.per_row else (member,)
-    for each in members:
+        yield _made_anew(table, wanted, member, present)
+        if present is None or not wanted.serves(present):
+            return
+    for each in table.members if wanted.per_row else (member,):
         trigger = table.trigger(each, wanted.name)
         if trigger is not None and trigger.enabled != "A":
-            yield _step(
-                wanted,
-                f"enable trigger {wanted.name} on {each.sql}",
-                f"{each.sql}: trigger {wanted.name} is not enabled as ALWAYS",
-                _enable(wanted, [each.sql]),
+            yield Step(
+                phase=Phase.CHANGE,
+                title=f"enable trigger {wanted.name} on {each.sql}",
+                problem=f"{each.sql}: trigger {wanted.name} is not enabled as ALWAYS",
+                sql=_enable(wanted, [each.sql]),
+                vital=wanted.vital,
             )
 
 
-def _enable(wanted: _Wanted, names: Iterable[str]) -> list[str]:
-    return [f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {wanted.name}" for name in names]
+def _made_anew(table: Table, wanted: _Wanted, member: Member, present: Trigger | None) -> Step:
+    below = [m for m in table.members if m is not member] if wanted.per_row else []
+    strays = [m.sql for m in below if (t := table.trigger(m, wanted.name)) and not t.cloned]
+    drops = [*strays, *([member.sql] if present else [])]
+    serves, wrong = False, "is missing"
+    if present is not None:
+        serves = wanted.serves(present)
+        wrong = "has no condition, and is slower than need be" if serves else "is another than wanted"
+    return Step(
+        phase=Phase.CHANGE,
+        title=f"{'replace' if present else 'create'} trigger {wanted.name} on {member.sql}",
+        problem=f"{member.sql}: trigger {wanted.name} {wrong}",
+        sql=(
+            *(f"DROP TRIGGER {wanted.name} ON {name}" for name in drops),
+            wanted.create(member),
+            *_enable(wanted, [member.sql, *(m.sql for m in below)]),
+        ),
+        vital=wanted.vital and not serves,
+    )
 
 
-def _step(wanted: _Wanted, title: str, problem: str, sql: list[str]) -> Step:
-    return Step(phase=Phase.CHANGE, title=title, problem=problem, sql=tuple(sql), vital=wanted.vital)
+def _enable(wanted: _Wanted, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {wanted.name}" for name in names)

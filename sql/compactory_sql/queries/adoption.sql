@@ -85,13 +85,18 @@ SELECT c.oid::int8 AS oid, c.relname AS name, quote_ident(n.nspname) AS schema_s
  ORDER BY m.level, n.nspname, c.relname;
 
 -- name: adoption/triggers
--- Triggers that bear a name of ours. The argument is stored with a zero byte at its end.
+-- Triggers that bear a name of ours. The argument is stored with a zero byte at its end. Servers spell a condition in
+-- different ways; what it depends on says which columns it names.
 SELECT t.tgrelid::int8 AS "table", t.tgname AS name, t.tgtype::int AS kind,
        CASE WHEN n.nspname = 'compactory' THEN p.proname ELSE quote_ident(n.nspname) || '.' || quote_ident(p.proname) END
            AS function,
        CASE WHEN t.tgnargs = 1
             THEN convert_from(substring(t.tgargs FROM 1 FOR length(t.tgargs) - 1), getdatabaseencoding()) END AS settings,
-       t.tgenabled::text AS enabled, t.tgparentid <> 0 AS cloned
+       t.tgenabled::text AS enabled, t.tgparentid <> 0 AS cloned,
+       ARRAY(SELECT a.attname::text
+               FROM pg_depend AS d JOIN pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+              WHERE d.classid = 'pg_trigger'::regclass AND d.objid = t.oid
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0) AS reads
   FROM pg_trigger AS t
   JOIN pg_proc AS p ON p.oid = t.tgfoid
   JOIN pg_namespace AS n ON n.oid = p.pronamespace
