@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactory_connectors.spark import open_quotes
 from compactory_connectors.spark.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
 from compactory_connectors.spark.joined_lines import JoinLines
 from compactory_connectors.spark.rules import ReadOptions
@@ -127,5 +131,17 @@ def test_headers() -> None:
 def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
     """What a look at a whole batch finds is what the reading of each line comes to."""
     dialect = Dialect.of(OPTIONS)
-    found = JoinLines(dialect, ["f", "l", "x"])._open_at_end(pa.array([line.encode() for line in lines], pa.binary()))
+    found = open_quotes.are_open(pa.array([line.encode() for line in lines], pa.binary()), dialect)
     assert found.to_pylist() == [Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in lines]
+
+
+@given(st.lists(st.text('"", ab\r', max_size=20), max_size=8), st.booleans(), st.integers(1, 40))
+def test_files_are_looked_through_in_pieces(lines: list[str], ended: bool, piece: int) -> None:
+    """Whatever the size of the pieces, and with a newline at the end or without."""
+    text = "\n".join(lines) + ("\n" if ended else "")
+    dialect = Dialect.of(OPTIONS)
+    wanted = any(Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in text.split("\n"))
+    with tempfile.TemporaryDirectory() as folder, patch.object(open_quotes, "_CHUNK", piece):
+        file = Path(folder, "a.csv")
+        file.write_bytes(text.encode())
+        assert open_quotes.any_open([file], dialect) is wanted

@@ -18,9 +18,10 @@ from compactory_connectors.spark.checks import REASONS, Checks
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.limit import Limit
+from compactory_connectors.spark.line_blocks import numbered
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.mapping import Layout, map_columns
-from compactory_connectors.spark.parts import FAULT, FILE, LINE, RAW, Part, position
+from compactory_connectors.spark.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from compactory_connectors.spark.reading import read_files, read_table
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules import FileFormat, ReadOptions
@@ -163,7 +164,9 @@ def parts(
 
 def rows(part: Part) -> list[tuple[Any, ...]]:
     names = [position(number) for number in range(len(part.layout.columns))]
-    return [tuple(row) for row in part.frame.select(LINE, FAULT, *names).orderBy(FILE, LINE).collect()]
+    return [
+        tuple(row) for row in numbered(part.frame, [part]).select(LINE, FAULT, *names).orderBy(FILE, LINE).collect()
+    ]
 
 
 def test_csv_files_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
@@ -318,7 +321,7 @@ def test_numbers_without_a_precision_are_compared_as_numbers(spark: SparkSession
     rules = parse_rules("columns: {n: {min: 100, max: 1000.5}}", "r")
     texts = ["99", "100", "1000.5", "1000.50000000000000000001", "9" * 50, "-" + "9" * 50, ""]
     frame = spark.createDataFrame([(text,) for text in texts], f"{position(0)} string").select(
-        "*", *[sf.lit(None).cast("string").alias(name) for name in (FILE, RAW, FAULT)], sf.lit(1).alias(LINE)
+        "*", *[sf.lit(None).cast("string").alias(name) for name in (FILE, BLOCK, RAW, FAULT)], sf.lit(1).alias(LINE)
     )
     part = Part(layout=Layout(label="x", columns=("n",)), frame=frame)
     checks = Checks(mapped=map_columns([part.layout], [column], [], rules), rules=rules)
@@ -540,3 +543,65 @@ def test_no_rows_and_folders_of_others(load: Loader, table: Ask, tmp_path: Path)
     with pytest.raises(ConfigError, match=r"holds 'important.txt'"):
         load("code,fee\nA,1\n", rejects=str(tmp_path / "mine"))
     assert table(WANTED) == []
+
+
+def test_lines_of_rejects_where_a_file_is_read_in_blocks(
+    spark: SparkSession, load: Loader, table: Ask, tmp_path: Path
+) -> None:
+    """They are counted when there are rejects, of several files and headers, quotes and blank lines among them."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    bad = {7, 150, 233, 399}
+    lines = ["code,name,fee", *(f'{number},"n ""{number}""",{"x" if number in bad else 1}' for number in range(2, 400))]
+    (folder / "a#1 %20?.csv").write_text("\n".join([*lines[:100], *lines[100:]]) + "\n")
+    (folder / "b.csv").write_text("fee,code\n\n1,b1\nx,b2\n")
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
+    try:
+        report = load("", "columns: {name: {optional: true}}", sources=[str(folder)])
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    assert (report.read, report.rejected, len(table(WANTED))) == (400, 5, 395)
+    found = [
+        json.loads(line) for file in (tmp_path / "rejects").glob("*.json") for line in file.read_text().splitlines()
+    ]
+    places = {(Path(each["file"]).name, each["line"]) for each in found}
+    assert places == {("a#1 %20?.csv", line) for line in bad} | {("b.csv", 4)}
+
+
+def test_a_source_that_changes_between_two_looks_at_it(
+    load: Loader, table: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects are looked for once more when the others are staged: what is told was read, or nothing is done."""
+    receive = PostgresTarget.receive
+
+    def mended(target: PostgresTarget, *given: Any) -> Any:
+        received = receive(target, *given)
+        (tmp_path / "load.csv").write_text("code,fee\nA,1\nB,2\n")
+        return received
+
+    monkeypatch.setattr(PostgresTarget, "receive", mended)
+    with pytest.raises(CompactoryError, match="changed while it was read; nothing was changed"):
+        load("code,fee\nA,1\nB,x\n")
+    assert table(WANTED) == []
+
+
+def test_a_table_that_changes_while_it_is_loaded(
+    database: str, load: Loader, table: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read once, whatever is rejected."""
+    place = parse_url(database).conninfo
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE theirs AS SELECT 'A' AS code, 'x' AS fee UNION ALL SELECT 'B', '2'")
+    receive = PostgresTarget.receive
+
+    def mended(target: PostgresTarget, *given: Any) -> Any:
+        received = receive(target, *given)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("UPDATE theirs SET fee = '1'")
+        return received
+
+    monkeypatch.setattr(PostgresTarget, "receive", mended)
+    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}"
+    report = load("", sources=[url], table="theirs", jdbc={"user": str(place["user"])})
+    assert (report.read, report.rejected, table(WANTED)) == (2, 1, [("B", None, "2.00")])

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from compactory.errors import ConfigError
 
 from .casting import Spelling, as_text, cast
+from .identifier import quoted
 from .mapping import Filling, Mapped
-from .parts import FAULT, FAULTS, FILE, LINE, RAW, Part, position
+from .parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from .rules import Rules
 
 if TYPE_CHECKING:
@@ -87,15 +88,15 @@ class Checks:
         named = _named(part)
         places = self.mapped.places[part.layout.label]
         texts = [self._text(named, item, places.get(item.name)).alias(_text(item)) for item in self.mapped.fillings]
-        staged = named.select(*texts, FILE, LINE, RAW, FAULT, *self._order(part))
+        staged = named.select(*texts, *PLACE, RAW, FAULT, *self._order(part))
         judged = [self._judged(item) for item in self.mapped.fillings]
         valued = staged.select("*", *[each.value for each in judged])
         broken = reduce(or_, [each.broken for each in judged], sf.col(FAULT).isNotNull())
         several = [sf.when(when, self.number(reason)) for each in judged for reason, when in each.reasons]
         reasons = sf.when(broken, self._faults().otherwise(sf.array_compact(sf.array(*several))))
         kept = [name for name in staged.columns if name.startswith(ORDER)]
-        names = [_quoted(item.name) for item in self.mapped.fillings]
-        return valued.select(*names, FILE, LINE, RAW, *kept, reasons.alias(REASONS))
+        names = [quoted(item.name) for item in self.mapped.fillings]
+        return valued.select(*names, *PLACE, RAW, *kept, reasons.alias(REASONS))
 
     def _faults(self) -> Column:
         from pyspark.sql import functions as sf
@@ -181,7 +182,7 @@ class Checks:
         problems = []
         if self._literals:
             missing = [value.isNull().alias(f"l{number}") for number, (_, _, value) in enumerate(self._literals)]
-            found = spark.range(1).select(*missing).collect()[0]
+            found = spark.sql("VALUES 0").select(*missing).collect()[0]  # which Spark folds without a job
             for (place, text, _), none in zip(self._literals, found, strict=True):
                 problems += [f"{place}: {text!r} is no value of the column's type"] if none else []
         for item in self.mapped.fillings:
@@ -222,7 +223,7 @@ class Checks:
                 continue
             reason = Reason(column=item.name, rule="reference", text=f"is not in directory {reference.directory}")
             known = self.references[item.name].select(sf.col("value").alias("_known"))
-            value = sf.col(_quoted(item.name)).cast("string")
+            value = sf.col(quoted(item.name)).cast("string")
             frame = frame.join(known, value == sf.col("_known"), "left")
             frame = self._rejecting(frame, reason, value.isNotNull() & sf.col("_known").isNull()).drop("_known")
         return frame
@@ -251,7 +252,7 @@ def _text(item: Filling) -> str:
 def _column(name: str) -> Column:
     from pyspark.sql import functions as sf
 
-    return sf.col(_quoted(name))
+    return sf.col(quoted(name))
 
 
 def _named(part: Part) -> DataFrame:
@@ -297,7 +298,3 @@ def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
     except (Py4JJavaError, PySparkException) as error:
         return f"not a regular expression: {str(error).partition(chr(10))[0]}"
     return None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -7,7 +7,7 @@ is for the driver to say, who is told the transaction's id by the attempt that S
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RESULT", "Copying"]
 
-RESULT: Final = "xid bigint, copied bigint, refused string"
-"""What a task says of itself, as Spark's DDL: its transaction, how many rows, and why Postgres refused one."""
+RESULT: Final = "xid bigint, copied bigint, rejected bigint, filled array<bigint>, refused string"
+"""What a task says of itself, as Spark's DDL: its transaction, how many rows it copied and left out, how many of those
+that it copied have a value in each column, and why Postgres refused one.
+"""
 
 _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "compactory-load-task",
@@ -40,9 +42,23 @@ _LOST: Final = ("08", "53", "57", "58")
 """Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Done:
+    """A row of :data:`RESULT`."""
+
+    xid: int = 0
+    copied: int = 0
+    rejected: int = 0
+    filled: list[int]
+    refused: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """Where to copy to: libpq's parameters of the connection, the staging table's name, the columns in order."""
+    """Where to copy to: libpq's parameters of the connection, the staging table's name, the columns in order.
+
+    Rows may have behind them whether they are rejected, and not to be copied.
+    """
 
     conninfo: Mapping[str, str]
     staged: str
@@ -52,36 +68,50 @@ class Copying:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
         import pyarrow as pa
 
-        xid, copied, refused = 0, 0, None
+        done = _Done(filled=[0] * len(self.columns))
         try:
             with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
-                xid, copied = self._copy(connection, batches)
+                self._copy(connection, batches, done)
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
                 raise
             from compactory_connectors.source.server import refusal  # half a second that workers are spared else
 
-            refused = refusal(error) + _column(error)
-        yield pa.RecordBatch.from_pydict(
-            {"xid": [xid], "copied": [copied], "refused": pa.array([refused], pa.string())},
-            schema=pa.schema([("xid", pa.int64()), ("copied", pa.int64()), ("refused", pa.string())]),
-        )
+            done.refused = refusal(error) + _column(error)
+        types = [pa.int64(), pa.int64(), pa.int64(), pa.list_(pa.int64()), pa.string()]
+        schema = pa.schema([(each.name, kind) for each, kind in zip(fields(done), types, strict=True)])
+        yield pa.RecordBatch.from_pylist([asdict(done)], schema=schema)
 
-    def _copy(self, connection: psycopg.Connection[Any], batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    def _copy(self, connection: psycopg.Connection[Any], batches: Iterator[pa.RecordBatch], done: _Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier("compactory_staging", self.staged), names
         )
-        copied = 0
         connection.execute(_SETTINGS)
         row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
         assert row is not None
+        done.xid = int(row[0])
         with connection.cursor().copy(into) as copy:
             for batch in batches:
-                copy.write(_lines(batch))
-                copied += batch.num_rows
+                good = self._good(batch)
+                done.rejected += batch.num_rows - good.num_rows
+                done.copied += good.num_rows
+                done.filled = [
+                    filled + good.num_rows - column.null_count
+                    for filled, column in zip(done.filled, good.columns, strict=True)
+                ]
+                copy.write(_lines(good))
         connection.commit()
-        return int(row[0]), copied
+
+    def _good(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are to be copied."""
+        from pyarrow import compute
+
+        if batch.num_columns == len(self.columns):
+            return batch
+        rejected = batch.column(len(self.columns))
+        rows = batch.select(range(len(self.columns)))
+        return rows.filter(compute.call_function("invert", [rejected])) if rejected.true_count else rows
 
 
 def _lines(batch: pa.RecordBatch) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .checks import ORDER
+from .identifier import quoted
 from .rules import Order
 
 if TYPE_CHECKING:
@@ -36,15 +37,15 @@ def resolve(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders:
     """
     from pyspark.sql import functions as sf
 
-    hashed = rows.withColumn(_HASH, sf.xxhash64(*map(_quoted, key)))
+    hashed = rows.withColumn(_HASH, sf.xxhash64(*map(quoted, key)))
     again = hashed.groupBy(_HASH).count().where("count > 1").select(_HASH).persist()
     if again.isEmpty():
         return Resolved(rows=rows, undecided=None)
-    single = hashed.join(again, _HASH, "left_anti").select(*map(_quoted, rows.columns))
+    single = hashed.join(again, _HASH, "left_anti").select(*map(quoted, rows.columns))
     ranked = _ranked(hashed.join(again, _HASH, "left_semi"), columns, key, orders).persist()
     best = ranked.where(sf.col(_RANK) == 1)
-    decided = best.where(_ALIKE).dropDuplicates(list(key)).select(*map(_quoted, rows.columns))
-    undecided = best.where(~sf.col(_ALIKE)).select(*map(_quoted, rows.columns))
+    decided = best.where(_ALIKE).dropDuplicates(list(key)).select(*map(quoted, rows.columns))
+    undecided = best.where(~sf.col(_ALIKE)).select(*map(quoted, rows.columns))
     return Resolved(rows=single.unionByName(decided), undecided=undecided)
 
 
@@ -53,13 +54,13 @@ def _ranked(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders:
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    keys = [sf.col(_quoted(name)) for name in key]
+    keys = [sf.col(quoted(name)) for name in key]
     order = [_order(rows, number, each) for number, each in enumerate(orders)]
     ranks = sf.rank().over(Window.partitionBy(*keys).orderBy(*order)) if order else sf.lit(1)
     ranked = rows.withColumn(_RANK, ranks)
     same = Window.partitionBy(*keys, sf.col(_RANK))
-    nulls = [sf.isnull(_quoted(name)) for name in columns]  # the hash passes over null: (a, null) was (null, a)
-    content = sf.xxhash64(*map(_quoted, columns), *nulls)
+    nulls = [sf.isnull(quoted(name)) for name in columns]  # the hash passes over null: (a, null) was (null, a)
+    content = sf.xxhash64(*map(quoted, columns), *nulls)
     return ranked.withColumn(_ALIKE, sf.min(content).over(same) == sf.max(content).over(same))
 
 
@@ -70,12 +71,8 @@ def _order(rows: DataFrame, number: int, order: Order) -> Column:
 
     own = f"{ORDER}{number}"
     name = own if own in rows.columns else order.column
-    column = sf.col(_quoted(name))
+    column = sf.col(quoted(name))
     if isinstance(rows.schema[name].dataType, StringType):
         number_first = sf.struct(column.try_cast("decimal(38,9)"), column)
         column = sf.when(sf.trim(column) != "", number_first)
     return column.desc_nulls_last() if order.newest else column.asc_nulls_last()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from .csv_records import Dialect, Joiner, Record
+from .open_quotes import are_open
 
 __all__ = ["JoinLines"]
 
@@ -37,21 +38,12 @@ class JoinLines:
         yield from self._batch(joiner.end(), file)
 
     def _run(self, joiner: Joiner, values: pa.Array, file: str, read: int) -> Iterator[pa.RecordBatch]:
-        suspects = _compute.indices_nonzero(self._open_at_end(values)).to_pylist()
+        suspects = _compute.indices_nonzero(are_open(values, self._dialect)).to_pylist()
         if not suspects and not joiner.is_open:
             lines = pa.array(range(read + 1, read + 1 + len(values)), pa.int64())
             yield self._arrays(values, lines, pa.nulls(len(values), pa.string()), file)
             return
         yield from self._batch(_records(joiner, values.to_pylist(), suspects, read), file)
-
-    def _open_at_end(self, values: pa.Array) -> pa.Array:
-        """Which lines have open quotes at their end, or may have."""
-        dialect, quote = self._dialect, self._dialect.quote
-        if not dialect.doubles:
-            return _compute.match_substring(values, quote)
-        single = _compute.replace_substring(values, quote * 2, b"")
-        bare = _compute.replace_substring_regex(single, dialect.quoted.encode(), rb"\1")
-        return _compute.match_substring_regex(bare, dialect.opening.encode())
 
     def _batch(self, records: Iterator[Record], file: str) -> Iterator[pa.RecordBatch]:
         found = list(records)

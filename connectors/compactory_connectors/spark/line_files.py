@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compactory.errors import ConfigError
 
 from .csv_records import Dialect, header, header_names
+from .identifier import quoted
 from .joined_lines import JoinLines
+from .line_blocks import count_blocks, places
 from .mapping import Layout
-from .parts import FAULT, FILE, LINE, RAW, Part, position
+from .open_quotes import any_open, is_open
+from .parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Blocks, Part, position
 from .rules import ReadOptions
 from .source_files import SourceFile, beginning, shown
 
@@ -31,6 +36,8 @@ _ESCAPE: Final = r"\\."
 _STRING: Final = r'"[^"]*"'
 _NEXT: Final = r"\}\s*\{"
 """Where an object ends and another begins, outside of strings."""
+_SMALL: Final = 256 << 20
+"""Bytes of files that are looked through in this process: a second's work."""
 _SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
 """What decides where Spark divides files, and its defaults."""
 
@@ -40,6 +47,8 @@ def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOpti
 
     Raises ConfigError for headers that can't be read, Unreachable where a file system does not answer.
     """
+    from pyspark.sql import functions as sf
+
     groups: dict[bytes, list[SourceFile]] = {}
     problems: list[str] = []
     for file in files:
@@ -57,25 +66,22 @@ def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOpti
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    numbered = _records(spark, [groups[text] for text in layouts], options)
-    return [_csv_part(frame, *item, options) for frame, item in zip(numbered, layouts.items(), strict=True)]
+    lines = [_lines(spark, groups[text]) for text in layouts]
+    opened = sf.count_if(is_open(sf.col("value").cast("string"), Dialect.of(options))).alias("open")
+    blocks: list[Blocks | None] = [cache(partial(count_blocks, each, opened)) for each in lines]
+    if options.multiline or (options.multiline is None and _any_open(files, blocks, options)):
+        _read_whole(spark, files)
+        lines, blocks = [_joined(each, Dialect.of(options)) for each in lines], [None] * len(lines)
+    return [_csv_part(*each, options) for each in zip(lines, blocks, layouts, layouts.values(), strict=True)]
 
 
-def _records(spark: SparkSession, groups: Sequence[Sequence[SourceFile]], options: ReadOptions) -> list[DataFrame]:
-    """The records of each group of files with their lines: all of them joined where one group has to be, for how Spark
-    divides files is one setting for whatever is read later.
-    """
-    from pyspark.sql import functions as sf
-
-    dialect = Dialect.of(options)
-    lines = [_lines(spark, files) for files in groups]
-    blocks = [[] if options.multiline else _blocks(each, dialect) for each in lines]
-    inside = any(block["open"] for each in blocks for block in each)
-    if options.multiline or (options.multiline is None and inside):
-        _read_whole(spark, [file for files in groups for file in files])
-        return [_joined(each, dialect) for each in lines]
-    none = sf.lit(None).cast("string").alias(FAULT)
-    return [_numbered(spark, each, its).select("*", none) for each, its in zip(lines, blocks, strict=True)]
+def _any_open(files: Sequence[SourceFile], blocks: Sequence[Blocks | None], options: ReadOptions) -> bool:
+    """Whether quotes may hold line ends. Small files of this machine are looked through here: Spark takes longer."""
+    here = [path for file in files if (path := file.here) is not None]
+    if len(here) == len(files) and sum(file.size for file in files) <= _SMALL:
+        with suppress(OSError):
+            return any_open(here, Dialect.of(options))
+    return any(block["open"] for count in blocks if count is not None for block in count())
 
 
 def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence[str]) -> Part:
@@ -85,22 +91,32 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     """
     from pyspark.sql import functions as sf
 
-    blocks = _blocks(_lines(spark, files))
+    blocks = count_blocks(_lines(spark, files), _several().alias("several"))
     _refuse_several(blocks)
     reader = spark.read.option("columnNameOfCorruptRecord", _BAD).option("__globPaths__", "false")
-    frame = reader.schema(_schema([_quoted(name) for name in fields])).json([file.path for file in files])
-    columns = [sf.col(_quoted(name)).alias(position(number)) for number, name in enumerate(fields)]
-    located = frame.select(*columns, _BAD, *_places())
+    frame = reader.schema(_schema([quoted(name) for name in fields])).json([file.path for file in files])
+    columns = [sf.col(quoted(name)).alias(position(number)) for number, name in enumerate(fields)]
+    located = frame.select(*columns, _BAD, *places())
     blank = any(block["blank"] for block in blocks)  # Spark leaves blank lines out before they can be counted
-    line = sf.lit(None).cast("bigint") if blank else sf.col(LINE)
-    numbered = _numbered(spark, located, blocks)
+    none = sf.lit(None).cast("bigint")
+    place = [sf.col(FILE), none.alias(BLOCK), none.alias(LINE)] if blank else PLACE
     fault = sf.when(sf.col(_BAD).isNotNull(), "json")
     kept = [position(number) for number in range(len(fields))]
     objects = sf.to_json(sf.struct(*[sf.col(column).alias(name) for column, name in zip(kept, fields, strict=True)]))
     raw = sf.coalesce(_BAD, objects).alias(RAW)
     label = shown(files[0].path) if len(files) == 1 else f"none of {len(files)} files"
     layout = Layout(label=label, columns=tuple(fields), declared=False)
-    return Part(layout=layout, frame=numbered.select(*kept, FILE, line.alias(LINE), raw, fault.alias(FAULT)))
+    records = located.select(*kept, *place, raw, fault.alias(FAULT))
+    return Part(layout=layout, frame=records, blocks=None if blank else lambda: blocks)
+
+
+def _several() -> Column:
+    """How many lines have several objects."""
+    from pyspark.sql import functions as sf
+
+    text = sf.col("value").cast("string")
+    bare = sf.regexp_replace(sf.regexp_replace(text, _ESCAPE, ""), _STRING, '""')
+    return sf.count_if(text.rlike(_NEXT) & bare.rlike(_NEXT))
 
 
 def _refuse_several(blocks: Sequence[Any]) -> None:
@@ -120,10 +136,10 @@ def _header(spark: SparkSession, file: SourceFile, options: ReadOptions) -> byte
     return found.text if found else None
 
 
-def _csv_part(numbered: DataFrame, head: bytes, layout: Layout, options: ReadOptions) -> Part:
+def _csv_part(lines: DataFrame, blocks: Blocks | None, head: bytes, layout: Layout, options: ReadOptions) -> Part:
     from pyspark.sql import functions as sf
 
-    records = _texts(numbered, options)
+    records = _texts(lines, options)
     if head:
         records = records.where(sf.col(RAW) != head.decode(options.encoding))
     count = len(layout.columns)
@@ -132,10 +148,10 @@ def _csv_part(numbered: DataFrame, head: bytes, layout: Layout, options: ReadOpt
     fault = sf.when(parsed[_BAD].isNotNull(), "columns")
     frame = records.select(
         *[parsed[position(number)].alias(position(number)) for number in range(count)],
-        *[FILE, LINE, RAW],
+        *[*PLACE, RAW],
         sf.coalesce(FAULT, fault).alias(FAULT),
     )
-    return Part(layout=layout, frame=frame)
+    return Part(layout=layout, frame=frame, blocks=blocks)
 
 
 def _csv_options(options: ReadOptions) -> dict[str, str]:
@@ -154,76 +170,14 @@ def _schema(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} STRING" for name in [*columns, _BAD])
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """Lines as they are, with a carriage return where there is one; ``at`` grows along a block of a file."""
+    """Lines as they are, with a carriage return where there is one."""
     from pyspark.sql import functions as sf
 
     reader = spark.read.option("lineSep", "\n").option("__globPaths__", "false")
     lines = reader.text([file.path for file in files])
-    return lines.select(sf.col("value").cast("binary").alias("value"), *_places())
-
-
-def _places() -> list[Column]:
-    """Where a record is: ``at`` grows along a block of a file."""
-    from pyspark.sql import functions as sf
-
-    return [
-        sf.col("_metadata.file_path").alias(FILE),
-        sf.col("_metadata.file_block_start").alias("block"),
-        sf.monotonically_increasing_id().alias("at"),
-    ]
-
-
-def _blocks(lines: DataFrame, dialect: Dialect | None = None) -> list[Any]:
-    """How many lines each block has. Of CSV, in how many quotes are open at the end, or so it looks; of JSON, how many
-    have several objects.
-    """
-    from pyspark.sql import functions as sf
-
-    text = sf.col("value").cast("string")
-    if dialect is not None:
-        special = sf.count_if(_open_at_end(text, dialect)).alias("open")
-    else:
-        bare = sf.regexp_replace(sf.regexp_replace(text, _ESCAPE, ""), _STRING, '""')
-        special = sf.count_if(text.rlike(_NEXT) & bare.rlike(_NEXT)).alias("several")
-    counted = lines.groupBy(FILE, "block").agg(
-        sf.min("at").alias("first"),
-        sf.count("*").alias("lines"),
-        special,
-        sf.count_if(sf.trim(text).isin("", "\r")).alias("blank"),
-    )
-    return sorted(counted.collect(), key=lambda block: (block[FILE], block["block"]))
-
-
-def _open_at_end(text: Column, dialect: Dialect) -> Column:
-    """Whether a line has open quotes at its end, or may have."""
-    from pyspark.sql import functions as sf
-
-    quote = dialect.quote.decode()
-    has_quote = sf.contains(text, sf.lit(quote))
-    if not dialect.doubles:
-        return has_quote
-    single = sf.replace(text, sf.lit(quote * 2), sf.lit(""))
-    return has_quote & sf.regexp_replace(single, dialect.quoted, "$1").rlike(dialect.opening)
-
-
-def _numbered(spark: SparkSession, lines: DataFrame, blocks: Sequence[Any]) -> DataFrame:
-    """Lines with their numbers in the file."""
-    from pyspark.sql import functions as sf
-
-    rows, before, file = [], 0, None
-    for block in blocks:
-        before = before if block[FILE] == file else 0
-        file = block[FILE]
-        rows.append((file, block["block"], 1 + before - block["first"]))
-        before += block["lines"]
-    starts = spark.createDataFrame(rows, f"{FILE} STRING, block BIGINT, shift BIGINT")
-    joined = lines.join(sf.broadcast(starts), [FILE, "block"])
-    return joined.withColumn(LINE, sf.col("at") + sf.col("shift")).drop("block", "at", "shift")
+    none = sf.lit(None).cast("string").alias(FAULT)
+    return lines.select(sf.col("value").cast("binary").alias("value"), *places(), none)
 
 
 def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
@@ -234,11 +188,14 @@ def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
 
 
 def _joined(lines: DataFrame, dialect: Dialect) -> DataFrame:
+    from pyspark.sql import functions as sf
+
     schema = f"value BINARY, {FILE} STRING, {LINE} BIGINT, {FAULT} STRING"
-    return lines.select("value", FILE).mapInArrow(JoinLines(dialect, [FILE, LINE, FAULT]), schema)
+    joined = lines.select("value", FILE).mapInArrow(JoinLines(dialect, [FILE, LINE, FAULT]), schema)
+    return joined.withColumn(BLOCK, sf.lit(None).cast("bigint"))
 
 
-def _texts(numbered: DataFrame, options: ReadOptions) -> DataFrame:
+def _texts(lines: DataFrame, options: ReadOptions) -> DataFrame:
     """Records as text, without blank ones and the carriage return of a line's end; what is no text has a fault."""
     from pyspark.sql import functions as sf
 
@@ -248,7 +205,7 @@ def _texts(numbered: DataFrame, options: ReadOptions) -> DataFrame:
     stripped = sf.rtrim(text, sf.lit("\r"))
     fault = sf.when(~valid, "encoding")
     blank = sf.trim(stripped) == ""
-    return numbered.select(stripped.alias(RAW), FILE, LINE, sf.coalesce(FAULT, fault).alias(FAULT)).where(~blank)
+    return lines.select(stripped.alias(RAW), *PLACE, sf.coalesce(FAULT, fault).alias(FAULT)).where(~blank)
 
 
 def _is_utf8(options: ReadOptions) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError
 
-from .checks import REASONS, Checks, Reason
-from .duplicates import Resolved, resolve
+from .checks import Checks, Reason
+from .duplicates import resolve
+from .identifier import quoted
+from .judged import Counted, Judged
 from .limit import Limit
-from .mapping import Filling, Layout, Mapped, map_columns
+from .line_blocks import numbered
+from .mapping import Layout, Mapped, map_columns
 from .parts import Part
 from .reading import read_files, read_table
 from .rejects import check_folder, refuse_source, rejected, some, write
@@ -82,6 +85,7 @@ class Load:
         self._plan = plan
         self._report = report
         self._stages = stages
+        self._kept = ExitStack()
 
     def run(self) -> None:
         """Load, and fill the report while it goes on; whether a limit refused it is in the report.
@@ -98,30 +102,28 @@ class Load:
                 check_folder(self._spark, self._plan.rejects)
             parts = self._parts()
             mapped = self._mapped([part.layout for part in parts])
+            if any(order.column == "line" for order in self._plan.rules.duplicates):
+                parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
             checks = Checks(mapped=mapped, rules=self._plan.rules, references=self._references())
-            frame = checks.frame(parts).persist()
-        try:
-            self._run(frame, checks, mapped, parts)
-        finally:
-            frame.unpersist()
+            judged = Judged(rows=checks.frame(parts), checks=checks, parts=parts)
+        with self._kept:
+            self._run(judged)
 
-    def _run(self, frame: DataFrame, checks: Checks, mapped: Mapped, parts: Sequence[Part]) -> None:
-        report, names = self._report, [item.name for item in mapped.fillings]
+    def _run(self, judged: Judged) -> None:
+        report = self._report
         with self._stage("checking", None):
-            self._count(frame, checks, self._fields_of(mapped, parts))
-            valid = frame.where(f"{REASONS} IS NULL")
-            resolved = resolve(valid, names, mapped.keys, self._plan.rules.duplicates)
-            self._count_duplicates(resolved, mapped, checks)
+            if self._plan.table is not None:
+                self._keep(judged.rows)  # others change a table between two looks at it
+            good, bad = self._received(judged) or self._resolved(judged)
         with self._stage("rejects", report.rejected):
-            refused = self._rejects(frame, resolved, checks, names)
+            refused = self._rejects(judged, bad)
         if refused:
             self._refuse(f"{report.rejected:,} of {report.read:,} rows are rejected, and {refused}")
             if not self._plan.dry_run:
                 return
-        spared = self._spared(frame, resolved, mapped.keys) if report.rejected else None
-        rows = resolved.rows.select(*map(_quoted, names))
+        rows = good.select(*map(quoted, judged.names))
         with self._stage("comparing", report.accepted):
-            differences = self._target.compare(rows, self._plan.mode, spared)
+            differences = self._target.compare(rows, self._plan.mode, judged.keys(bad) if report.rejected else None)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
         leaving = differences.counts.get(Change.DEACTIVATE, 0)
         if not self._plan.max_deactivate.allows(leaving, differences.present):
@@ -135,6 +137,36 @@ class Load:
             report.outcome = Outcome.DRY_RUN
         else:
             self._write()
+
+    def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame] | None:
+        """Rows that the target has received while they were checked, and rejected ones.
+
+        None: it has not, or found several rows of a key, so that the source is read again to decide between them.
+        """
+        received = self._target.receive(judged.marked(), self._plan.mode)
+        if received is None:
+            return None
+        bad = self._keep(judged.bad) if received.rejected else None
+        self._count(judged.count(bad, received))
+        if self._report.rejected != received.rejected:
+            raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
+        return judged.good, bad or judged.nothing
+
+    def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame]:
+        """Rows that have each key once, and rejected ones. The source is kept when it was read."""
+        self._count(judged.count(self._keep(judged.rows)))
+        keys = judged.checks.mapped.keys
+        resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates)
+        if resolved.undecided is None:
+            return judged.good, judged.bad
+        report, valid = self._report, self._report.accepted
+        report.accepted, undecided = self._keep(resolved.rows).count(), resolved.undecided.count()
+        report.duplicates = valid - report.accepted - undecided
+        if not undecided:
+            return resolved.rows, judged.bad
+        reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
+        report.rejected, report.reasons = report.rejected + undecided, {**report.reasons, reason: undecided}
+        return resolved.rows, judged.bad.unionByName(judged.rejecting(resolved.undecided, reason))
 
     def _write(self) -> None:
         changed = sum(count for change, count in self._report.changes.items() if change is not Change.UNCHANGED)
@@ -168,13 +200,6 @@ class Load:
         found += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
         return list(dict.fromkeys(name for name in found if name not in rules.ignore))
 
-    @staticmethod
-    def _fields_of(mapped: Mapped, parts: Sequence[Part]) -> list[Filling]:
-        """What fields of records fill that need not have them."""
-        if all(part.layout.declared for part in parts):
-            return []
-        return [item for item in mapped.fillings if item.source is not None and not item.rule.optional]
-
     def _mapped(self, layouts: Sequence[Layout]) -> Mapped:
         target, plan = self._target, self._plan
         columns = target.columns
@@ -193,55 +218,17 @@ class Load:
 
     # What is counted.
 
-    def _count(self, frame: DataFrame, checks: Checks, fields: Sequence[Filling]) -> None:
-        """Read the source once, and count rows by what is wrong with them; and how many have each of ``fields``.
-
-        Raises ConfigError for a field that no record has: a misspelt one would make every value of its column null.
-        """
-        from pyspark.sql import functions as sf
-
-        counted: dict[Reason, int] = {}
-        filled, objects = dict.fromkeys(fields, 0), 0
-        counts = [sf.count(_quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
-        for row in frame.groupBy(REASONS).agg(sf.count("*").alias("rows"), *counts).collect():
-            self._report.read += row["rows"]
-            numbers = row[REASONS] or ()
-            self._report.rejected += row["rows"] if numbers else 0
-            objects += row["rows"] if all(checks.reasons[number].rule != "record" for number in numbers) else 0
-            for number in numbers:
-                reason = checks.reasons[number]
-                counted[reason] = counted.get(reason, 0) + row["rows"]
-            for number, item in enumerate(fields):
-                refused = any(checks.reasons[each].rejects_a_value_of(item.name) for each in numbers)
-                filled[item] += row[f"filled{number}"] + refused
-        self._report.reasons = dict(sorted(counted.items(), key=lambda item: -item[1]))
-        nowhere = [item.source for item, count in filled.items() if not count and objects]
-        if nowhere:
-            raise ConfigError(
-                f"no record has a field {name!r}: say by `from` what fills the column, that it is `optional` (null),"
-                " or to `ignore` it (left as it is)"
-                for name in nowhere
-            )
-
-    def _count_duplicates(self, resolved: Resolved, mapped: Mapped, checks: Checks) -> None:
+    def _count(self, counted: Counted) -> None:
         report = self._report
-        valid = report.read - report.rejected
-        report.accepted = valid
-        if resolved.undecided is None:
-            return
-        report.accepted = resolved.rows.persist().count()
-        undecided = resolved.undecided.count()
-        report.duplicates = valid - report.accepted - undecided
-        if undecided:
-            report.rejected += undecided
-            reason = Reason(column=", ".join(mapped.keys), rule="unique", text=_TWICE)
-            checks.number(reason)
-            report.reasons = {**report.reasons, reason: undecided}
+        report.read, report.rejected, report.reasons = counted.read, counted.rejected, counted.reasons
+        report.accepted = counted.read - counted.rejected
 
-    def _rejects(self, frame: DataFrame, resolved: Resolved, checks: Checks, names: Sequence[str]) -> str | None:
+    def _rejects(self, judged: Judged, bad: DataFrame) -> str | None:
         """Keep the rejects; says why the load can't go on with so many of them."""
         report, plan = self._report, self._plan
-        found = rejected(self._rejected_rows(frame, resolved, checks), names, checks.reasons)
+        if not report.rejected and plan.rejects is None:
+            return None
+        found = rejected(judged.located(bad) if report.rejected else bad, judged.names, judged.checks.reasons)
         if plan.rejects is not None:
             write(found, plan.rejects, report.rejected)
             report.rejects_folder = plan.rejects
@@ -249,25 +236,14 @@ class Load:
             report.rejects = some(found, _SHOWN)
         if plan.max_rejects is not None and not plan.max_rejects.allows(report.rejected, report.read):
             return f"--max-rejects allows {plan.max_rejects}"
-        if plan.max_rejects is None and plan.rejects is None and report.rejected:
+        if plan.max_rejects is None and plan.rejects is None:
             return "nothing would keep them: give --rejects DIR to load the others, or --max-rejects N"
         return None
 
-    def _rejected_rows(self, frame: DataFrame, resolved: Resolved, checks: Checks) -> DataFrame:
-        from pyspark.sql import functions as sf
-
-        bad = frame.where(f"{REASONS} IS NOT NULL")
-        if resolved.undecided is None:
-            return bad
-        number = len(checks.reasons) - 1
-        return bad.unionByName(resolved.undecided.withColumn(REASONS, sf.array(sf.lit(number))))
-
-    def _spared(self, frame: DataFrame, resolved: Resolved, keys: Sequence[str]) -> DataFrame:
-        """Keys of rejected rows, where they can be read."""
-        bad = frame.where(f"{REASONS} IS NOT NULL").select(*map(_quoted, keys))
-        if resolved.undecided is not None:
-            bad = bad.unionByName(resolved.undecided.select(*map(_quoted, keys)))
-        return bad.dropna()
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        """Have a frame computed once, until the load is over."""
+        self._kept.callback(frame.unpersist)
+        return frame.persist()
 
     @contextmanager
     def _stage(self, name: str, rows: int | None) -> Iterator[None]:
@@ -278,7 +254,3 @@ class Load:
         finally:
             self._report.seconds[name] = time.monotonic() - started
             self._stages.end()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -18,7 +18,7 @@ from compactory_sql import query
 from .load_sql import LoadSql
 from .target import Change, Differences, Mode, Sample
 
-__all__ = ["Compared", "compare", "merge"]
+__all__ = ["Compared", "compare", "merge", "refuse_same"]
 
 _KINDS: Final = {Change.INSERT: "i", Change.UPDATE: "u", Change.DEACTIVATE: "d"}
 _SAMPLES: Final = 5
@@ -40,7 +40,6 @@ def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode
 
     Raises ConfigError where the table or the load is not fit for it.
     """
-    _refuse_same(connection, statements)
     _refuse_several(connection, statements)
     before = _scalar(connection, statements.render("present"))
     if not before and _scalar(connection, statements.render("empty")):
@@ -120,10 +119,9 @@ def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, in
     return full
 
 
-def _refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+def refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+    """See to it that Postgres takes no two staged keys for one. Raises ConfigError naming such a key."""
     table = statements.table
-    if all(table.column(name).exact for name in table.key):
-        return
     same = connection.execute(statements.render("same_key")).fetchone()
     if same is not None:
         said = _named(table.key, same)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .mapping import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FAULT", "FAULTS", "FILE", "LINE", "RAW", "Part", "position"]
+__all__ = ["BLOCK", "FAULT", "FAULTS", "FILE", "LINE", "PLACE", "RAW", "Blocks", "Part", "position"]
 
 FILE: Final = "_file"
 """Column of every part: the file that the record is in; null for a table."""
+BLOCK: Final = "_block"
+"""Where the block of the file begins from which :data:`LINE` counts; null: it counts from the file's beginning."""
 LINE: Final = "_line"
-"""The line on which it begins, of Parquet the row, from 1; null where nobody can tell."""
+"""The line on which it begins, of Parquet the row, from 1; null where nobody can tell. Within a block it counts from
+anywhere.
+"""
+PLACE: Final = (FILE, BLOCK, LINE)
 RAW: Final = "_raw"
 """The record as it is in the file; null where it is not text."""
 FAULT: Final = "_fault"
@@ -28,12 +34,19 @@ FAULTS: Final = {
 }
 
 
+Blocks: TypeAlias = Callable[[], Sequence[Any]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Records with the same columns. ``frame`` has them as :func:`position` names them, and those above."""
+    """Records with the same columns. ``frame`` has them as :func:`position` names them, and those above.
+
+    ``blocks`` counts the lines of each block of its files; None: it has no blocks.
+    """
 
     layout: Layout
     frame: DataFrame
+    blocks: Blocks | None = None
 
 
 def position(number: int) -> str:

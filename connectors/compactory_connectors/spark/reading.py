@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .identifier import quoted
 from .line_files import read_csv, read_json
 from .mapping import Layout
-from .parts import FAULT, FILE, LINE, RAW, Part, position
+from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .rules import FileFormat, ReadOptions
 from .source_files import SourceFile, shown
 
@@ -78,7 +79,8 @@ def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:
     nothing = sf.lit(None)
     file = sf.col("_metadata.file_path") if located else nothing.cast("string")
     row = sf.col("_metadata.row_index") + 1 if located is FileFormat.PARQUET else nothing.cast("bigint")
-    columns = [frame[f"`{name.replace('`', '``')}`"].alias(position(number)) for number, name in enumerate(names)]
+    columns = [frame[quoted(name)].alias(position(number)) for number, name in enumerate(names)]
     text = nothing.cast("string")
-    selected = frame.select(*columns, file.alias(FILE), row.alias(LINE), text.alias(RAW), text.alias(FAULT))
+    place = [file.alias(FILE), nothing.cast("bigint").alias(BLOCK), row.alias(LINE)]
+    selected = frame.select(*columns, *place, text.alias(RAW), text.alias(FAULT))
     return Part(layout=Layout(label=label, columns=tuple(names)), frame=selected)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compactory.errors import ConfigError
 
 from .checks import REASONS, Reason
+from .identifier import quoted
 from .parts import FILE, LINE, RAW
 from .source_files import SourceFile, names_in, qualified
 
@@ -53,7 +54,7 @@ def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason])
     """Rejects as they are written: file, line, reasons, and the record as it was, or else what was made of it."""
     from pyspark.sql import functions as sf
 
-    made = sf.to_json(sf.struct(*[sf.col(_quoted(name)) for name in columns]))
+    made = sf.to_json(sf.struct(*[sf.col(quoted(name)) for name in columns]))
     return rows.select(_path().alias("file"), sf.col(LINE).alias("line"), _told(reasons), _record(made))
 
 
@@ -99,7 +100,3 @@ def some(frame: DataFrame, most: int) -> list[Rejected]:
 def _shown(row: Mapping[str, Any]) -> Rejected:
     reasons = tuple(str(reason["text"]) for reason in row["reasons"])
     return Rejected(file=row["file"], line=row["line"], reasons=reasons, record=row["record"])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

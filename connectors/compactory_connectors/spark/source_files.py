@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from compactory.errors import ConfigError, Unreachable
 
@@ -38,6 +37,13 @@ class SourceFile:
 
     path: str
     size: int
+
+    @property
+    def here(self) -> Path | None:
+        """Where it is on this machine; None where it is elsewhere, or has to be decompressed."""
+        if not self.path.startswith("file:") or PurePosixPath(self.path).suffix.lower() in _COMPRESSED:
+            return None
+        return Path(shown(self.path))
 
 
 def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
@@ -147,7 +153,7 @@ def _jvm(spark: SparkSession) -> Any:
 
 def shown(path: str) -> str:
     """A path as people write it: those of this machine without a scheme."""
-    return urlsplit(path).path if path.startswith("file:") else path
+    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 
 def qualified(spark: SparkSession, folder: str) -> str:

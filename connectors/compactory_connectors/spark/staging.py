@@ -20,8 +20,10 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory_sql import LOAD_LOCK_CLASS, query
 
 from .copying import RESULT, Copying
+from .identifier import quoted
 from .load_sql import LoadSql, staging_table
 from .loaded_table import LoadedTable
+from .target import REJECTED, Received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,12 +81,16 @@ class Staging:
         """The statements of a load with these columns, before anything is staged."""
         return self._statements("rows", columns)
 
-    def stage(self, rows: DataFrame, statements: LoadSql) -> int:
-        """Copy the rows into their table; how many they are.
+    def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
+        """Copy the rows into their table, but those that :data:`REJECTED` says are not to be.
 
         Raises CompactoryError where Postgres refuses a row, Unreachable where tasks fail for good.
         """
         return self._copy(rows, statements)
+
+    def has_double_keys(self, statements: LoadSql) -> bool:
+        """Whether Postgres takes keys of staged rows for one."""
+        return self._connection.execute(statements.render("same_key")).fetchone() is not None
 
     def stage_keys(self, keys: DataFrame, part: str) -> str:
         """Copy keys into a table of their own; its name."""
@@ -96,7 +102,7 @@ class Staging:
         """Drop the tables and let the next load begin."""
         if self._connection.closed or not self._locked:
             return
-        self._drop([self._name(part) for part in _PARTS])
+        self.forget()
         self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
         self._locked = False
 
@@ -107,23 +113,31 @@ class Staging:
         staged, changes = self._name(part), self._name("changes")
         return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
 
-    def _copy(self, rows: DataFrame, statements: LoadSql) -> int:
+    def forget(self) -> None:
+        """Drop what was staged: other rows are to be."""
+        self._drop([self._name(part) for part in _PARTS])
+
+    def _copy(self, rows: DataFrame, statements: LoadSql) -> Received:
         """Every row into a table of its own, once, however often tasks are tried."""
         self._connection.execute(statements.render("stage"))
         columns = statements.given
         copying = Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=columns)
         tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
+        sent = rows.select(*map(quoted, columns), *(name for name in rows.columns if name == REJECTED))
         with _failures():
-            results = (
-                rows.coalesce(tasks).select(*(f"`{name}`" for name in columns)).mapInArrow(copying, RESULT).collect()
-            )
+            results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
             remedy = "; add a rule that rejects such rows" if "SQLSTATE 2" in refused else ""
             raise CompactoryError(f"{self._table.label} takes not every row: {refused}{remedy}")
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
-        return sum(counted.values())
+        filled = [sum(each) for each in zip(*(result.filled for result in results), strict=True)]
+        return Received(
+            rows=sum(counted.values()),
+            rejected=sum(result.rejected for result in results),
+            filled=dict(zip(columns, filled or [0] * len(columns), strict=True)),
+        )
 
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
         """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Change", "Differences", "Mode", "Sample", "Target", "TargetColumn", "Written"]
+__all__ = ["REJECTED", "Change", "Differences", "Mode", "Received", "Sample", "Target", "TargetColumn", "Written"]
+
+REJECTED: Final = "_compactory_rejected"
+"""Column of rows that a target receives while they are checked: true where it is to leave the row out."""
 
 
 class Mode(StrEnum):
@@ -49,6 +52,15 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What a target has received: rows, those that it left out, and how many rows have a value in each column."""
+
+    rows: int
+    rejected: int
+    filled: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
     """What a load would change: numbers of keys, and some of them."""
 
@@ -68,7 +80,9 @@ class Written:
 
 
 class Target(Protocol):
-    """A table or a topic. Used by one thread: ``columns`` and ``key``, then ``compare``, then perhaps ``write``."""
+    """A table or a topic. Used by one thread: ``columns`` and ``key``, perhaps ``receive``, then ``compare``, then
+    perhaps ``write``.
+    """
 
     @property
     def label(self) -> str:
@@ -85,10 +99,19 @@ class Target(Protocol):
         """The columns of the natural key."""
         ...
 
+    def receive(self, rows: DataFrame, mode: Mode) -> Received | None:
+        """Take rows while they are checked, in one go over the source; readers of the target notice nothing.
+
+        ``rows`` are as those of :meth:`compare`, with :data:`REJECTED`, and may have a key more than once. None: it has
+        received nothing, because it does not do so, or as there is a key more than once.
+        """
+        ...
+
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
         """What these rows would change; readers of the target notice nothing.
 
-        ``rows`` have columns of the target's names and of the types that ``column_types`` says, one row a key.
+        They are not read where the target has received them. ``rows`` have columns of the target's names and of the
+        types that ``column_types`` says, one row a key.
         ``spared`` has the columns of the key: keys that the source has in rows that were rejected. They stay as they
         are, also with :attr:`Mode.REPLACE`; None: there are none. It may name a key twice, or one that ``rows`` has.
         """

@@ -30,7 +30,7 @@ from .entry_records import EntryRecords
 from .record_maker import KEYS, MADE, make_keys, make_records
 from .table_columns import described
 from .table_records import TableRecords
-from .target import Change, Differences, Mode, TargetColumn, Written
+from .target import Change, Differences, Mode, Received, TargetColumn, Written
 from .topic_changes import CHANGES, COPIES, Judge, Outgoing, Tally, unpacked
 from .topic_claim import TopicClaim
 from .topic_extent import Extent, TopicChanged
@@ -118,6 +118,10 @@ class KafkaTarget:
     def key(self) -> Sequence[str]:
         """The columns that decide the record's key."""
         return self._maker.key
+
+    def receive(self, rows: DataFrame, mode: Mode) -> Received | None:  # noqa: ARG002  # those of Target
+        """Nothing: what a topic would have of them is found by comparing."""
+        return None
 
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
         """See :class:`target.Target`. Unless it is a dry run, nobody else may write the topic from now on.

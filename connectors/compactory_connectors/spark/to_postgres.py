@@ -22,10 +22,11 @@ from compactory_connectors.source.server import postgres_errors
 from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
 from compactory_sql import query
 
+from .load_sql import LoadSql
 from .loaded_table import LoadedTable, look_at
-from .merging import Compared, compare, merge
+from .merging import Compared, compare, merge, refuse_same
 from .staging import Staging
-from .target import Change, Differences, Mode, TargetColumn, Written
+from .target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +69,7 @@ class PostgresTarget:
         self._load_id = load_id or str(uuid4())
         self._wait, self._lock_timeout = wait, lock_timeout
         self._staging: Staging | None = None
+        self._staged: tuple[Staging, LoadSql, Received] | None = None
         self._compared: Compared | None = None
 
     @property
@@ -90,21 +92,29 @@ class PostgresTarget:
         with self._errors():
             return self._done(self._connection)
 
+    def receive(self, rows: DataFrame, mode: Mode) -> Received | None:
+        """Stage rows while they are checked; see :meth:`Target.receive`. Raises what :meth:`compare` does."""
+        staging, statements, received = self._stage(rows, mode)
+        with self._errors():
+            if staging.has_double_keys(statements):
+                staging.forget()
+                return None
+        self._staged = staging, statements, received
+        return received
+
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
         """Stage the rows and list what they change; see :meth:`Target.compare`.
 
         Raises ConfigError where the load does not fit the table, Unreachable where another load has it.
         """
-        table = self._table
-        given = self._given(rows, mode)
+        checked = self._staged is not None
+        staging, statements, received = self._staged or self._stage(rows, mode)
         with self._errors():
-            self._staging = Staging(self._connection, table)
-            self._staging.claim(self._wait)
-            statements = self._staging.statements(given)
+            if not checked:
+                refuse_same(self._connection, statements)
             if mode is Mode.REPLACE and spared is not None:
-                statements = replace(statements, spared=self._staging.stage_keys(spared, "spared"))
-            total = self._staging.stage(rows, statements)
-            self._compared = compare(self._connection, statements, mode, total)
+                statements = replace(statements, spared=staging.stage_keys(spared, "spared"))
+            self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
 
     def write(self) -> Written:
@@ -134,6 +144,15 @@ class PostgresTarget:
         finally:
             connection.close()
 
+    def _stage(self, rows: DataFrame, mode: Mode) -> tuple[Staging, LoadSql, Received]:
+        given = self._given(rows, mode)
+        with self._errors():
+            if self._staging is None:
+                self._staging = Staging(self._connection, self._table)
+                self._staging.claim(self._wait)
+            statements = self._staging.statements(given)
+            return self._staging, statements, self._staging.stage(rows, statements)
+
     @cached_property
     def _connection(self) -> WatchedConnection:
         connection = connect({"application_name": "compactory-load", **self._place.conninfo})
@@ -155,7 +174,7 @@ class PostgresTarget:
         table, named = self._table, set(rows.columns)
         problems = [
             f"{table.label} has no column {name} that a load may fill"
-            for name in named - {c.name for c in table.targets}
+            for name in named - {c.name for c in table.targets} - {REJECTED}
         ]
         problems += [
             f"the load has no column {name}, which is part of the key of {table.label}"
