@@ -3,7 +3,7 @@
 from compactory_sql import Adoption, Plan, Step
 
 from .adoption import adopt, plan
-from .inspection import Inspection, Status, inspect, status
+from .inspection import Inspection, Status, inspect, judge, status
 from .lock import Patience
 from .migration import MigrationStatus, install
 from .roles import Roles, grant, plan_grants
@@ -21,6 +21,7 @@ __all__ = [
     "grant",
     "inspect",
     "install",
+    "judge",
     "plan",
     "plan_grants",
     "status",

@@ -14,7 +14,7 @@ from .catalogue import adopted_tables, read_table, resolve
 from .migration import MigrationStatus, migration_status
 from .session import Connection
 
-__all__ = ["Inspection", "Status", "inspect", "status"]
+__all__ = ["Inspection", "Status", "inspect", "judge", "status"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,11 @@ class Status:
 
 def inspect(connection: Connection, table: str | int) -> Inspection:
     """Inspect a table by name or oid; cheap enough for every start. Raises ConfigError when there is none."""
-    facts = read_table(connection, table if isinstance(table, int) else resolve(connection, table))
+    return judge(read_table(connection, table if isinstance(table, int) else resolve(connection, table)))
+
+
+def judge(facts: Table) -> Inspection:
+    """What these facts about a table come to."""
     adoption = _adoption(facts)
     adopted, problems = _verdict(facts, adoption)
     return Inspection(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from compactory.errors import CompactoryError
+from compactory_connectors.source.removal import SHARE
 
 from .checks import Checks, Reason
 from .duplicates import resolve
@@ -32,7 +33,7 @@ __all__ = ["Load", "Plan", "Stages"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
-_SHARE: Final = Limit(percent=20)
+_SHARE: Final = Limit(percent=SHARE)
 """Of a directory's keys, more are not removed unless somebody says so."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
 

@@ -72,15 +72,22 @@ class LoadSql:
         """Finds the key of a row for which this is true."""
         return self.render("breaking", texts=_texts("s", self.table.key), broken=broken)
 
-    def insert(self) -> sql.Composed:
-        """Inserts the keys that are not there."""
+    def insert(self, *, empty: bool) -> sql.Composed:
+        """Inserts the keys that are not there; ``empty``: the table has no row, so that none has to be looked for."""
         columns = [*self.table.key, *self.data]
         values: list[sql.Composable] = [sql.Identifier("s", name) for name in columns]
         names = [sql.Identifier(name) for name in columns]
         if self.table.active is not None:
             names.append(sql.Identifier(self.table.active))
             values.append(_TRUE)
-        return self.render("insert", columns=_COMMA.join(names), values=_COMMA.join(values), inserts=self._those("i"))
+        return self.render(
+            "insert",
+            columns=_COMMA.join(names),
+            values=_COMMA.join(values),
+            inserts=self._those("i"),
+            absent=sql.SQL("") if empty else self.render("absent"),
+            sorted=_COMMA.join(sql.Identifier("s", name) for name in self.table.key),
+        )
 
     def update(self, *kinds: str) -> sql.Composed | None:
         """Sets what differs of these kinds of changes; None where a row has nothing but its key."""

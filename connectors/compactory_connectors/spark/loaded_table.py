@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import class_row, dict_row
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Inspection, inspect
+from compactory_connectors.database import Inspection, judge
 from compactory_connectors.database.catalogue import read_table, resolve
 from compactory_sql import query
 from compactory_sql.adoption import XID_COLUMN
@@ -98,7 +98,8 @@ def look_at(
     lacking = list(_rights(row))
     if lacking:
         raise ConfigError(lacking)
-    found, facts = inspect(connection, oid), read_table(connection, oid)
+    facts = read_table(connection, oid)
+    found = judge(facts)
     with connection.cursor(row_factory=class_row(LoadedColumn)) as cursor:
         columns = tuple(cursor.execute(query("load/columns"), {"oid": oid}))
     problems = list(_disagreements(found, key, active))

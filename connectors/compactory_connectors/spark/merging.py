@@ -102,7 +102,11 @@ def _merge(
     if expected[Change.UPDATE]:
         done[Change.UPDATE] = _run(connection, statements.update("u"))
     if expected[Change.INSERT]:
-        done[Change.INSERT] = _run(connection, statements.reactivate()) + _run(connection, statements.insert())
+        done[Change.INSERT] = _run(connection, statements.reactivate())
+        empty = statements.everything and _scalar(
+            connection, statements.render("empty")
+        )  # an index tells of later rows
+        done[Change.INSERT] += _run(connection, statements.insert(empty=empty))
     if done[Change.INSERT] < expected[Change.INSERT]:
         done[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
     connection.execute(query("load/settle"))

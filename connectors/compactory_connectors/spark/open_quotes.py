@@ -46,25 +46,26 @@ def is_open(text: Column, dialect: Dialect) -> Column:
 
 def any_open(files: Sequence[Path], dialect: Dialect) -> bool:
     """Whether files have such a line. Reads them here, which Spark needs longer to begin with. Raises OSError."""
-    return any(_compute.any(are_open(lines, dialect)).as_py() for file in files for lines in _lines_with(file, dialect))
+    for lines in (lines for file in files for lines in _lines(file)):
+        quoted = lines.filter(_compute.match_substring(lines, dialect.quote))
+        if _compute.any(are_open(quoted, dialect)).as_py():
+            return True
+    return False
 
 
-def _lines_with(file: Path, dialect: Dialect) -> Iterator[pa.Array]:
-    """The lines of a file, chunk by chunk; of chunks without a quote nothing."""
+def _lines(file: Path) -> Iterator[pa.Array]:
     with file.open("rb") as content:
         rest = b""
         for chunk in iter(partial(content.read, _CHUNK), b""):
             text = rest + chunk
             end = text.rfind(b"\n") + 1
             rest = text[end:]
-            if dialect.quote in text[:end]:
-                yield _lines(text[:end])
-        if dialect.quote in rest:
-            yield pa.array([rest], pa.binary())
+            yield _divided(text[:end])
+        yield pa.array([rest], pa.binary())
 
 
-def _lines(text: bytes) -> pa.Array:
-    """Lines of a text that ends with a newline, with theirs."""
+def _divided(text: bytes) -> pa.Array:
+    """The lines of a text that ends with a newline, with theirs."""
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE).astype(np.int32) + 1
     offsets = np.concatenate([np.zeros(1, np.int32), ends])
     return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(text)])

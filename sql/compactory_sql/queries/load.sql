@@ -81,7 +81,7 @@ SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l JOIN pg_class AS c ON c.oi
 
 -- name: load/staged
 -- The rows that each transaction has staged; a task that was tried again, or ran twice, has several.
-SELECT xmin::text::int8 AS xid, count(*) AS rows FROM {staged} GROUP BY 1;
+SELECT xmin::text::int8 AS xid, count(*) AS rows FROM {staged} GROUP BY xmin;
 
 -- name: load/forget
 -- Without the rows of tasks that do not count.
@@ -167,9 +167,12 @@ UPDATE {target} AS t SET {assignments}
    AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/insert
--- Keys that are not there.
-INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s
- WHERE {inserts} AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
+-- Keys that are not there, in their order, in which an index takes them in half the time.
+INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s WHERE {inserts}{absent} ORDER BY {sorted};
+
+-- name: load/absent
+-- Where the table may have rows.
+ AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/update
 -- Rows that differ; where others insert meanwhile, also those that were not there when they were compared.
