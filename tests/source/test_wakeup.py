@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ import pytest
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source import pace
-from compactory_connectors.source.listener import Listener
+from compactory_connectors.source.listener import Listener, Slept
 from compactory_connectors.source.selection import TableName, TableSelection
 from compactory_connectors.source.watched_connection import WatchedConnection
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
@@ -127,6 +128,87 @@ def test_two_sources_of_one_table_are_both_woken(bench: Bench) -> None:
         bench.wait_for_records(number, timeout=5)
         wait_until(lambda number=number: other.source.status().tables[0].rows_total == number, 5, "the other's row")
     assert other.source.status().tables[0].polls_total < polls + 12
+
+
+@pytest.fixture
+def neighbour(bench: Bench) -> Iterator[psycopg.Connection]:
+    """All that Postgres sees of another source of the adopted table, which has one row."""
+    adopted(bench)
+    bench.add("T1")
+    with psycopg.connect(bench.url, autocommit=True) as connection:
+        yield connection
+
+
+def lock(neighbour: psycopg.Connection, function: str = "pg_try_advisory_lock") -> None:
+    """Sleep, or let go of it: then nobody notifies."""
+    key = "'terminal_acquirer'::regclass::oid::int8::bit(32)::int4"
+    neighbour.execute(f"SELECT {function}({WAKEUP_LOCK_CLASS}, {key})")
+
+
+def first(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None]) -> None:
+    """Do something just before a listener's method is called for the first time."""
+    method, calls = getattr(Listener, name), count()
+
+    def after_action(listener: Listener, *args: Any) -> Any:
+        if next(calls) == 0:
+            action()
+        return method(listener, *args)
+
+    monkeypatch.setattr(Listener, name, after_action)
+
+
+def test_a_commit_before_a_source_listens(
+    bench: Bench, neighbour: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer notified the source that slept; the one that polled just before it must look once more."""
+    lock(neighbour)
+    first(monkeypatch, "sleep", lambda: bench.add("T2"))
+    bench.start(poll_interval_ms=HOUR)
+    bench.wait_for_records(1)
+    bench.wait_for_records(2, timeout=5)
+
+
+def test_a_silent_commit_before_another_source_sleeps(
+    bench: Bench, neighbour: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer keeps both awake; when it has ended, the other is the first that sleeps."""
+    with psycopg.connect(bench.url) as writer:
+        writer.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T2', 'A')")
+
+        def end_and_sleep() -> None:
+            writer.commit()
+            lock(neighbour)
+
+        first(monkeypatch, "_sleepers", end_and_sleep)
+        bench.start(poll_interval_ms=HOUR)
+        bench.wait_for_records(1)
+        bench.wait_for_records(2, timeout=5)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_another_source_that_sleeps_no_more(
+    bench: Bench, neighbour: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """It ended, or was awake for a moment: nobody notified, and the source that relied on it finds out."""
+    sleep, shared = Listener.sleep, threading.Event()
+
+    def observed(listener: Listener, oids: Sequence[int]) -> Slept:
+        slept = sleep(listener, oids)
+        if slept.shared:
+            shared.set()
+        return slept
+
+    monkeypatch.setattr(Listener, "sleep", observed)
+    lock(neighbour)
+    bench.start(poll_interval_ms=HOUR)
+    assert shared.wait(30)
+    lock(neighbour, "pg_advisory_unlock")
+    bench.add("T2")
+    if again:
+        lock(neighbour)
+    bench.wait_for_records(2, timeout=5)
+    bench.add("T3")
+    bench.wait_for_records(3, timeout=5)
 
 
 def test_a_table_that_is_made_again_while_the_source_sleeps(bench: Bench) -> None:

@@ -89,6 +89,7 @@ class Attention:
         """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
         self._fall_asleep()
         self._streaks.clear()
+        until = min([until, *self._attempts()])
         while not stop.is_set() and not self._control.changed.is_set():
             left = min(self._lineup.due, until) - time.monotonic()
             if left <= 0 or self._listener.wait(min(left, _SLICE)):
@@ -169,14 +170,19 @@ class Attention:
             return
         slept = self._listener.sleep([*sleepy])
         for oid, table in sleepy.items():
-            if oid in slept.asleep:
-                table.pace.slept()
-                if not table.reader.is_idle(slept.snapshot):
-                    table.due = now
-            elif oid in slept.shared:
-                table.pace.awake_until = table.due
-            else:
+            if oid not in slept.asleep | slept.shared:
                 table.due = table.pace.blocked(now)
+                continue
+            table.pace.slept()
+            if oid in slept.shared:
+                table.pace.relies(now)
+            if not table.reader.is_idle(slept.snapshot):
+                table.due = now
+
+    def _attempts(self) -> list[float]:
+        """When to try to sleep again for tables that rely on another source's sleep."""
+        now = time.monotonic()
+        return [table.pace.awake_until for table in self._lineup if table.pace.awake_until > now]
 
     def _may_sleep(self, table: PolledTable, now: float) -> bool:
         waits = table.ailing or table.due <= now or now < table.pace.awake_until

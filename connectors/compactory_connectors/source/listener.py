@@ -27,8 +27,8 @@ _CLASS = sql.Literal(WAKEUP_LOCK_CLASS)
 class Slept:
     """What came of falling asleep for some tables, and the snapshot after that.
 
-    ``shared`` are tables for which another source sleeps. What is in neither set has a writer whose transaction saw
-    this source awake, and has not ended.
+    ``shared`` are tables for which another source sleeps: nobody says when it wakes or ends. What is in neither set has
+    a writer whose transaction saw this source awake, and has not ended.
     """
 
     asleep: frozenset[int]
@@ -63,15 +63,12 @@ class Listener:
         if not self._listening:
             self.listen()
         taken = sql.SQL(query("source/sleep")).format(**{"class": _CLASS, "oids": sql.Literal(_keys(oids))})
-        cursor = self._connection.execute(taken)
-        locked = frozenset(_oid(key) for (key,) in cursor)
-        cursor.nextset()
-        row = cursor.fetchone()
-        assert row is not None
+        keys, snapshot = self._found(taken)
+        locked = frozenset(_oid(key) for key in keys)
         self.asleep |= locked
         refused = set(oids) - locked
-        shared = frozenset(self._sleepers(refused)) if refused else frozenset()
-        return Slept(locked, shared, Snapshot.parse(row[0]))
+        shared, snapshot = self._sleepers(refused) if refused else (frozenset(), snapshot)
+        return Slept(locked, shared, snapshot)
 
     def wake(self, oids: Iterable[int]) -> None:
         """Have the writers of these tables stay silent, where they notify."""
@@ -94,11 +91,20 @@ class Listener:
             self._receive()
         return bool(self._notified)
 
-    def _sleepers(self, oids: Iterable[int]) -> Iterable[int]:
-        """Those of these tables for which another source sleeps."""
+    def _sleepers(self, oids: Iterable[int]) -> tuple[frozenset[int], Snapshot]:
+        """Those of these tables for which another source sleeps, and the snapshot after that was found."""
         keys = sql.Literal(list(oids))
-        found = self._connection.execute(sql.SQL(query("source/sleepers")).format(**{"class": _CLASS, "oids": keys}))
-        return (oid for (oid,) in found)
+        found, snapshot = self._found(sql.SQL(query("source/sleepers")).format(**{"class": _CLASS, "oids": keys}))
+        return frozenset(found), snapshot
+
+    def _found(self, statements: sql.Composed) -> tuple[list[int], Snapshot]:
+        """What the first statement finds, and the snapshot that the second one takes."""
+        cursor = self._connection.execute(statements)
+        found = [number for (number,) in cursor]
+        cursor.nextset()
+        row = cursor.fetchone()
+        assert row is not None
+        return found, Snapshot.parse(row[0])
 
     def _receive(self) -> None:
         connection = self._connection.pgconn

@@ -60,6 +60,10 @@ class Pace:
         """The table's writers notify now."""
         self._blocked = 0.0
 
+    def relies(self, now: float) -> None:
+        """They do because another source sleeps, which may wake or end without a word: try to sleep soon again."""
+        self.awake_until = math.floor(now / _IDLE + 1.001) * _IDLE
+
     def _next(self, now: float, settled: bool) -> float:
         step = max(self._step, _SHORTEST)
         following = math.floor(now / step + 1.001) * step  # never now itself, whatever the last bit says

@@ -248,12 +248,14 @@ SELECT key FROM unnest({oids}::int[]) AS key WHERE pg_try_advisory_lock({class},
 SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/sleepers
--- Tables for which another source sleeps; writers hold the lock shared.
+-- Tables for which another source sleeps; writers hold the lock shared. The snapshot is taken after that, by a statement
+-- of its own: of what it does not show, that source's sleep makes writers notify.
 SELECT l.objid::int8 AS oid
   FROM pg_locks AS l
  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock' AND l.pid <> pg_backend_pid()
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.classid = {class}::int8::oid AND l.objid = ANY ({oids}::int8[]::oid[]);
+SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/wake
 -- The source is awake for these tables: their triggers stay silent.
