@@ -198,6 +198,10 @@ def test_quotes_that_are_hard_to_count(spark: SparkSession, tmp_path: Path) -> N
     found = parts(spark, tmp_path, FileFormat.CSV)
     assert rows(found[0]) == [(2, None, '5" pipe', "x\ny"), (4, None, "2", "b")]
     assert rows(found[1]) == [(line, None, "x", "1") for line in (2, 3, 4)]
+    (tmp_path / "c.csv").write_bytes(b'\xef\xbb\xbf"k\nl",v\n1,a\n')
+    [bare] = parts(spark, tmp_path / "c.csv", FileFormat.CSV)
+    assert bare.layout.columns == ("k\nl", "v"), "a quote after the byte order mark"
+    assert rows(bare) == [(3, None, "1", "a")]
 
 
 def test_lines_of_files_in_blocks(spark: SparkSession, tmp_path: Path) -> None:
@@ -238,6 +242,11 @@ def test_json_keeps_every_digit(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('\n{"k":2}\n')
     [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
     assert {row[0] for row in rows(part)} == {None}, "Spark leaves blank lines out, so that nobody can tell"
+    (tmp_path / "b.jsonl").unlink()
+    for uneven in ("\t", " [ ]", '[{"k":1},{"k":2}]'):
+        (tmp_path / "a.jsonl").write_text(f'{uneven}\n{{"k":3}}\n')
+        [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
+        assert {row[0] for row in rows(part)} == {None}, "nor of how many records it makes of such a line"
 
 
 COLUMNS = [
@@ -411,13 +420,19 @@ def load(spark: SparkSession, database: str, tmp_path: Path) -> Loader:
             "rules": parse_rules(rules, "r"),
             **plan,
         }
+        kept = _kept(spark)
         try:
             Load(spark, target, Plan(**given), report, Quiet()).run()
         finally:
             target.close()
+            assert _kept(spark) == kept, "a load lets go of what it has persisted, however it ends"
         return report
 
     return run
+
+
+def _kept(spark: SparkSession) -> set[int]:
+    return {*spark.sparkContext._jsc.getPersistentRDDs()}
 
 
 @pytest.fixture
@@ -495,6 +510,21 @@ def test_a_replacement_spares_what_was_rejected(load: Loader, table: Ask) -> Non
     assert report.changes[Change.DEACTIVATE] == 2
     kept = {code: name for code, name, _ in table(WANTED)}
     assert kept == {str(number): "m" for number in range(2, 8)} | {"8": "n", "9": "n"}
+
+
+def test_a_row_that_only_postgres_refuses(load: Loader, table: Ask, database: str, tmp_path: Path) -> None:
+    """It is no matter where another row of its key counts; else rejects are kept before the load fails."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE tariffs ADD address inet")
+    text = "code,fee,address,version\nA,1,nowhere,1\nA,2,10.0.0.1,2\nB,x,,1\n"
+    report = load(text, "columns: {name: {optional: true}}\nduplicates: [version desc]")
+    assert (report.read, report.accepted, report.rejected, report.duplicates) == (3, 1, 1, 1)
+    assert table("SELECT code, host(address) FROM tariffs") == [("A", "10.0.0.1")]
+    with pytest.raises(CompactoryError, match=r"invalid input syntax for type inet: … .*, column address; add a rule"):
+        load("code,fee,address\nC,1,nowhere\nD,x,\n", "columns: {name: {optional: true}}")
+    [kept] = [file.read_text() for file in (tmp_path / "rejects").glob("*.json")]
+    assert json.loads(kept)["record"] == "D,x,"
+    assert table("SELECT count(*) FROM tariffs UNION ALL SELECT count(*) FROM compactory.loads") == [(1,), (1,)]
 
 
 def test_rejects_are_not_written_over_what_is_read(load: Loader, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,8 +29,16 @@ class Resolved:
     """None: there are none of the same key."""
 
 
-def resolve(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders: Sequence[Order]) -> Resolved:
+def resolve(
+    rows: DataFrame,
+    columns: Sequence[str],
+    key: Sequence[str],
+    orders: Sequence[Order],
+    keep: Callable[[DataFrame], DataFrame],
+) -> Resolved:
     """One row a key. Rows that are equal in ``columns`` are one; the others are decided by ``orders``, or not at all.
+
+    ``keep`` persists a frame for as long as the result is used.
 
     Keys are counted by a hash first, which moves eight bytes a row; only rows whose hash occurs twice are sorted, so
     that a source without duplicates costs next to nothing, and a key of a million rows no more than its sort.
@@ -38,11 +46,11 @@ def resolve(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders:
     from pyspark.sql import functions as sf
 
     hashed = rows.withColumn(_HASH, sf.xxhash64(*map(quoted, key)))
-    again = hashed.groupBy(_HASH).count().where("count > 1").select(_HASH).persist()
+    again = keep(hashed.groupBy(_HASH).count().where("count > 1").select(_HASH))
     if again.isEmpty():
         return Resolved(rows=rows, undecided=None)
     single = hashed.join(again, _HASH, "left_anti").select(*map(quoted, rows.columns))
-    ranked = _ranked(hashed.join(again, _HASH, "left_semi"), columns, key, orders).persist()
+    ranked = keep(_ranked(hashed.join(again, _HASH, "left_semi"), columns, key, orders))
     best = ranked.where(sf.col(_RANK) == 1)
     decided = best.where(_ALIKE).dropDuplicates(list(key)).select(*map(quoted, rows.columns))
     undecided = best.where(~sf.col(_ALIKE)).select(*map(quoted, rows.columns))

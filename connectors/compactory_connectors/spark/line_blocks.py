@@ -25,12 +25,10 @@ def places() -> list[Column]:
 
 
 def count_blocks(lines: DataFrame, *also: Column) -> list[Any]:
-    """The blocks of files, in order: how many lines each has, how many of them are blank, and what else is asked."""
+    """The blocks of files, in order: how many lines each has, and what else is asked of them."""
     from pyspark.sql import functions as sf
 
-    text = sf.col("value").cast("string")
-    blank = sf.count_if(sf.trim(text).isin("", "\r")).alias("blank")
-    counts = [sf.min(LINE).alias("first"), sf.count("*").alias("lines"), blank]
+    counts = [sf.min(LINE).alias("first"), sf.count("*").alias("lines")]
     counted = lines.groupBy(FILE, BLOCK).agg(*counts, *also)
     return sorted(counted.collect(), key=lambda block: (block[FILE], block[BLOCK]))
 

@@ -36,6 +36,8 @@ _ESCAPE: Final = r"\\."
 _STRING: Final = r'"[^"]*"'
 _NEXT: Final = r"\}\s*\{"
 """Where an object ends and another begins, outside of strings."""
+_UNEVEN: Final = r"\A\s*(\z|\[\s*[\]{n])"
+"""A line of which Spark makes no record, or as many as an array has objects, before they can be counted."""
 _SMALL: Final = 256 << 20
 """Bytes of files that are looked through in this process: a second's work."""
 _SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
@@ -71,7 +73,8 @@ def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOpti
     blocks: list[Blocks | None] = [cache(partial(count_blocks, each, opened)) for each in lines]
     if options.multiline or (options.multiline is None and _any_open(files, blocks, options)):
         _read_whole(spark, files)
-        lines, blocks = [_joined(each, Dialect.of(options)) for each in lines], [None] * len(lines)
+        lines = [_joined(each, Dialect.of(options)) for each in lines]
+        blocks = [None for _ in lines]
     return [_csv_part(*each, options) for each in zip(lines, blocks, layouts, layouts.values(), strict=True)]
 
 
@@ -91,15 +94,16 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     """
     from pyspark.sql import functions as sf
 
-    blocks = count_blocks(_lines(spark, files), _several().alias("several"))
+    uneven = sf.count_if(sf.col("value").cast("string").rlike(_UNEVEN)).alias("uneven")
+    blocks = count_blocks(_lines(spark, files), _several().alias("several"), uneven)
     _refuse_several(blocks)
     reader = spark.read.option("columnNameOfCorruptRecord", _BAD).option("__globPaths__", "false")
     frame = reader.schema(_schema([quoted(name) for name in fields])).json([file.path for file in files])
     columns = [sf.col(quoted(name)).alias(position(number)) for number, name in enumerate(fields)]
     located = frame.select(*columns, _BAD, *places())
-    blank = any(block["blank"] for block in blocks)  # Spark leaves blank lines out before they can be counted
+    countable = not any(block["uneven"] for block in blocks)
     none = sf.lit(None).cast("bigint")
-    place = [sf.col(FILE), none.alias(BLOCK), none.alias(LINE)] if blank else PLACE
+    place = PLACE if countable else [sf.col(FILE), none.alias(BLOCK), none.alias(LINE)]
     fault = sf.when(sf.col(_BAD).isNotNull(), "json")
     kept = [position(number) for number in range(len(fields))]
     objects = sf.to_json(sf.struct(*[sf.col(column).alias(name) for column, name in zip(kept, fields, strict=True)]))
@@ -107,7 +111,7 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     label = shown(files[0].path) if len(files) == 1 else f"none of {len(files)} files"
     layout = Layout(label=label, columns=tuple(fields), declared=False)
     records = located.select(*kept, *place, raw, fault.alias(FAULT))
-    return Part(layout=layout, frame=records, blocks=None if blank else lambda: blocks)
+    return Part(layout=layout, frame=records, blocks=(lambda: blocks) if countable else None)
 
 
 def _several() -> Column:

@@ -142,7 +142,8 @@ class Load:
     def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame] | None:
         """Rows that the target has received while they were checked, and rejected ones.
 
-        None: it has not, or found several rows of a key, so that the source is read again to decide between them.
+        None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
+        to decide between them, and rejects are kept before the load fails.
         """
         received = self._target.receive(judged.marked(), self._plan.mode)
         if received is None:
@@ -157,7 +158,7 @@ class Load:
         """Rows that have each key once, and rejected ones. The source is kept when it was read."""
         self._count(judged.count(self._keep(judged.rows)))
         keys = judged.checks.mapped.keys
-        resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates)
+        resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
         if resolved.undecided is None:
             return judged.good, judged.bad
         report, valid = self._report, self._report.accepted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,7 @@ def any_open(files: Sequence[Path], dialect: Dialect) -> bool:
 
 def _lines(file: Path) -> Iterator[pa.Array]:
     with file.open("rb") as content:
-        rest = b""
+        rest = content.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)  # which Spark does not hand on either
         for chunk in iter(partial(content.read, _CHUNK), b""):
             text = rest + chunk
             end = text.rfind(b"\n") + 1

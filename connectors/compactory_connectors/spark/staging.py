@@ -28,7 +28,7 @@ from .target import REJECTED, Received
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Staging", "workers_conninfo"]
+__all__ = ["RowRefused", "Staging", "workers_conninfo"]
 
 _PARTS: Final = ("rows", "changes", "spared")
 _PAUSE: Final = 0.5
@@ -50,6 +50,10 @@ def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
         "client_encoding",
     }
     return {name: value for name, value in found.items() if value and name not in left_out}
+
+
+class RowRefused(CompactoryError):
+    """Postgres can't read a value of a row, or a type of the table does not allow it."""
 
 
 class Staging:
@@ -84,7 +88,7 @@ class Staging:
     def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
         """Copy the rows into their table, but those that :data:`REJECTED` says are not to be.
 
-        Raises CompactoryError where Postgres refuses a row, Unreachable where tasks fail for good.
+        Raises RowRefused, CompactoryError where Postgres refuses all of them, Unreachable where tasks fail for good.
         """
         return self._copy(rows, statements)
 
@@ -128,8 +132,10 @@ class Staging:
             results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
-            remedy = "; add a rule that rejects such rows" if "SQLSTATE 2" in refused else ""
-            raise CompactoryError(f"{self._table.label} takes not every row: {refused}{remedy}")
+            said = f"{self._table.label} takes not every row: {refused}"
+            if "SQLSTATE 2" in refused:
+                raise RowRefused(f"{said}; add a rule that rejects such rows")
+            raise CompactoryError(said)
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
         filled = [sum(each) for each in zip(*(result.filled for result in results), strict=True)]

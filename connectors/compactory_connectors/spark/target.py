@@ -103,7 +103,7 @@ class Target(Protocol):
         """Take rows while they are checked, in one go over the source; readers of the target notice nothing.
 
         ``rows`` are as those of :meth:`compare`, with :data:`REJECTED`, and may have a key more than once. None: it has
-        received nothing, because it does not do so, or as there is a key more than once.
+        received nothing, because it does not do so, as there is a key more than once, or a row that it does not take.
         """
         ...
 

@@ -25,7 +25,7 @@ from compactory_sql import query
 from .load_sql import LoadSql
 from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge, refuse_same
-from .staging import Staging
+from .staging import RowRefused, Staging
 from .target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
 
 if TYPE_CHECKING:
@@ -93,12 +93,19 @@ class PostgresTarget:
             return self._done(self._connection)
 
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:
-        """Stage rows while they are checked; see :meth:`Target.receive`. Raises what :meth:`compare` does."""
-        staging, statements, received = self._stage(rows, mode)
+        """Stage rows while they are checked; see :meth:`Target.receive`. Raises what :meth:`compare` does, but for rows
+        that Postgres refuses: others of their keys may count.
+        """
+        try:
+            staging, statements, received = self._stage(rows, mode)
+        except RowRefused:
+            self._forget()
+            return None
         with self._errors():
-            if staging.has_double_keys(statements):
-                staging.forget()
-                return None
+            twice = staging.has_double_keys(statements)
+        if twice:
+            self._forget()
+            return None
         self._staged = staging, statements, received
         return received
 
@@ -152,6 +159,11 @@ class PostgresTarget:
                 self._staging.claim(self._wait)
             statements = self._staging.statements(given)
             return self._staging, statements, self._staging.stage(rows, statements)
+
+    def _forget(self) -> None:
+        assert self._staging is not None, "something was staged"
+        with self._errors():
+            self._staging.forget()
 
     @cached_property
     def _connection(self) -> WatchedConnection:
