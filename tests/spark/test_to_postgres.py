@@ -406,19 +406,28 @@ def test_what_others_write_between_comparison_and_merge(adopted: Loading) -> Non
     assert adopted.all("code, note") == [("A", "load"), ("E", "load"), ("F", "load"), ("new", "other")]
 
 
-def test_a_key_that_is_being_inserted_meanwhile(adopted: Loading) -> None:
+def test_keys_that_are_being_inserted_meanwhile(adopted: Loading) -> None:
+    """One after the other: the merge waits for the first, and when it begins again, for the second."""
     target = adopted.target()
-    target.compare(adopted.rows(target, [ONE, TWO], ["code", "rate", "note"]), Mode.UPSERT)
+    target.compare(adopted.rows(target, [ONE, TWO, THREE], ["code", "rate", "note"]), Mode.UPSERT)
     done: list[Written] = []
-    with psycopg.connect(adopted.url) as other:
-        other.execute("INSERT INTO tariffs (code, note) VALUES ('A', 'other')")
+    with psycopg.connect(adopted.url) as first, psycopg.connect(adopted.url) as second:
+        for other, code in ((first, "A"), (second, "B")):
+            other.execute("INSERT INTO tariffs (code, note) VALUES (%s, 'other')", [code])
         merging = threading.Thread(target=lambda: done.append(target.write()))
         merging.start()
-        waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
-        wait_until(lambda: other.execute(waiting).fetchone() == (True,), 30, "the merge waits for the key")
-    merging.join(30)
-    assert done[0].counts == counted(insert=1, update=1)
-    assert adopted.all() == [ONE, TWO]
+        waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid))"
+        for other in (first, second):
+            pid = other.info.backend_pid
+            wait_until(
+                lambda pid=pid: adopted.sql.execute(waiting, [pid]).fetchone() == (True,),
+                30,
+                "the merge waits for the key",
+            )
+            other.commit()
+        merging.join(30)
+    assert done[0].counts == counted(insert=1, update=2)
+    assert adopted.all() == [ONE, TWO, THREE]
 
 
 def test_a_row_that_is_locked_for_long(adopted: Loading) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Compared", "compare", "merge", "refuse_same"]
 
 _KINDS: Final = {Change.INSERT: "i", Change.UPDATE: "u", Change.DEACTIVATE: "d"}
 _SAMPLES: Final = 5
-_TRIES: Final = 3
+_TRIES: Final = 5
 """How often a merge is begun that met others' transactions head on."""
 
 
@@ -74,14 +74,17 @@ def merge(
     was changed then.
     """
     tries = 0
+    before: str | None = ""
     while True:
         tries += 1
         try:
             with connection.transaction():
                 return _merge(connection, compared, load_id, lock_timeout)
         except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as error:
-            if tries == _TRIES or (isinstance(error, psycopg.errors.UniqueViolation) and tries > 1):
+            detail = error.diag.message_detail
+            if tries == _TRIES or detail == before:  # others insert a key once; what the load itself breaks is the same
                 raise _refused(connection, compared.statements, error) from error
+            before = detail
         except psycopg.errors.LockNotAvailable as error:
             raise _blocked(connection, compared.statements, lock_timeout) from error
         except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException) as error:
