@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from urllib.parse import urlsplit
 
 import psycopg
@@ -15,6 +16,7 @@ from psycopg import sql
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
+from compactory_connectors.source.watched_connection import WatchedConnection
 from tests.source.test_tables import Shop
 from tests.source.workload import wait_until
 
@@ -103,6 +105,21 @@ def test_time_outs_of_the_role_are_for_applications(shop: Shop, setting: str) ->
     wait_until(lambda: len(shop.keys("t")) == 2000, what="the first load")
     others_go_on(shop)
     assert shop.status("t").errors_total == 0  # type: ignore[union-attr]
+
+
+def test_a_time_out_of_the_role_before_it_is_lifted(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine is busy, the statement that lifts it is too slow itself: the source connects again."""
+    settle, attempts = WatchedConnection.settle, count()
+
+    def slow(connection: WatchedConnection, *given: Mapping[str, str]) -> None:
+        if next(attempts) == 0:
+            connection.execute("SET transaction_timeout = '10ms'")
+            connection.execute("SELECT pg_sleep(5)")
+        settle(connection, *given)
+
+    monkeypatch.setattr(WatchedConnection, "settle", slow)
+    follow(shop)
+    assert next(attempts) == 2
 
 
 @pytest.mark.proof

@@ -43,7 +43,7 @@ __all__ = [
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
 
-_LOST = ("08", "57P")  # connection exceptions, and the server's or an administrator's end of them
+_LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
 
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
@@ -104,8 +104,9 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
             raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
         if "database" in reason and "does not exist" in reason:
             raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            lost = not error.sqlstate or error.sqlstate.startswith(_LOST)
+        ended = (error.sqlstate or "").startswith(_LOST)
+        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            lost = ended or not error.sqlstate
             raise Unreachable(
                 "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
             ) from error
