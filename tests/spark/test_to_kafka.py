@@ -248,6 +248,8 @@ def test_only_what_differs_is_sent(spark: SparkSession, cluster: Kafka, entries:
 
 def test_rows_without_a_record_are_refused(spark: SparkSession, entries: Callable[..., KafkaTarget]) -> None:
     rows = [(1, "A", None, True), (2, "B", None, True), (1, "C", None, True)]
+    persisted = spark.sparkContext._jsc.getPersistentRDDs
+    before = {*persisted()}
     with pytest.raises(CompactoryError, match="1 rows have a record key that another row has as well: 1;"):
         load(entries(), frame(spark, TERMINALS, rows))
     types = TERMINALS | {"doc": "jsonb"}
@@ -257,6 +259,7 @@ def test_rows_without_a_record_are_refused(spark: SparkSession, entries: Callabl
         load(entries(), frame(spark, TERMINALS, []).select("id", "acquirer"))
     with pytest.raises(ConfigError, match="the key of a record is one column, and the rules' key is id, acquirer"):
         _ = entries(key=["id", "acquirer"]).columns
+    assert {*persisted()} == before, "nor is anything of them kept"
 
 
 def test_copies_in_wrong_partitions_are_buried(

@@ -34,7 +34,7 @@ _JDBC: Final = {
 def read_files(
     spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat, options: ReadOptions, fields: Sequence[str]
 ) -> list[Part]:
-    """Parts of these files. CSV and JSON files are counted now; else nothing is read but headers and footers.
+    """Parts of these files. CSV files are looked through, JSON files counted; of others only footers are read now.
 
     ``fields`` are those of interest in JSON. Raises ConfigError for files that can't be read so, Unreachable where a
     file system does not answer.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,7 @@ class KafkaTarget:
         self._offset_key: bytes | None = None
         self._found: _Found | None = None
         self._properties: dict[str, Any] = {}
+        self._kept = ExitStack()
 
     @property
     def label(self) -> str:
@@ -140,6 +142,7 @@ class KafkaTarget:
         extent = self._extent()
         spared = spared if mode is Mode.REPLACE else None
         changes = self._changes(rows.select(*self._maker.needs), mode, extent, spared).persist()
+        self._kept.callback(changes.unpersist)
         tally = Tally()
         for row in changes.where("tally IS NOT NULL").select("tally").collect():
             tally.add(Tally.loads(row[0]))
@@ -165,10 +168,9 @@ class KafkaTarget:
 
     def close(self) -> None:
         """See :class:`target.Target`."""
-        if self._found is not None:
-            self._found.changes.unpersist()
-            self._found = None
-        self._claim.close()
+        self._found = None
+        with self._kept:
+            self._claim.close()
 
     @cached_property
     def _maker(self) -> TableRecords | EntryRecords:
