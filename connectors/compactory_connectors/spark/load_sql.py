@@ -80,13 +80,14 @@ class LoadSql:
         if self.table.active is not None:
             names.append(sql.Identifier(self.table.active))
             values.append(_TRUE)
+        taken = _COMMA.join(sql.Identifier("s", name) for name in self.table.key)
         return self.render(
             "insert",
             columns=_COMMA.join(names),
             values=_COMMA.join(values),
             inserts=self._those("i"),
             absent=sql.SQL("") if empty else self.render("absent"),
-            sorted=_COMMA.join(sql.Identifier("s", name) for name in self.table.key),
+            sorted=self.render("sorted", taken=taken) if self.table.unique else sql.SQL(""),
         )
 
     def update(self, *kinds: str) -> sql.Composed | None:

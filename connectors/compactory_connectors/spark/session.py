@@ -85,7 +85,7 @@ def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         found["spark.sql.shuffle.partitions"] = str(max(8, 4 * (os.cpu_count() or 1)))
-        found |= _LOCAL | {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}"}
+        found |= _LOCAL | {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}"}
     return found | dict(options.conf)
 
 

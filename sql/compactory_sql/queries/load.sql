@@ -167,12 +167,16 @@ UPDATE {target} AS t SET {assignments}
    AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/insert
--- Keys that are not there, in their order, in which an index takes them in half the time.
-INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s WHERE {inserts}{absent} ORDER BY {sorted};
+-- Keys that are not there.
+INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s WHERE {inserts}{absent}{sorted};
 
 -- name: load/absent
 -- Where the table may have rows.
  AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
+
+-- name: load/sorted
+-- Where there is an index on the key: it takes them in their order in half the time.
+ ORDER BY {taken};
 
 -- name: load/update
 -- Rows that differ; where others insert meanwhile, also those that were not there when they were compared.
