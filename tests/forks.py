@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import pickle
+import signal
 import tempfile
 import traceback
 import warnings
@@ -33,11 +34,14 @@ def forked(work: Callable[[], object], patience: float = PATIENCE) -> Any:
             child = os.fork()
         if child == 0:
             os.close(receiving)
-            faulthandler.dump_traceback_later(patience, exit=True, file=stacks)
+            faulthandler.register(signal.SIGUSR2, file=stacks)  # its watchdog would wait for that of the parent
             _run(work, sending)
         os.close(sending)
         with os.fdopen(receiving, "rb") as answers:
-            wait([answers], patience + 1)
+            if not wait([answers.fileno()], patience):
+                os.kill(child, signal.SIGUSR2)
+                wait([answers.fileno()], 1)
+                os.kill(child, signal.SIGKILL)
             answer = answers.read()
         _, status = os.waitpid(child, 0)
         stacks.seek(0)
