@@ -19,7 +19,8 @@ def test_a_child_that_hangs_says_where_and_is_gone() -> None:
     """Also one that holds the interpreter's lock."""
 
     def hang() -> None:
-        ctypes.PyDLL(None).pause()
+        while True:
+            ctypes.PyDLL(None).pause()  # returns after a signal
 
     with pytest.raises(AssertionError, match="in hang"):
         forked(hang, patience=1)
