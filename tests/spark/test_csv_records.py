@@ -135,6 +135,7 @@ def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
     assert found.to_pylist() == [Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in lines]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text('"", ab\r', max_size=20), max_size=8), st.booleans(), st.integers(1, 40))
 def test_files_are_looked_through_in_pieces(lines: list[str], ended: bool, piece: int) -> None:
     """Whatever the size of the pieces, and with a newline at the end or without."""

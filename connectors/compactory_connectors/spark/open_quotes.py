@@ -62,7 +62,7 @@ def _lines(file: Path) -> Iterator[pa.Array]:
             end = text.rfind(b"\n") + 1
             rest = text[end:]
             yield _divided(text[:end])
-        yield pa.array([rest], pa.binary())
+        yield _divided(rest + b"\n")
 
 
 def _divided(text: bytes) -> pa.Array:
