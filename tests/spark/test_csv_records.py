@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compactory_connectors.spark import open_quotes
@@ -136,6 +136,7 @@ def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
 
 
 @settings(deadline=None)
+@example(["", '"'], False, 1)
 @given(st.lists(st.text('"", ab\r', max_size=20), max_size=8), st.booleans(), st.integers(1, 40))
 def test_files_are_looked_through_in_pieces(lines: list[str], ended: bool, piece: int) -> None:
     """Whatever the size of the pieces, and with a newline at the end or without."""
