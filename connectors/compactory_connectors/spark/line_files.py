@@ -38,8 +38,8 @@ _NEXT: Final = r"\}\s*\{"
 """Where an object ends and another begins, outside of strings."""
 _UNEVEN: Final = r"\A\s*(\z|\[\s*[\]{n])"
 """A line of which Spark makes no record, or as many as an array has objects, before they can be counted."""
-_SMALL: Final = 256 << 20
-"""Bytes of files that are looked through in this process: a second's work."""
+_SMALL: Final = 1 << 30
+"""Bytes of files that are looked through in this process: three seconds' work."""
 _SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
 """What decides where Spark divides files, and its defaults."""
 
