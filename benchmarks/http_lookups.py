@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from benchmarks._http_load import BATCH, CHANGES, CONNECTIONS, ENTRIES, PURPOSE
 from benchmarks.rows import Figures, Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
-from compactory_cli.stack.process import free_port
+from compactory_cli.stack.port import free_port
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:

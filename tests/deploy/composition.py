@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from compactory_cli.stack.process import free_port
+from compactory_cli.stack.port import free_port
 from tests.deploy.image import ROOT, dockerfile
 from tests.source.workload import wait_until
 

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from compactory import GlobalStore
 from compactory.kafka import Kafka
-from compactory_cli.stack.process import free_port
+from compactory_cli.stack.port import free_port
 from compactory_sql import read
 from tests.docs.pages import ROOT, Block, blocks
 

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_cli.stack.process import free_port
 from compactory_connectors.database import Adoption, adopt
 from compactory_connectors.source.connector import load_connector
 from compactory_connectors.source.source import Source

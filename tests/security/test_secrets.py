@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 
-from compactory_cli.stack.process import free_port
+from compactory_cli.stack.port import free_port
 from compactory_sql import read
 from tests.cli.conftest import Article, Outcome, Shell
 from tests.security.secured_kafka import KEY_PASSWORD, SecuredKafka, toml

@@ -18,8 +18,8 @@ from urllib.request import urlopen
 
 import psycopg
 
+from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_cli.stack.process import free_port
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.jdbc_url import Connection
 from compactory_connectors.source.source import Source

@@ -17,7 +17,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.errors import Unreachable
-from compactory_cli.stack.process import Process, free_port
+from compactory_cli.stack.port import free_port
+from compactory_cli.stack.process import Process
 
 __all__ = ["ADMIN", "ApacheKafka", "missing"]
 

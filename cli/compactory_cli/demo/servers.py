@@ -7,12 +7,12 @@ from pathlib import Path
 from compactory.errors import Unreachable
 
 from ..stack.broker import Broker
+from ..stack.port import free_port, is_free
 from ..stack.postgres import PostgresServer
-from ..stack.process import free_port, port_in_use
 
 __all__ = ["Servers"]
 
-_KAFKA_PORT = 39092
+_KAFKA_PORT = 19092
 
 
 class Servers:
@@ -20,8 +20,7 @@ class Servers:
 
     def __init__(self, scratch: Path) -> None:
         self.postgres = PostgresServer(scratch / "postgres", settings={"fsync": "off"})
-        port = free_port() if port_in_use(_KAFKA_PORT) else _KAFKA_PORT
-        self.broker = Broker(scratch / "broker", port=port)
+        self.broker = Broker(scratch / "broker", port=_KAFKA_PORT if is_free(_KAFKA_PORT) else free_port())
 
     def launch(self) -> None:
         """Start what can start, without waiting for it."""
@@ -33,7 +32,7 @@ class Servers:
         try:
             self.broker.start()
         except Unreachable:
-            if not port_in_use(self.broker.port):
+            if self.broker.running:
                 raise
             self.broker.port = free_port()
             self.broker.start()

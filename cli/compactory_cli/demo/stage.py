@@ -24,7 +24,8 @@ from compactory_sql import read
 
 from ..failure import StepFailed
 from ..loading import load_connectors
-from ..stack.process import Process, free_port, port_in_use
+from ..stack.port import free_port, is_free
+from ..stack.process import Process
 from .client import Client
 from .home import Home
 from .servers import Servers
@@ -70,7 +71,7 @@ class Stage:
         self.broker = servers.broker
         self.kafka = Kafka(self.broker.address)
         self.store: GlobalStore | None = None
-        self.client = Client(free_port() if port_in_use(_HTTP_PORT) else _HTTP_PORT, TOPIC)
+        self.client = Client(_HTTP_PORT if is_free(_HTTP_PORT) else free_port(), TOPIC)
         self._source: Process | None = None
         self._http: Process | None = None
 
@@ -210,17 +211,20 @@ class Stage:
         return child
 
     def _await_listener(self) -> None:
-        """Until the HTTP server listens; on another port when somebody was faster to take this one."""
-        for _ in range(2):
-            assert self._http is not None
-            http, port = self._http, self.client.port
-            try:
-                http.wait_until(lambda: http.listens_on(port), _PATIENCE)  # noqa: B023 - called at once
-            except Unreachable:
-                if not port_in_use(port):
-                    raise
-                self.client = Client(free_port(), TOPIC)
-                self.start_http()
+        """Until the HTTP server listens; on another port when it ended because somebody was faster to take this one."""
+        try:
+            self._listening()
+        except Unreachable:
+            if self._http is not None and self._http.running:
+                raise
+            self.client = Client(free_port(), TOPIC)
+            self.start_http()
+            self._listening()
+
+    def _listening(self) -> None:
+        assert self._http is not None
+        http, port = self._http, self.client.port
+        http.wait_until(lambda: http.listens_on(port), _PATIENCE)
 
     def _http_holds_all(self) -> bool:
         [directory] = self.client.get("/v1/directories").body["directories"]

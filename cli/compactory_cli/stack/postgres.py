@@ -15,7 +15,8 @@ from pathlib import Path
 
 from compactory.errors import ConfigError, Unreachable
 
-from .process import Process, free_port
+from .port import free_port
+from .process import Process
 
 __all__ = ["PostgresServer", "embedded_binaries", "open_to_all"]
 

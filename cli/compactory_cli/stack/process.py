@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,23 +14,11 @@ from pathlib import Path
 
 from compactory.errors import Unreachable
 
-__all__ = ["Process", "free_port", "port_in_use"]
+from .port import answers
+
+__all__ = ["Process"]
 
 _PR_SET_PDEATHSIG = 1
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def port_in_use(port: int) -> bool:
-    """Whether something listens on this port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _die_with_parent() -> None:
@@ -76,7 +63,7 @@ class Process:
 
     def listens_on(self, port: int) -> bool:
         """Whether the child listens on this TCP port; that somebody else does is not enough."""
-        if not port_in_use(port) or self.pid is None:
+        if not answers(port) or self.pid is None:
             return False
         import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts
 

@@ -1,0 +1,52 @@
+"""TCP ports of 127.0.0.1 for servers of the development stack."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+__all__ = ["answers", "free_port", "is_free"]
+
+_UNPRIVILEGED = 10_000
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_TRIES = 100
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, and that the system gives to no outgoing connection meanwhile.
+
+    Of the ports that a bind to port 0 chooses from, any may be the near end of a connection by the time a server takes
+    it; so servers here get lower ones. Where the system does not say which those are, it chooses.
+    """
+    for port in random.sample(range(_UNPRIVILEGED, max(_first_outgoing(), _UNPRIVILEGED + _TRIES)), _TRIES):
+        if is_free(port):
+            return port
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could take this port now; the near end of a connection occupies one just as a listener does."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ended connections do not count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int) -> bool:
+    """Whether something listens on this port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _first_outgoing() -> int:
+    try:
+        return int(_OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _UNPRIVILEGED
