@@ -25,20 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Unwatched:
-    """Stages that nobody looks at."""
-
-    def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins."""
-
-    def end(self) -> None:
-        """It is over."""
-
-
 def ours(spark: SparkSession, kafka: str, topic: str, path: str) -> int:
     """Export and return the number of keys."""
     directory = Directory(topic, active="isActive")
-    return export(spark, Kafka(kafka), directory, path, ExportOptions(), Unwatched()).counts.rows
+    return export(spark, Kafka(kafka), directory, path, ExportOptions()).counts.rows
 
 
 def connector(spark: SparkSession, kafka: str, topic: str, path: str) -> int:

@@ -36,23 +36,13 @@ duplicates: [rate desc]
 """
 
 
-class Unwatched:
-    """Stages that nobody looks at."""
-
-    def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins."""
-
-    def end(self) -> None:
-        """It is over."""
-
-
 def load(spark: SparkSession, dsn: str, table: str, file: str) -> LoadReport:
     """Load one file and return what came of it."""
     target = PostgresTarget(spark=spark, connection=parse_url(dsn), table=table)
     plan = Plan(sources=[file], rules=parse_rules(RULES, "rules"))
     report = LoadReport(load_id=file, directory=table, target=table, mode=Mode.UPSERT, source=[file])
     try:
-        Load(spark, target, plan, report, Unwatched()).run()
+        Load(spark, target, plan, report).run()
     finally:
         target.close()
     assert report.outcome is Outcome.DONE, report.why

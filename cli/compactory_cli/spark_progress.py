@@ -8,6 +8,8 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from compactory_connectors.spark.stages import Stages
+
 from .loading_bar import loading_bars
 from .terminal import errors, number
 
@@ -22,8 +24,8 @@ log = logging.getLogger("compactory.spark")
 _BEAT = 0.5  # seconds between two looks at Spark's tasks
 
 
-class StageBars:
-    """Shows one stage at a time while its block runs; see ``Stages`` of the load. A thread of its own asks Spark."""
+class StageBars(Stages):
+    """Shows one stage at a time while its block runs. A thread of its own asks Spark."""
 
     def __init__(self) -> None:
         self._bars: Progress | None = None

@@ -390,13 +390,6 @@ def test_what_spark_fails_with_is_a_line(spark: SparkSession) -> None:
     assert "\n" not in str(raised.value)
 
 
-class Quiet:
-    """Stages that nobody watches."""
-
-    def begin(self, stage: str, rows: int | None) -> None: ...
-    def end(self) -> None: ...
-
-
 Loader = Callable[..., LoadReport]
 
 
@@ -422,7 +415,7 @@ def load(spark: SparkSession, database: str, tmp_path: Path) -> Loader:
         }
         kept = _kept(spark)
         try:
-            Load(spark, target, Plan(**given), report, Quiet()).run()
+            Load(spark, target, Plan(**given), report).run()
         finally:
             target.close()
             assert _kept(spark) == kept, "a load lets go of what it has persisted, however it ends"
@@ -599,39 +592,46 @@ def test_lines_of_rejects_where_a_file_is_read_in_blocks(
     assert places == {("a#1 %20?.csv", line) for line in bad} | {("b.csv", 4)}
 
 
+@pytest.fixture
+def once_staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Something happens when the rows of a load are staged, before its rejects are looked for."""
+
+    def arrange(happens: Callable[[], object]) -> None:
+        receive = PostgresTarget.receive
+
+        def receive_first(target: PostgresTarget, *given: Any) -> Any:
+            received = receive(target, *given)
+            happens()
+            return received
+
+        monkeypatch.setattr(PostgresTarget, "receive", receive_first)
+
+    return arrange
+
+
 def test_a_source_that_changes_between_two_looks_at_it(
-    load: Loader, table: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: Loader, table: Ask, tmp_path: Path, once_staged: Callable[[Callable[[], object]], None]
 ) -> None:
     """Rejects are looked for once more when the others are staged: what is told was read, or nothing is done."""
-    receive = PostgresTarget.receive
-
-    def mended(target: PostgresTarget, *given: Any) -> Any:
-        received = receive(target, *given)
-        (tmp_path / "load.csv").write_text("code,fee\nA,1\nB,2\n")
-        return received
-
-    monkeypatch.setattr(PostgresTarget, "receive", mended)
+    once_staged(lambda: (tmp_path / "load.csv").write_text("code,fee\nA,1\nB,2\n"))
     with pytest.raises(CompactoryError, match="changed while it was read; nothing was changed"):
         load("code,fee\nA,1\nB,x\n")
     assert table(WANTED) == []
 
 
 def test_a_table_that_changes_while_it_is_loaded(
-    database: str, load: Loader, table: Ask, monkeypatch: pytest.MonkeyPatch
+    database: str, load: Loader, table: Ask, once_staged: Callable[[Callable[[], object]], None]
 ) -> None:
     """It is read once, whatever is rejected."""
     place = parse_url(database).conninfo
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE theirs AS SELECT 'A' AS code, 'x' AS fee UNION ALL SELECT 'B', '2'")
-    receive = PostgresTarget.receive
 
-    def mended(target: PostgresTarget, *given: Any) -> Any:
-        received = receive(target, *given)
+    def mend() -> None:
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("UPDATE theirs SET fee = '1'")
-        return received
 
-    monkeypatch.setattr(PostgresTarget, "receive", mended)
+    once_staged(mend)
     url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}"
     report = load("", sources=[url], table="theirs", jdbc={"user": str(place["user"])})
     assert (report.read, report.rejected, table(WANTED)) == (2, 1, [("B", None, "2.00")])

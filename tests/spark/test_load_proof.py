@@ -117,13 +117,6 @@ def write(folder: Path) -> None:
         file.close()
 
 
-class Quiet:
-    """Stages that nobody watches."""
-
-    def begin(self, stage: str, rows: int | None) -> None: ...
-    def end(self) -> None: ...
-
-
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
 def test_a_million_rows_with_every_defect(spark: SparkSession, database: str, tmp_path: Path) -> None:
@@ -145,7 +138,7 @@ def test_a_million_rows_with_every_defect(spark: SparkSession, database: str, tm
         rejects=str(tmp_path / "rejects"),
     )
     try:
-        Load(spark, target, plan, report, Quiet()).run()
+        Load(spark, target, plan, report).run()
     finally:
         target.close()
     each = ROWS // 100

@@ -217,17 +217,9 @@ def test_stores_that_can_not_be_compared(spark: SparkSession, topics: Topics, se
     assert not gone.equal
 
 
-class Quiet:
-    """Nobody looks how far an export is."""
-
-    def begin(self, stage: str, rows: int | None) -> None: ...
-
-    def end(self) -> None: ...
-
-
 def exported(spark: SparkSession, kafka: str, topic: str, path: Path, **options: Any) -> str:
     directory = of("field", topic)
-    export(spark, Kafka(kafka), directory, str(path), ExportOptions(**options), Quiet())
+    export(spark, Kafka(kafka), directory, str(path), ExportOptions(**options))
     return str(path)
 
 

@@ -31,7 +31,6 @@ from compactory_connectors.spark.topic_states import TopicStates
 from tests.api.serving import Serving
 from tests.source import test_verification as cases
 from tests.source.conftest import Bench
-from tests.spark.test_verify_spark import Quiet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,7 +151,7 @@ def test_a_million_keys_on_all_sides(spark: SparkSession, bench: Bench, tmp_path
         serving.wait_ready()
         server = Server(f"http://127.0.0.1:{serving.port}", timeout=300)
         options = ExportOptions()
-        timed("export", lambda: export(spark, kafka, Directory(bench.topic), str(tmp_path / "e"), options, Quiet()))
+        timed("export", lambda: export(spark, kafka, Directory(bench.topic), str(tmp_path / "e"), options))
         cases.send(bench, b"ghost", b"{}")
         for number in (b"7", b"70000", b"700000", b"999999"):
             cases.send(bench, number, b'{"forged":true}')

@@ -6,15 +6,15 @@ is for the driver to say, who is told the transaction's id by the attempt that S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Final
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from .record_batch import Batches, of_rows
 
 __all__ = ["RESULT", "Copying"]
 
@@ -22,6 +22,16 @@ RESULT: Final = "xid bigint, copied bigint, rejected bigint, filled array<bigint
 """What a task says of itself, as Spark's DDL: its transaction, how many rows it copied and left out, how many of those
 that it copied have a value in each column, and why Postgres refused one.
 """
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("xid", pa.int64()),
+        ("copied", pa.int64()),
+        ("rejected", pa.int64()),
+        ("filled", pa.list_(pa.int64())),
+        ("refused", pa.string()),
+    ]
+)
 
 _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "compactory-load-task",
@@ -64,10 +74,8 @@ class Copying:
     staged: str
     columns: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches) -> Batches:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
-        import pyarrow as pa
-
         done = _Done(filled=[0] * len(self.columns))
         try:
             with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
@@ -78,11 +86,9 @@ class Copying:
             from compactory_connectors.source.server import refusal  # half a second that workers are spared else
 
             done.refused = refusal(error) + _column(error)
-        types = [pa.int64(), pa.int64(), pa.int64(), pa.list_(pa.int64()), pa.string()]
-        schema = pa.schema([(each.name, kind) for each, kind in zip(fields(done), types, strict=True)])
-        yield pa.RecordBatch.from_pylist([asdict(done)], schema=schema)
+        yield of_rows([astuple(done)], _SCHEMA)
 
-    def _copy(self, connection: psycopg.Connection[Any], batches: Iterator[pa.RecordBatch], done: _Done) -> None:
+    def _copy(self, connection: psycopg.Connection[Any], batches: Batches, done: _Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier("compactory_staging", self.staged), names
@@ -116,7 +122,6 @@ class Copying:
 
 def _lines(batch: pa.RecordBatch) -> bytes:
     """The rows as CSV: texts in quotes, NULL as nothing."""
-    import pyarrow as pa
     from pyarrow import csv
 
     columns = [_written(column) for column in batch.columns]
@@ -129,7 +134,6 @@ def _lines(batch: pa.RecordBatch) -> bytes:
 
 def _written(column: pa.Array) -> pa.Array:
     """A column of types that the writer spells as Postgres reads them."""
-    import pyarrow as pa
     from pyarrow import compute
 
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
@@ -22,6 +22,7 @@ from .identifier import quoted
 from .increments import begins
 from .json_types import settled, spelt
 from .manifest import Counts, Export, Manifest, Place
+from .stages import Stages
 from .tally import Tally
 from .topic_extent import Extent, capture
 from .topic_frame import in_tasks, latest
@@ -30,21 +31,9 @@ from .topic_reading import Reading, newest, task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ExportOptions", "Stages", "as_written", "export"]
+__all__ = ["ExportOptions", "as_written", "export"]
 
 _LARGE: Final = 5_000_000  # offsets of a partition above which several tasks read it, where there are idle cores
-
-
-class Stages(Protocol):
-    """Is told what is being done."""
-
-    def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins."""
-        ...
-
-    def end(self) -> None:
-        """It is over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +69,7 @@ def export(
     directory: Directory[Any],
     path: str,
     options: ExportOptions,
-    stages: Stages,
+    stages: Stages | None = None,
 ) -> Manifest:
     """Export a directory's topic to the folder ``path``; the manifest is written last.
 
@@ -100,7 +89,9 @@ def export(
         extent = begins(before, extent, kafka, directory, path=options.since or "")
     shape, casts = _shape(directory, extent, kafka, options, before)
     folder.begin(overwrite=options.overwrite)
-    job = _Job(spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, casts=casts, stages=stages)
+    job = _Job(
+        spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, casts=casts, stages=stages or Stages()
+    )
     shape, written = job.run(shape)
     extent.check(kafka)
     if before is not None:  # tombstones may have been forgotten while they were read

@@ -11,6 +11,7 @@ import pyarrow.compute
 
 from .csv_records import Dialect, Joiner, Record
 from .open_quotes import are_open
+from .record_batch import Batches
 
 __all__ = ["JoinLines"]
 
@@ -25,7 +26,7 @@ class JoinLines:
         self._dialect = dialect
         self._columns = ["value", *columns]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Batches) -> Batches:
         """Join what belongs together. Every file has to be in one task, whole and in order."""
         joiner, file, read = Joiner(self._dialect), "", 0
         for batch in batches:
@@ -37,7 +38,7 @@ class JoinLines:
                 read += len(values)
         yield from self._batch(joiner.end(), file)
 
-    def _run(self, joiner: Joiner, values: pa.Array, file: str, read: int) -> Iterator[pa.RecordBatch]:
+    def _run(self, joiner: Joiner, values: pa.Array, file: str, read: int) -> Batches:
         suspects = _compute.indices_nonzero(are_open(values, self._dialect)).to_pylist()
         if not suspects and not joiner.is_open:
             lines = pa.array(range(read + 1, read + 1 + len(values)), pa.int64())
@@ -45,7 +46,7 @@ class JoinLines:
             return
         yield from self._batch(_records(joiner, values.to_pylist(), suspects, read), file)
 
-    def _batch(self, records: Iterator[Record], file: str) -> Iterator[pa.RecordBatch]:
+    def _batch(self, records: Iterator[Record], file: str) -> Batches:
         found = list(records)
         if found:
             values = pa.array([record.text for record in found], pa.binary())

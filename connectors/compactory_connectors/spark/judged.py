@@ -16,7 +16,7 @@ from .parts import Part
 from .target import REJECTED, Received
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 __all__ = ["Counted", "Judged"]
 
@@ -83,15 +83,11 @@ class Judged:
 
         Raises ConfigError for a field that no record has: a misspelt one would make every value of its column null.
         """
-        from pyspark.sql import functions as sf
-
         fields, counted = self._fields(), dict[Reason, int]()
         filled = {item: received.filled[item.name] if received is not None else 0 for item in fields}
         read = objects = received.rows if received is not None else 0
         rejected, all_reasons = 0, self.checks.reasons
-        counts = [sf.count(quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
-        groups = rows.groupBy(REASONS).agg(sf.count("*").alias("rows"), *counts).collect() if rows is not None else ()
-        for row in groups:
+        for row in _groups(rows, fields) if rows is not None else ():
             reasons = [all_reasons[number] for number in row[REASONS] or ()]
             read += row["rows"]
             rejected += row["rows"] if reasons else 0
@@ -110,6 +106,14 @@ class Judged:
         if all(part.layout.declared for part in self.parts):
             return []
         return [item for item in self.checks.mapped.fillings if item.source is not None and not item.rule.optional]
+
+
+def _groups(rows: DataFrame, fields: Sequence[Filling]) -> list[Row]:
+    """How many rows have the same faults, and how many of these have a value in each of the fields."""
+    from pyspark.sql import functions as sf
+
+    filled = [sf.count(quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
+    return rows.groupBy(REASONS).agg(sf.count("*").alias("rows"), *filled).collect()
 
 
 def _refuse_nowhere(fields: Iterable[Filling]) -> None:

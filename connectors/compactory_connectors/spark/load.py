@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from compactory.errors import CompactoryError
 from compactory_connectors.source.removal import SHARE
@@ -24,30 +24,19 @@ from .rejects import check_folder, refuse_source, rejected, some, write
 from .report import LoadReport, Outcome
 from .rules import FileFormat, Reference, Rules
 from .source_files import format_of, list_files
+from .stages import Stages
 from .target import Change, Mode, Target, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Load", "Plan", "Stages"]
+__all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
 _SHARE: Final = Limit(percent=SHARE)
 """Of a directory's keys, more are not removed unless somebody says so."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
-
-
-class Stages(Protocol):
-    """Is told what a load is at."""
-
-    def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins; ``rows`` is how many it will handle, None where nobody knows yet."""
-        ...
-
-    def end(self) -> None:
-        """The stage is over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +69,14 @@ class Plan:
 class Load:
     """One load into one target. Belongs to one thread; :meth:`run` once."""
 
-    def __init__(self, spark: SparkSession, target: Target, plan: Plan, report: LoadReport, stages: Stages) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, plan: Plan, report: LoadReport, stages: Stages | None = None
+    ) -> None:
         self._spark = spark
         self._target = target
         self._plan = plan
         self._report = report
-        self._stages = stages
+        self._stages = stages or Stages()
         self._kept = ExitStack()
 
     def run(self) -> None:
@@ -152,7 +143,7 @@ class Load:
         self._count(judged.count(bad, received))
         if self._report.rejected != received.rejected:
             raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
-        return judged.good, bad or judged.nothing
+        return judged.good, judged.nothing if bad is None else bad
 
     def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame]:
         """Rows that have each key once, and rejected ones. The source is kept when it was read."""

@@ -18,7 +18,7 @@ from compactory_sql import query
 from .load_sql import LoadSql
 from .target import Change, Differences, Mode, Sample
 
-__all__ = ["Compared", "compare", "merge", "refuse_same"]
+__all__ = ["Compared", "compare", "merge", "refuse_same", "same_key"]
 
 _KINDS: Final = {Change.INSERT: "i", Change.UPDATE: "u", Change.DEACTIVATE: "d"}
 _SAMPLES: Final = 5
@@ -126,13 +126,16 @@ def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, in
     return full
 
 
+def same_key(connection: psycopg.Connection[Any], statements: LoadSql) -> str | None:
+    """A key that Postgres finds in several staged rows, if there is one."""
+    same = connection.execute(statements.render("same_key")).fetchone()
+    return _named(statements.table.key, same) if same is not None else None
+
+
 def refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
     """See to it that Postgres takes no two staged keys for one. Raises ConfigError naming such a key."""
-    table = statements.table
-    same = connection.execute(statements.render("same_key")).fetchone()
-    if same is not None:
-        said = _named(table.key, same)
-        raise ConfigError(f"{table.label}: the load has rows whose keys Postgres takes for one: {said}")
+    if same := same_key(connection, statements):
+        raise ConfigError(f"{statements.table.label}: the load has rows whose keys Postgres takes for one: {same}")
 
 
 def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) -> None:

@@ -92,10 +92,6 @@ class Staging:
         """
         return self._copy(rows, statements)
 
-    def has_double_keys(self, statements: LoadSql) -> bool:
-        """Whether Postgres takes keys of staged rows for one."""
-        return self._connection.execute(statements.render("same_key")).fetchone() is not None
-
     def stage_keys(self, keys: DataFrame, part: str) -> str:
         """Copy keys into a table of their own; its name."""
         statements = self._statements(part, self._table.key)

@@ -24,7 +24,7 @@ from compactory_sql import query
 
 from .load_sql import LoadSql
 from .loaded_table import LoadedTable, look_at
-from .merging import Compared, compare, merge, refuse_same
+from .merging import Compared, compare, merge, refuse_same, same_key
 from .staging import RowRefused, Staging
 from .target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
 
@@ -68,8 +68,7 @@ class PostgresTarget:
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
         self._wait, self._lock_timeout = wait, lock_timeout
-        self._staging: Staging | None = None
-        self._staged: tuple[Staging, LoadSql, Received] | None = None
+        self._staged: tuple[LoadSql, Received] | None = None
         self._compared: Compared | None = None
 
     @property
@@ -97,16 +96,16 @@ class PostgresTarget:
         that Postgres refuses: others of their keys may count.
         """
         try:
-            staging, statements, received = self._stage(rows, mode)
+            statements, received = self._stage(rows, mode)
         except RowRefused:
             self._forget()
             return None
         with self._errors():
-            twice = staging.has_double_keys(statements)
-        if twice:
+            same = same_key(self._connection, statements)
+        if same is not None:
             self._forget()
             return None
-        self._staged = staging, statements, received
+        self._staged = statements, received
         return received
 
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
@@ -115,12 +114,12 @@ class PostgresTarget:
         Raises ConfigError where the load does not fit the table, Unreachable where another load has it.
         """
         checked = self._staged is not None
-        staging, statements, received = self._staged or self._stage(rows, mode)
+        statements, received = self._staged or self._stage(rows, mode)
         with self._errors():
             if not checked:
                 refuse_same(self._connection, statements)
             if mode is Mode.REPLACE and spared is not None:
-                statements = replace(statements, spared=staging.stage_keys(spared, "spared"))
+                statements = replace(statements, spared=self._staging.stage_keys(spared, "spared"))
             self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
 
@@ -144,26 +143,28 @@ class PostgresTarget:
             return
         connection = self.__dict__.pop("_connection")
         try:
-            if self._staging is not None:
+            if "_staging" in self.__dict__:
                 self._staging.close()
         except psycopg.Error:
             pass  # what is left is dropped by the next load
         finally:
             connection.close()
 
-    def _stage(self, rows: DataFrame, mode: Mode) -> tuple[Staging, LoadSql, Received]:
+    def _stage(self, rows: DataFrame, mode: Mode) -> tuple[LoadSql, Received]:
         given = self._given(rows, mode)
         with self._errors():
-            if self._staging is None:
-                self._staging = Staging(self._connection, self._table)
-                self._staging.claim(self._wait)
             statements = self._staging.statements(given)
-            return self._staging, statements, self._staging.stage(rows, statements)
+            return statements, self._staging.stage(rows, statements)
 
     def _forget(self) -> None:
-        assert self._staging is not None, "something was staged"
         with self._errors():
             self._staging.forget()
+
+    @cached_property
+    def _staging(self) -> Staging:
+        staging = Staging(self._connection, self._table)
+        staging.claim(self._wait)
+        return staging
 
     @cached_property
     def _connection(self) -> WatchedConnection:
