@@ -11,8 +11,8 @@ from .flags import Flags, command
 from .spark import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
-    from compactory_connectors.spark.export import ExportOptions
-    from compactory_connectors.spark.manifest import Manifest
+    from compactory_connectors.spark.export.job import ExportOptions
+    from compactory_connectors.spark.export.manifest import Manifest
     from compactory_connectors.spark.session import SparkOptions
 
     from .configuration import Configuration
@@ -77,7 +77,7 @@ def export(
     bad records than --max-bad, or a step failed. 2: bad usage, or nothing that --since can go on from. 3: Kafka or the
     file system was not reached, or a transaction stays open.
     """
-    from compactory_connectors.spark.export import ExportOptions
+    from compactory_connectors.spark.export.job import ExportOptions
 
     from .failure import StepFailed
     from .session import begin
@@ -102,7 +102,7 @@ def export(
 def _run(
     configuration: Configuration, name: str, path: str, options: ExportOptions, spark_options: SparkOptions
 ) -> Manifest:
-    from compactory_connectors.spark.export import export as run
+    from compactory_connectors.spark.export.job import export as run
     from compactory_connectors.spark.failures import spark_failures
     from compactory_connectors.spark.session import open_session
 

@@ -13,14 +13,14 @@ from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.limit import Limit
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
-from compactory_connectors.spark.rules import FileFormat, Rules
-from compactory_connectors.spark.rules_file import read_rules
+from compactory_connectors.spark.rules.limit import Limit
+from compactory_connectors.spark.rules.rules import FileFormat, Rules
+from compactory_connectors.spark.rules.rules_file import read_rules
 from compactory_connectors.spark.session import SparkOptions, open_session
 from compactory_connectors.spark.target import Mode
-from compactory_connectors.spark.to_postgres import PostgresTarget
 
 from .configuration import Configuration
 from .failure import StepFailed

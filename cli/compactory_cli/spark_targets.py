@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory_connectors.source.removal import SHARE
-from compactory_connectors.spark.limit import Limit
-from compactory_connectors.spark.rules import Reference, Rules
-from compactory_connectors.spark.to_kafka import KafkaTarget
-from compactory_connectors.spark.to_postgres import PostgresTarget
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+from compactory_connectors.spark.rules.limit import Limit
+from compactory_connectors.spark.rules.rules import Reference, Rules
 
 from .configuration import Configuration
 from .loading import load_connectors
@@ -139,7 +139,7 @@ class References:
 
     def frame(self, spark: SparkSession, column: str, reference: Reference) -> DataFrame:
         """The values that a reference allows. Raises ConfigError, Unreachable."""
-        from compactory_connectors.spark.references import of_table, of_topic
+        from compactory_connectors.spark.checking.references import of_table, of_topic
 
         aim = self.aims[reference.directory]
         if isinstance(aim, TopicAim):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compactory_connectors.spark.rejects import Rejected
+from compactory_connectors.spark.checking.rejects import Rejected
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.target import Change, Mode, Sample
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
     from compactory_connectors.source.verification.progress import Progress
-    from compactory_connectors.spark.side import SideOutcome
+    from compactory_connectors.spark.verification.side import SideOutcome
 
     from .configuration import Configuration
 

@@ -11,7 +11,7 @@ from .terminal import legible, number, output, seconds, table
 from .verify_view import cut, named, say
 
 if TYPE_CHECKING:
-    from compactory_connectors.spark.side import Differing, SideOutcome
+    from compactory_connectors.spark.verification.side import Differing, SideOutcome
 
 __all__ = ["show_sides", "side_documents"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.verification.outcome import Outcome
     from compactory_connectors.source.verification.progress import Progress
     from compactory_connectors.spark.session import SparkOptions
-    from compactory_connectors.spark.side import SideOutcome
+    from compactory_connectors.spark.verification.side import SideOutcome
 
     from .configuration import Configuration
 
@@ -98,7 +98,7 @@ class SparkComparison:
     ) -> list[Outcome]:
         from compactory_connectors.source.verification.verification import verify
         from compactory_connectors.source.verification.verifier import Options
-        from compactory_connectors.spark.table_pass import TablePass
+        from compactory_connectors.spark.verification.table_pass import TablePass
 
         overall = TablePass(spark, connector, kafka, progress)
         options = Options(wait=self.wait, most=max(self.limit, 1), digests=True)
@@ -121,9 +121,9 @@ class SparkComparison:
         return topics[0]
 
     def _sides(self, spark: SparkSession, kafka: Kafka, topic: str, progress: Progress) -> list[SideOutcome]:
-        from compactory_connectors.spark.export_side import compare_export
-        from compactory_connectors.spark.store_side import compare_store
-        from compactory_connectors.spark.topic_states import TopicStates
+        from compactory_connectors.spark.verification.export_side import compare_export
+        from compactory_connectors.spark.verification.store_side import compare_store
+        from compactory_connectors.spark.verification.topic_states import TopicStates
 
         found: list[SideOutcome] = []
         with TopicStates(spark, kafka, topic) as states:

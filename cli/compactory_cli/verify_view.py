@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from compactory_connectors.source.verification.outcome import Difference, Outcome
-    from compactory_connectors.spark.side import SideOutcome
+    from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["Progress", "cut", "named", "say", "show"]
 

@@ -42,9 +42,12 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
-@pytest.mark.parametrize(
-    "folder", ["store/compactory", "connectors/compactory_connectors/source", "connectors/compactory_connectors/spark"]
-)
+SPARK = "connectors/compactory_connectors/spark"
+MAPPED = ["store/compactory", "connectors/compactory_connectors/source", SPARK]
+MAPPED += [str(file.parent.relative_to(ROOT)) for file in sorted((ROOT / SPARK).glob("*/__init__.py"))]
+
+
+@pytest.mark.parametrize("folder", MAPPED)
 def test_the_file_map_is_whole(folder: str) -> None:
     named = re.findall(r"`([\w*]+)/?`", (ROOT / "DESIGN.md").read_text())
     modules = {

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 
 from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.session import open_session
 from compactory_connectors.spark.target import Mode
-from compactory_connectors.spark.to_postgres import PostgresTarget
 from tests.spark.conftest import OPTIONS
 
 

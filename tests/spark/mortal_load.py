@@ -12,9 +12,9 @@ import sys
 from compactory import Directory
 from compactory.kafka import Kafka
 from compactory_connectors.source.publisher import Publisher
+from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import open_session
 from compactory_connectors.spark.target import Mode
-from compactory_connectors.spark.to_kafka import KafkaTarget
 from tests.spark.conftest import OPTIONS
 
 TYPES = {"id": "bigint", "name": "text"}

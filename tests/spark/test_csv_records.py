@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compactory_connectors.spark import open_quotes
-from compactory_connectors.spark.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
-from compactory_connectors.spark.joined_lines import JoinLines
-from compactory_connectors.spark.rules import ReadOptions
+from compactory_connectors.spark.rules.rules import ReadOptions
+from compactory_connectors.spark.sources import open_quotes
+from compactory_connectors.spark.sources.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
+from compactory_connectors.spark.sources.joined_lines import JoinLines
 
 OPTIONS = ReadOptions()
 FIELDS = st.text(st.sampled_from('ab" ,\n\r;é'), max_size=6)

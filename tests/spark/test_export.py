@@ -19,13 +19,13 @@ from compactory import Directory
 from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka import Kafka
-from compactory_connectors.spark import topic_reading
-from compactory_connectors.spark.export import ExportOptions, export
-from compactory_connectors.spark.export_folder import ExportFolder
-from compactory_connectors.spark.files import read
-from compactory_connectors.spark.manifest import MANIFEST, Counts, Manifest, read_manifest
-from compactory_connectors.spark.topic_extent import TopicChanged, capture
-from compactory_connectors.spark.topic_reading import Reading, read_span
+from compactory_connectors.spark.export.files import read
+from compactory_connectors.spark.export.folder import ExportFolder
+from compactory_connectors.spark.export.job import ExportOptions, export
+from compactory_connectors.spark.export.manifest import MANIFEST, Counts, Manifest, read_manifest
+from compactory_connectors.spark.topic import reading as topic_reading
+from compactory_connectors.spark.topic.extent import TopicChanged, capture
+from compactory_connectors.spark.topic.reading import Reading, read_span
 from tests.spark.conftest import needs_spark
 from tests.store.topics import Topics, eventually, send
 
@@ -398,7 +398,7 @@ def test_tombstones_that_may_be_forgotten_while_they_are_read(
     class Long(Silent):
         def end(self) -> None:
             later = SimpleNamespace(time=lambda: time.time() + 90_000)
-            monkeypatch.setattr("compactory_connectors.spark.increments.time", later)
+            monkeypatch.setattr("compactory_connectors.spark.export.increments.time", later)
 
     options, one = ExportOptions(since=str(tmp_path / "full")), str(tmp_path / "one")
     with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(ConfigError, match=r"it is 25\.0 hours old"):

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.errors import ConfigError
 from compactory_connectors.source.partitioner import partition_of
-from compactory_connectors.spark.json_columns import JsonReader
-from compactory_connectors.spark.json_types import merged, settled, spelt
-from compactory_connectors.spark.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
-from compactory_connectors.spark.partition_homes import strays
-from compactory_connectors.spark.tally import BadPlace, Tally, digest_sums
+from compactory_connectors.spark.export.json_columns import JsonReader
+from compactory_connectors.spark.export.json_types import merged, settled, spelt
+from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
+from compactory_connectors.spark.export.tally import BadPlace, Tally, digest_sums
+from compactory_connectors.spark.topic.partition_homes import strays
 
 SCALARS = (
     st.none()

@@ -13,22 +13,22 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.database import install
 from compactory_connectors.source.jdbc_url import parse_url
-from compactory_connectors.spark.casting import Spelling, cast
-from compactory_connectors.spark.checks import REASONS, Checks
+from compactory_connectors.spark.checking.casting import Spelling, cast
+from compactory_connectors.spark.checking.checks import REASONS, Checks
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.limit import Limit
-from compactory_connectors.spark.line_blocks import numbered
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
-from compactory_connectors.spark.mapping import Layout, map_columns
-from compactory_connectors.spark.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
-from compactory_connectors.spark.reading import read_files, read_table
 from compactory_connectors.spark.report import LoadReport, Outcome
-from compactory_connectors.spark.rules import FileFormat, ReadOptions
-from compactory_connectors.spark.rules_file import parse_rules
-from compactory_connectors.spark.source_files import list_files
+from compactory_connectors.spark.rules.limit import Limit
+from compactory_connectors.spark.rules.mapping import Layout, map_columns
+from compactory_connectors.spark.rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
+from compactory_connectors.spark.rules.rules import FileFormat, ReadOptions
+from compactory_connectors.spark.rules.rules_file import parse_rules
+from compactory_connectors.spark.sources.line_blocks import numbered
+from compactory_connectors.spark.sources.reading import read_files, read_table
+from compactory_connectors.spark.sources.source_files import list_files
 from compactory_connectors.spark.target import Change, Mode, TargetColumn
-from compactory_connectors.spark.to_postgres import PostgresTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

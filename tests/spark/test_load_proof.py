@@ -13,11 +13,11 @@ import pytest
 
 from compactory_connectors.database import install
 from compactory_connectors.source.jdbc_url import parse_url
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
-from compactory_connectors.spark.rules_file import parse_rules
+from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.target import Change, Mode
-from compactory_connectors.spark.to_postgres import PostgresTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

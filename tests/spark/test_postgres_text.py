@@ -22,8 +22,8 @@ from compactory_connectors.source.record import RowError
 from compactory_connectors.source.server import raw_rows
 from compactory_connectors.source.watched_connection import connect
 from compactory_connectors.spark.column_types import parse_type
-from compactory_connectors.spark.jsonb_text import jsonb_text
-from compactory_connectors.spark.postgres_text import text_of, unwritable
+from compactory_connectors.spark.into_topic.jsonb_text import jsonb_text
+from compactory_connectors.spark.into_topic.postgres_text import text_of, unwritable
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 NASTY = st.text(st.sampled_from("a\"\\/\b\t\n\f\r\x01\x1f\x7f\x80\u2028\uffff\U0001f600\U0010ffff{}%' "), max_size=20)

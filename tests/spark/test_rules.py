@@ -8,10 +8,10 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.spark.column_types import parse_type
-from compactory_connectors.spark.limit import Limit
-from compactory_connectors.spark.mapping import Layout, Mapped, map_columns
-from compactory_connectors.spark.rules import Rules
-from compactory_connectors.spark.rules_file import parse_rules, read_rules
+from compactory_connectors.spark.rules.limit import Limit
+from compactory_connectors.spark.rules.mapping import Layout, Mapped, map_columns
+from compactory_connectors.spark.rules.rules import Rules
+from compactory_connectors.spark.rules.rules_file import parse_rules, read_rules
 from compactory_connectors.spark.target import TargetColumn
 
 COLUMNS = [

@@ -36,9 +36,9 @@ from compactory_connectors.source.source import Source
 from compactory_connectors.source.status import SourceState
 from compactory_connectors.source.topics import read
 from compactory_connectors.spark.column_types import parse_type
+from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+from compactory_connectors.spark.into_topic.topic_claim import owners
 from compactory_connectors.spark.target import Change, Differences, Mode, Sample, Written
-from compactory_connectors.spark.to_kafka import KafkaTarget
-from compactory_connectors.spark.topic_claim import owners
 from tests.source.poller import config
 from tests.source.poller import settings as keyed
 from tests.source.workload import wait_until

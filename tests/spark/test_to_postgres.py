@@ -20,10 +20,10 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_connectors.database import Adoption, Roles, adopt, grant, install
 from compactory_connectors.source.jdbc_url import parse_url
 from compactory_connectors.spark.column_types import parse_type
-from compactory_connectors.spark.copying import Copying
-from compactory_connectors.spark.staging import workers_conninfo
+from compactory_connectors.spark.into_table.copying import Copying
+from compactory_connectors.spark.into_table.staging import workers_conninfo
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.target import Change, Differences, Mode, Written
-from compactory_connectors.spark.to_postgres import PostgresTarget
 from compactory_sql import LOAD_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from compactory import Directory
 from compactory_connectors.source.partitioner import partition_of
+from compactory_connectors.spark.into_topic.topic_changes import Judge, Outgoing, Tally, change_of, living, unpacked
 from compactory_connectors.spark.target import Change, Mode, Sample
-from compactory_connectors.spark.topic_changes import Judge, Outgoing, Tally, change_of, living, unpacked
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ import pytest
 from compactory.errors import Unreachable
 from compactory.kafka import Kafka
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.topic_frame import capture, latest
+from compactory_connectors.spark.topic.frame import capture, latest
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from compactory.kafka import Kafka
 from compactory_api.access import Access, Tokens
 from compactory_cli.remote import Server
 from compactory_connectors.source.verification.judgement import Finding
-from compactory_connectors.spark import store_side
-from compactory_connectors.spark.export import ExportOptions, export
-from compactory_connectors.spark.export_side import compare_export
-from compactory_connectors.spark.held import digest_held, list_held
-from compactory_connectors.spark.running_store import RunningStore
-from compactory_connectors.spark.side import SideOutcome
-from compactory_connectors.spark.store_side import compare_store
-from compactory_connectors.spark.topic_states import TopicStates
+from compactory_connectors.spark.export.job import ExportOptions, export
+from compactory_connectors.spark.verification import store_side
+from compactory_connectors.spark.verification.export_side import compare_export
+from compactory_connectors.spark.verification.held import digest_held, list_held
+from compactory_connectors.spark.verification.running_store import RunningStore
+from compactory_connectors.spark.verification.side import SideOutcome
+from compactory_connectors.spark.verification.store_side import compare_store
+from compactory_connectors.spark.verification.topic_states import TopicStates
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

@@ -21,13 +21,13 @@ from compactory_connectors.source.verification.judgement import Finding
 from compactory_connectors.source.verification.outcome import Outcome
 from compactory_connectors.source.verification.verification import verify
 from compactory_connectors.source.verification.verifier import Options
-from compactory_connectors.spark import table_rows
-from compactory_connectors.spark.export import ExportOptions, export
-from compactory_connectors.spark.export_side import compare_export
+from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.store_side import compare_store
-from compactory_connectors.spark.table_pass import TablePass
-from compactory_connectors.spark.topic_states import TopicStates
+from compactory_connectors.spark.verification import table_rows
+from compactory_connectors.spark.verification.export_side import compare_export
+from compactory_connectors.spark.verification.store_side import compare_store
+from compactory_connectors.spark.verification.table_pass import TablePass
+from compactory_connectors.spark.verification.topic_states import TopicStates
 from tests.api.serving import Serving
 from tests.source import test_verification as cases
 from tests.source.conftest import Bench

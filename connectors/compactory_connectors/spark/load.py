@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 from compactory.errors import CompactoryError
 from compactory_connectors.source.removal import SHARE
 
-from .checks import Checks, Reason
-from .duplicates import resolve
+from .checking.checks import Checks, Reason
+from .checking.duplicates import resolve
+from .checking.judged import Counted, Judged
+from .checking.rejects import check_folder, refuse_source, rejected, some, write
 from .identifier import quoted
-from .judged import Counted, Judged
-from .limit import Limit
-from .line_blocks import numbered
-from .mapping import Layout, Mapped, map_columns
-from .parts import Part
-from .reading import read_files, read_table
-from .rejects import check_folder, refuse_source, rejected, some, write
 from .report import LoadReport, Outcome
-from .rules import FileFormat, Reference, Rules
-from .source_files import format_of, list_files
+from .rules.limit import Limit
+from .rules.mapping import Layout, Mapped, map_columns
+from .rules.parts import Part
+from .rules.rules import FileFormat, Reference, Rules
+from .sources.line_blocks import numbered
+from .sources.reading import read_files, read_table
+from .sources.source_files import format_of, list_files
 from .stages import Stages
 from .target import Change, Mode, Target, Written
 

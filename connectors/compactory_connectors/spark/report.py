@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .checks import Reason
-from .rejects import Rejected
+from .checking.checks import Reason
+from .checking.rejects import Rejected
 from .target import Change, Mode, Sample
 
 __all__ = ["LoadReport", "Outcome"]

@@ -1,0 +1,1 @@
+"""A topic to files, and what was exported known again."""

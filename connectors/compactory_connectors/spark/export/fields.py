@@ -1,0 +1,68 @@
+"""Which columns the fields of values make: from a sample first, then of what was found on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory.kafka import Kafka
+
+from ..topic.extent import Extent
+from ..topic.reading import Reading, read_span
+from .json_columns import Fields, JsonReader
+from .json_types import fields_of, merged
+
+__all__ = ["chosen", "sample", "widened"]
+
+_SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
+_MOST: Final = 2000  # fields, those within others included; objects whose field names are data have more
+_AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object never does
+
+
+def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
+    """The fields of some of the newest values. Raises ConfigError where they are no JSON at all."""
+    largest = sorted(extent.whole, key=lambda span: span.start - span.end)[:1]
+    spans = [replace(each, start=max(each.start, each.end - _SAMPLED)) for each in largest]
+    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
+    batches = [batch for span in spans for batch in read_span(reading, span)]
+    values = [value for batch in batches for value in batch.column("value").drop_null().to_pylist()]
+    if values and all(value[:1] == _AVRO for value in values):
+        raise ConfigError(
+            f"values of topic {extent.topic!r} are in the wire format of a schema registry (Avro, Protobuf): exports"
+            " read JSON; have the source write JSON, or read the topic with Spark's own from_avro"
+        )
+    return JsonReader(directory.envelope, directory.active).parse(values, {}).found
+
+
+def widened(fields: Fields, found: Fields) -> Fields:
+    """Fields that hold both; new ones come last, by name, so that the order does not depend on who found them first."""
+    new = {name: found[name] for name in sorted(found) if name not in fields}
+    return merged(fields, {**{name: kind for name, kind in found.items() if name in fields}, **new})
+
+
+def chosen(fields: Fields) -> tuple[dict[str, pa.DataType], tuple[str, ...]]:
+    """The fields that become columns, and those that can't.
+
+    Spark takes names that differ in case alone for one; names that begin with ``_`` are the record's own. Raises
+    ConfigError for more columns than files should have.
+    """
+    kept: dict[str, pa.DataType] = {}
+    taken: set[str] = set()
+    for name, kind in fields.items():
+        if name and not name.startswith("_") and name.lower() not in taken:
+            kept[name] = kind
+            taken.add(name.lower())
+    if (wide := sum(map(_width, kept.values()))) > _MOST:
+        raise ConfigError(f"the values have {wide:,} different fields; name those that you want with --columns")
+    return kept, tuple(name for name in fields if name not in kept)
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many fields it makes."""
+    if pa.types.is_list(kind):
+        return _width(kind.value_type)
+    return sum(map(_width, fields_of(kind).values())) if pa.types.is_struct(kind) and kind.num_fields else 1

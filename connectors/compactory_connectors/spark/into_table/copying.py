@@ -1,0 +1,161 @@
+"""What a Spark task does with its rows: copy them into the staging table, in one transaction of its own.
+
+Runs in Python workers. A task that is tried again, or that runs twice, copies twice; which of its transactions counts
+is for the driver to say, who is told the transaction's id by the attempt that Spark took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from ..record_batch import Batches, of_rows
+
+__all__ = ["RESULT", "Copying"]
+
+RESULT: Final = "xid bigint, copied bigint, rejected bigint, filled array<bigint>, refused string"
+"""What a task says of itself, as Spark's DDL: its transaction, how many rows it copied and left out, how many of those
+that it copied have a value in each column, and why Postgres refused one.
+"""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("xid", pa.int64()),
+        ("copied", pa.int64()),
+        ("rejected", pa.int64()),
+        ("filled", pa.list_(pa.int64())),
+        ("refused", pa.string()),
+    ]
+)
+
+_CONNECTION: Final[dict[str, Any]] = {
+    "application_name": "compactory-load-task",
+    "client_encoding": "UTF8",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_SETTINGS: Final = (
+    "SET IntervalStyle = postgres; SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC';"
+    " SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+)
+"""What a task sends means the same whatever role and database say, and takes as long as Spark does."""
+
+_LOST: Final = ("08", "53", "57", "58")
+"""Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Done:
+    """A row of :data:`RESULT`."""
+
+    xid: int = 0
+    copied: int = 0
+    rejected: int = 0
+    filled: list[int]
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """Where to copy to: libpq's parameters of the connection, the staging table's name, the columns in order.
+
+    Rows may have behind them whether they are rejected, and not to be copied.
+    """
+
+    conninfo: Mapping[str, str]
+    staged: str
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
+        done = _Done(filled=[0] * len(self.columns))
+        try:
+            with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
+                self._copy(connection, batches, done)
+        except psycopg.Error as error:
+            if not error.sqlstate or error.sqlstate.startswith(_LOST):
+                raise
+            from compactory_connectors.source.server import refusal  # half a second that workers are spared else
+
+            done.refused = refusal(error) + _column(error)
+        yield of_rows([astuple(done)], _SCHEMA)
+
+    def _copy(self, connection: psycopg.Connection[Any], batches: Batches, done: _Done) -> None:
+        names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            sql.Identifier("compactory_staging", self.staged), names
+        )
+        connection.execute(_SETTINGS)
+        row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
+        assert row is not None
+        done.xid = int(row[0])
+        with connection.cursor().copy(into) as copy:
+            for batch in batches:
+                good = self._good(batch)
+                done.rejected += batch.num_rows - good.num_rows
+                done.copied += good.num_rows
+                done.filled = [
+                    filled + good.num_rows - column.null_count
+                    for filled, column in zip(done.filled, good.columns, strict=True)
+                ]
+                copy.write(_lines(good))
+        connection.commit()
+
+    def _good(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are to be copied."""
+        from pyarrow import compute
+
+        if batch.num_columns == len(self.columns):
+            return batch
+        rejected = batch.column(len(self.columns))
+        rows = batch.select(range(len(self.columns)))
+        return rows.filter(compute.call_function("invert", [rejected])) if rejected.true_count else rows
+
+
+def _lines(batch: pa.RecordBatch) -> bytes:
+    """The rows as CSV: texts in quotes, NULL as nothing."""
+    from pyarrow import csv
+
+    columns = [_written(column) for column in batch.columns]
+    lines = pa.BufferOutputStream()
+    options = csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=max(batch.num_rows, 1))
+    csv.write_csv(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), lines, options)
+    written: bytes = lines.getvalue().to_pybytes()
+    return written
+
+
+def _written(column: pa.Array) -> pa.Array:
+    """A column of types that the writer spells as Postgres reads them."""
+    from pyarrow import compute
+
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        years = compute.call_function("min", [compute.call_function("year", [column])]).as_py()
+        if years is not None and years < 1:
+            texts = column.cast(pa.string()).to_pylist()
+            return pa.array([text if text is None else _before_christ(text) for text in texts], pa.string())
+    return column
+
+
+def _before_christ(text: str) -> str:
+    """A date as Postgres reads it, which knows no year 0: it is the year 1 BC."""
+    year, _, rest = text[1:].partition("-") if text.startswith("-") else text.partition("-")
+    if not text.startswith("-") and int(year):
+        return text
+    return f"{int(year) + 1:04d}-{rest} BC"
+
+
+def _column(error: psycopg.Error) -> str:
+    """Which column of the table an error of COPY is about, where it says."""
+    place = (error.diag.context or "").rpartition(", column ")
+    name = place[2].partition(":")[0]
+    return f", column {name}" if place[1] else ""

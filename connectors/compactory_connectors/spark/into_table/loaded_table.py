@@ -1,0 +1,188 @@
+"""A table that files are loaded into: what a load may fill, what its key is, and why it may be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row, dict_row
+
+from compactory.errors import ConfigError
+from compactory_connectors.database import Inspection, judge
+from compactory_connectors.database.catalogue import read_table, resolve
+from compactory_sql import query
+from compactory_sql.adoption import XID_COLUMN
+from compactory_sql.table import Table
+
+from ..target import TargetColumn
+
+__all__ = ["LoadedColumn", "LoadedTable", "look_at"]
+
+_ACTIVE_ROWS = ("%s", "(%s IS TRUE)", "(%s = true)", "(%s IS NOT FALSE)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedColumn:
+    """A column. ``exact``: values that Postgres calls equal are the same bytes."""
+
+    name: str
+    type: str
+    not_null: bool
+    has_default: bool
+    made_by_server: bool
+    identity: bool
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTable:
+    """What a load has to know. ``sql`` is the quoted name with the schema, ``label`` what people call it.
+
+    ``active`` is the column that soft deletion sets false; ``newest`` the one by which the newest of a key's inactive
+    rows is told. ``unique``: the server keeps two active rows from having one key.
+    """
+
+    oid: int
+    sql: str
+    columns: tuple[LoadedColumn, ...]
+    key: tuple[str, ...]
+    active: str | None
+    newest: str
+    unique: bool
+    stamped: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"table {self.sql}"
+
+    @property
+    def targets(self) -> list[TargetColumn]:
+        """The columns that a load may fill."""
+        return [
+            TargetColumn(name=column.name, type=column.type, nullable=not column.not_null)
+            for column in self.columns
+            if self._may_fill(column)
+        ]
+
+    def column(self, name: str) -> LoadedColumn:
+        """The column of this name, which has to be there."""
+        return next(column for column in self.columns if column.name == name)
+
+    def required(self, given: Sequence[str]) -> list[str]:
+        """Columns without which no row can be inserted and that are not among those given."""
+        made = {*given, self.active, *self.stamped}
+        return [
+            c.name for c in self.columns if c.not_null and not (c.has_default or c.made_by_server or c.name in made)
+        ]
+
+    def _may_fill(self, column: LoadedColumn) -> bool:
+        if column.name in self.key:
+            return True
+        return not (column.made_by_server or column.identity or column.name in self.stamped)
+
+
+def look_at(
+    connection: Connection[Any], name: str, key: Sequence[str] | None = None, active: str | None = None
+) -> LoadedTable:
+    """Look the table up; ``key`` and ``active`` are for tables that are not adopted.
+
+    Raises ConfigError with everything that keeps rows from being loaded into it, and psycopg.Error.
+    """
+    oid = resolve(connection, name)
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query("load/table"), {"oid": oid}).fetchone()
+    assert row is not None
+    lacking = list(_rights(row))
+    if lacking:
+        raise ConfigError(lacking)
+    facts = read_table(connection, oid)
+    found = judge(facts)
+    with connection.cursor(row_factory=class_row(LoadedColumn)) as cursor:
+        columns = tuple(cursor.execute(query("load/columns"), {"oid": oid}))
+    problems = list(_disagreements(found, key, active))
+    keys, flag = _key(found, facts, key), found.adoption.active if found.adoption else active
+    problems += _misnamed(row["sql"], columns, keys, flag)
+    if problems:
+        raise ConfigError(problems)
+    return LoadedTable(
+        oid=oid,
+        sql=row["sql"],
+        columns=columns,
+        key=keys,
+        active=flag,
+        newest=found.adoption.id if found.adoption else columns[0].name,
+        unique=_unique(facts, keys, flag),
+        stamped=frozenset({found.adoption.timestamp, found.adoption.id, XID_COLUMN} - {*keys})
+        if found.adoption
+        else frozenset(),
+    )
+
+
+def _rights(row: dict[str, Any]) -> Iterator[str]:
+    name, role = row["sql"], row["role"]
+    if row["kind"] not in {"r", "p"}:
+        yield f"{name} is no table: rows can be loaded into tables only"
+    if not row["uses_schema"]:
+        yield f"table {name}: {role} may not use its schema: GRANT USAGE ON SCHEMA {row['schema']} TO {role};"
+    if not row["writes"]:
+        yield f"table {name}: {role} may not load it: GRANT SELECT, INSERT, UPDATE ON {name} TO {role};"
+    if row["sees_some_rows"]:
+        yield (
+            f"table {name}: row-level security hides rows from {role}, and a load would take their keys for new ones:"
+            f" load as a role with BYPASSRLS"
+        )
+    if not row["installed"]:
+        yield "schema compactory_staging, where rows are staged, is not there: run compactory sql install"
+    elif not row["stages"]:
+        yield f"{role} may not stage rows: run compactory sql roles {name} --writer {role}, once more after sql install"
+
+
+def _disagreements(found: Inspection, key: Sequence[str] | None, active: str | None) -> Iterator[str]:
+    if found.adoption is None:
+        return
+    if not found.adopted:
+        yield f"table {found.table} is not as it was adopted, run {found.remedy}: {'; '.join(found.problems)}"
+    if key is not None and {*key} != {*found.adoption.key}:
+        yield (
+            f"table {found.table}: its key is ({', '.join(found.adoption.key)}), as it was adopted, and the load's is"
+            f" ({', '.join(key)})"
+        )
+    if active is not None and active != found.adoption.active:
+        yield f"table {found.table} was adopted with --active {found.adoption.active}, and the load says {active}"
+
+
+def _key(found: Inspection, facts: Table, key: Sequence[str] | None) -> tuple[str, ...]:
+    if found.adoption is not None:
+        return found.adoption.key
+    if key is not None:
+        return tuple(key)
+    unique = {tuple(i.columns) for i in facts.indexes_of(facts.root) if i.unique and i.valid and None not in i.columns}
+    if len(unique) == 1:
+        return tuple(name for name in unique.pop() if name is not None)
+    raise ConfigError(
+        f"table {found.table} is not adopted, and {len(unique) or 'no'} unique indexes of it could tell its key:"
+        " name the columns of the key"
+    )
+
+
+def _misnamed(name: str, columns: Sequence[LoadedColumn], key: Sequence[str], active: str | None) -> Iterator[str]:
+    known = {column.name: column for column in columns}
+    for wanted in (*key, *([active] if active is not None else [])):
+        if wanted not in known:
+            yield f"table {name} has no column {wanted}; it has {', '.join(known)}"
+    if active in known and known[active].type != "boolean":
+        yield f"table {name}: column {active} is {known[active].type}, and soft deletion needs a boolean one"
+
+
+def _unique(facts: Table, key: Sequence[str], active: str | None) -> bool:
+    """Whether an index of the whole table keeps its active rows unique by the key."""
+    enough: set[str | None] = {None}
+    if active is not None and active in facts.columns:
+        enough |= {form % facts.columns[active].sql for form in _ACTIVE_ROWS}
+    return any(
+        index.unique and index.valid and {*index.columns} <= {*key} and index.predicate in enough
+        for index in facts.indexes_of(facts.root)
+    )

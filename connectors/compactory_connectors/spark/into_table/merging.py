@@ -1,0 +1,216 @@
+"""Staged rows compared with their table, and merged into it in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_sql import query
+
+from ..target import Change, Differences, Mode, Sample
+from .load_sql import LoadSql
+
+__all__ = ["Compared", "compare", "merge", "refuse_same", "same_key"]
+
+_KINDS: Final = {Change.INSERT: "i", Change.UPDATE: "u", Change.DEACTIVATE: "d"}
+_SAMPLES: Final = 5
+_TRIES: Final = 5
+"""How often a merge is begun that met others' transactions head on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What was found, and the statements that do it. ``total``: keys of the load, without those it calls inactive."""
+
+    statements: LoadSql
+    differences: Differences
+    total: int
+
+
+def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode, total: int) -> Compared:
+    """List what the staged rows change; ``total`` is how many they are.
+
+    Raises ConfigError where the table or the load is not fit for it.
+    """
+    _refuse_several(connection, statements)
+    before = _scalar(connection, statements.render("present"))
+    if not before and _scalar(connection, statements.render("empty")):
+        statements = replace(statements, everything=True)
+        inserted = _scalar(connection, statements.render("wanted"))
+        counts = {Change.INSERT: inserted}
+    else:
+        connection.execute(statements.render("compare"))
+        if statements.table.active in statements.given:
+            total -= _run(connection, statements.render("switched_off"))
+        if mode is Mode.REPLACE:
+            connection.execute(statements.missing())
+        found = dict(connection.execute(statements.render("counts")).fetchall())
+        counts = {change: found.get(kind, 0) for change, kind in _KINDS.items()}
+    _refuse_incomplete(statements, counts[Change.INSERT])
+    counts = _with_unchanged(counts, total)
+    samples = {
+        change: _samples(connection, statements, change) for change, number in counts.items() if number and before
+    }
+    if counts[Change.INSERT]:
+        samples[Change.INSERT] = _samples(connection, statements, Change.INSERT)
+    differences = Differences(counts=counts, present=before, samples=samples)
+    return Compared(statements=statements, differences=differences, total=total)
+
+
+def merge(
+    connection: psycopg.Connection[Any], compared: Compared, load_id: str, lock_timeout: float
+) -> Mapping[Change, int]:
+    """Do what was found, in one transaction that says so under the load's id; the numbers are what was really done.
+
+    Raises CompactoryError where a row breaks a rule of the table, Unreachable where locks of others do not end; nothing
+    was changed then.
+    """
+    tries = 0
+    before: str | None = ""
+    while True:
+        tries += 1
+        try:
+            with connection.transaction():
+                return _merge(connection, compared, load_id, lock_timeout)
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as error:
+            detail = error.diag.message_detail
+            if tries == _TRIES or detail == before:  # others insert a key once; what the load itself breaks is the same
+                raise _refused(connection, compared.statements, error) from error
+            before = detail
+        except psycopg.errors.LockNotAvailable as error:
+            raise _blocked(connection, compared.statements, lock_timeout) from error
+        except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException) as error:
+            raise _refused(connection, compared.statements, error) from error
+
+
+def _merge(
+    connection: psycopg.Connection[Any], compared: Compared, load_id: str, lock_timeout: float
+) -> dict[Change, int]:
+    statements, expected = compared.statements, compared.differences.counts
+    connection.execute(query("load/begin"), {"lock_timeout": f"{lock_timeout:g}s"})
+    if not statements.table.unique:
+        connection.execute(statements.render("alone"))
+    done = dict.fromkeys(_KINDS, 0)
+    # In this order, a value that only one active row may have goes from a key that is left to one that is new.
+    if expected.get(Change.DEACTIVATE):
+        done[Change.DEACTIVATE] = _run(connection, statements.render("deactivate"))
+    if expected[Change.UPDATE]:
+        done[Change.UPDATE] = _run(connection, statements.update("u"))
+    if expected[Change.INSERT]:
+        done[Change.INSERT] = _run(connection, statements.reactivate())
+        empty = statements.everything and _scalar(
+            connection, statements.render("empty")
+        )  # an index tells of later rows
+        done[Change.INSERT] += _run(connection, statements.insert(empty=empty))
+    if done[Change.INSERT] < expected[Change.INSERT]:
+        done[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
+    connection.execute(query("load/settle"))
+    counts = _with_unchanged(done, compared.total)
+    changed = json.dumps({change.value: number for change, number in counts.items()})
+    connection.execute(query("load/record"), {"oid": statements.table.oid, "id": load_id, "changed": changed})
+    return counts
+
+
+def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, int]:
+    """The same with the keys of the load that are neither inserted nor updated."""
+    full = {change: counts.get(change, 0) for change in _KINDS}
+    full[Change.UNCHANGED] = max(total - full[Change.INSERT] - full[Change.UPDATE], 0)
+    return full
+
+
+def same_key(connection: psycopg.Connection[Any], statements: LoadSql) -> str | None:
+    """A key that Postgres finds in several staged rows, if there is one."""
+    same = connection.execute(statements.render("same_key")).fetchone()
+    return _named(statements.table.key, same) if same is not None else None
+
+
+def refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+    """See to it that Postgres takes no two staged keys for one. Raises ConfigError naming such a key."""
+    if same := same_key(connection, statements):
+        raise ConfigError(f"{statements.table.label}: the load has rows whose keys Postgres takes for one: {same}")
+
+
+def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
+    table = statements.table
+    several = None if table.unique else connection.execute(statements.render("several")).fetchone()
+    if several is not None:
+        raise ConfigError(
+            f"{table.label} has several active rows of one key, {_named(table.key, several)}: deactivate all but one,"
+            " and make a unique index on the key"
+        )
+
+
+def _refuse_incomplete(statements: LoadSql, inserted: int) -> None:
+    lacking = statements.table.required(statements.given) if inserted else []
+    if lacking:
+        raise ConfigError(
+            f"{statements.table.label}: {inserted} keys are new, and the load has no column"
+            f" {', '.join(lacking)}, which may not be null and has no default: map it, or give it a default"
+        )
+
+
+def _samples(connection: psycopg.Connection[Any], statements: LoadSql, change: Change) -> list[Sample]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(statements.sample(_KINDS.get(change), _SAMPLES))
+        return [Sample(**row) for row in rows]
+
+
+def _refused(connection: psycopg.Connection[Any], statements: LoadSql, error: psycopg.Error) -> CompactoryError:
+    """What Postgres has against a row, with the row's key where it can be found."""
+    said = error.diag.message_primary or str(error)
+    which = ""
+    if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ForeignKeyViolation):
+        which = f" ({error.diag.message_detail})"
+    elif isinstance(error, psycopg.errors.NotNullViolation) and error.diag.column_name:
+        which = _breaking(
+            connection, statements, sql.SQL("{} IS NULL").format(sql.Identifier("s", error.diag.column_name))
+        )
+    elif isinstance(error, psycopg.errors.CheckViolation):
+        which = _breaking_check(connection, statements, error.diag.constraint_name)
+    return CompactoryError(f"{statements.table.label} refuses the load: {said}{which}; nothing was changed")
+
+
+def _breaking_check(connection: psycopg.Connection[Any], statements: LoadSql, name: str | None) -> str:
+    found = connection.execute(query("load/constraint"), {"oid": statements.table.oid, "name": name}).fetchone()
+    if found is None:
+        return ""
+    return _breaking(connection, statements, sql.SQL("NOT ({})").format(sql.SQL(found[0])))
+
+
+def _breaking(connection: psycopg.Connection[Any], statements: LoadSql, broken: sql.Composable) -> str:
+    """The key of a row that breaks a rule; nothing where the rule is about columns that the load does not have."""
+    with suppress(psycopg.Error):
+        row = connection.execute(statements.breaking(broken)).fetchone()
+        return f" ({_named(statements.table.key, row)})" if row is not None else ""
+    return ""
+
+
+def _blocked(connection: psycopg.Connection[Any], statements: LoadSql, lock_timeout: float) -> Unreachable:
+    holders = connection.execute(query("adoption/blockers"), {"oids": [statements.table.oid]}).fetchall()
+    held = "; ".join(holder for (holder,) in holders) or "a transaction that has ended by now"
+    return Unreachable(
+        "Postgres",
+        f"{statements.table.label}: a lock was not got in {lock_timeout:g} s, and nothing was changed; held by {held}",
+    )
+
+
+def _named(key: tuple[str, ...], values: tuple[Any, ...]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in zip(key, values, strict=True))
+
+
+def _run(connection: psycopg.Connection[Any], statement: sql.Composed | None) -> int:
+    return connection.execute(statement).rowcount if statement is not None else 0
+
+
+def _scalar(connection: psycopg.Connection[Any], statement: sql.Composed) -> Any:
+    row = connection.execute(statement).fetchone()
+    assert row is not None
+    return row[0]

@@ -1,0 +1,204 @@
+"""Rows of a load on their way into a table: staged beside it by Spark's tasks, each of them exactly once.
+
+The advisory lock of the table's oid is held from the first statement to the last: one load of a table at a time, and
+whatever another one has left behind is nobody's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from compactory.errors import CompactoryError, Unreachable
+from compactory_sql import LOAD_LOCK_CLASS, query
+
+from ..identifier import quoted
+from ..target import REJECTED, Received
+from .copying import RESULT, Copying
+from .load_sql import LoadSql, staging_table
+from .loaded_table import LoadedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["RowRefused", "Staging", "workers_conninfo"]
+
+_PARTS: Final = ("rows", "changes", "spared")
+_PAUSE: Final = 0.5
+_CONNECTIONS: Final = 16
+"""The most tasks that copy at a time: each has a connection, and the server is at its best with one a core of its."""
+_PATIENCE: Final = "3s"
+"""How long tasks that do not count any more may go on."""
+
+
+def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    """How Spark's tasks reach the server that this connection has reached, password included."""
+    info = connection.info
+    found = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
+    left_out = {
+        "application_name",
+        "hostaddr",
+        "target_session_attrs",
+        "load_balance_hosts",
+        "client_encoding",
+    }
+    return {name: value for name, value in found.items() if value and name not in left_out}
+
+
+class RowRefused(CompactoryError):
+    """Postgres can't read a value of a row, or a type of the table does not allow it."""
+
+
+class Staging:
+    """The staging tables of one load. Owned by one thread, as the connection is."""
+
+    def __init__(self, connection: psycopg.Connection[Any], table: LoadedTable) -> None:
+        self._connection = connection
+        self._table = table
+        self._stem = f"load_{table.oid}_{token_hex(4)}"
+        self._locked = False
+
+    def claim(self, wait: float) -> None:
+        """Be the only load of this table, and drop what loads that were killed have left.
+
+        Raises Unreachable naming the other load where it goes on for longer than ``wait`` seconds.
+        """
+        until = time.monotonic() + wait
+        while not self._try_lock(self._table.oid):
+            if time.monotonic() >= until:
+                holder = self._scalar("load/loading", self._lock(self._table.oid)) or "one that has ended by now"
+                raise Unreachable(
+                    "Postgres", f"{self._table.label} is being loaded by {holder}; try again when it ended"
+                )
+            time.sleep(_PAUSE)
+        self._locked = True
+        self._drop_leftovers()
+
+    def statements(self, columns: Sequence[str]) -> LoadSql:
+        """The statements of a load with these columns, before anything is staged."""
+        return self._statements("rows", columns)
+
+    def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
+        """Copy the rows into their table, but those that :data:`REJECTED` says are not to be.
+
+        Raises RowRefused, CompactoryError where Postgres refuses all of them, Unreachable where tasks fail for good.
+        """
+        return self._copy(rows, statements)
+
+    def stage_keys(self, keys: DataFrame, part: str) -> str:
+        """Copy keys into a table of their own; its name."""
+        statements = self._statements(part, self._table.key)
+        self._copy(keys, statements)
+        return statements.staged
+
+    def close(self) -> None:
+        """Drop the tables and let the next load begin."""
+        if self._connection.closed or not self._locked:
+            return
+        self.forget()
+        self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
+        self._locked = False
+
+    def _name(self, part: str) -> str:
+        return f"{self._stem}_{part}"
+
+    def _statements(self, part: str, columns: Sequence[str]) -> LoadSql:
+        staged, changes = self._name(part), self._name("changes")
+        return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
+
+    def forget(self) -> None:
+        """Drop what was staged: other rows are to be."""
+        self._drop([self._name(part) for part in _PARTS])
+
+    def _copy(self, rows: DataFrame, statements: LoadSql) -> Received:
+        """Every row into a table of its own, once, however often tasks are tried."""
+        self._connection.execute(statements.render("stage"))
+        columns = statements.given
+        copying = Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=columns)
+        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
+        sent = rows.select(*map(quoted, columns), *(name for name in rows.columns if name == REJECTED))
+        with _failures():
+            results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
+        refused = next((result.refused for result in results if result.refused is not None), None)
+        if refused is not None:
+            said = f"{self._table.label} takes not every row: {refused}"
+            if "SQLSTATE 2" in refused:
+                raise RowRefused(f"{said}; add a rule that rejects such rows")
+            raise CompactoryError(said)
+        counted = {result.xid: result.copied for result in results if result.copied}
+        self._seal(statements, counted)
+        filled = [sum(each) for each in zip(*(result.filled for result in results), strict=True)]
+        return Received(
+            rows=sum(counted.values()),
+            rejected=sum(result.rejected for result in results),
+            filled=dict(zip(columns, filled or [0] * len(columns), strict=True)),
+        )
+
+    def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
+        """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
+        self._undisturbed(statements.staged, statements.render("seal"))
+        found = dict(self._connection.execute(statements.render("staged")).fetchall())
+        strays = [xid for xid in found if xid not in counted]
+        if strays:
+            self._connection.execute(statements.render("forget"), {"xids": strays})
+        if {xid: rows for xid, rows in found.items() if xid in counted} != counted:
+            raise CompactoryError(f"not every row that was staged for {self._table.label} is there: run the load again")
+
+    def _drop_leftovers(self) -> None:
+        found = self._connection.execute(query("load/leftovers")).fetchall()
+        for oid in sorted({oid for _, oid in found}):
+            names = [name for name, its in found if its == oid and not name.startswith(self._stem)]
+            if oid == self._table.oid:
+                self._drop(names)
+            elif self._try_lock(oid):
+                self._drop(names)
+                self._connection.execute(query("load/unlock"), self._lock(oid))
+
+    def _drop(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._undisturbed(name, sql.SQL("DROP TABLE IF EXISTS {}").format(staging_table(name)))
+
+    def _undisturbed(self, name: str, statement: sql.Composed) -> None:
+        """Change a staging table; tasks that are not to write to it any more, and do not end, are disconnected."""
+        for patience in (_PATIENCE, "0"):
+            try:
+                with self._connection.transaction():
+                    self._connection.execute(query("load/begin"), {"lock_timeout": patience})
+                    self._connection.execute(statement)
+            except psycopg.errors.LockNotAvailable:
+                self._connection.execute(query("load/disconnect"), {"name": name})
+            else:
+                return
+
+    def _try_lock(self, oid: int) -> bool:
+        return bool(self._scalar("load/lock", self._lock(oid)))
+
+    @staticmethod
+    def _lock(oid: int) -> dict[str, int]:
+        return {"lock_class": LOAD_LOCK_CLASS, "oid": oid}
+
+    def _scalar(self, name: str, parameters: Mapping[str, Any]) -> Any:
+        with self._connection.cursor(row_factory=scalar_row) as cursor:
+            return cursor.execute(query(name), parameters).fetchone()
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """What Spark says when tasks have failed for good, as one line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        said = next((line for line in lines if line.startswith("psycopg.")), None)
+        if said is None:
+            raise
+        raise Unreachable("Postgres", f"Spark's tasks could not copy their rows: {said}") from error

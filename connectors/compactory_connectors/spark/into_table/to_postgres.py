@@ -1,0 +1,229 @@
+"""Loads a Postgres table: readers of it, and a source that polls it, see the whole load or nothing of it.
+
+Spark's tasks copy the rows into a table beside it; there they are compared, and one transaction merges those that
+differ, through the table's own triggers. That transaction also writes the load's id down, so that a load whose end
+nobody saw is known to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import psycopg
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.session import check_server
+from compactory_connectors.source.server import postgres_errors
+from compactory_connectors.source.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
+from compactory_sql import query
+
+from ..target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
+from .load_sql import LoadSql
+from .loaded_table import LoadedTable, look_at
+from .merging import Compared, compare, merge, refuse_same, same_key
+from .staging import RowRefused, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compactory_connectors.source.jdbc_url import Connection
+
+__all__ = ["PostgresTarget"]
+
+_SETTINGS: Final = {
+    "lock_timeout": "0",  # the merge sets its own
+    "work_mem": "256MB",  # the comparison joins two large tables once
+    "default_transaction_isolation": "read committed",  # each statement of the merge looks at what others wrote
+    "default_transaction_read_only": "off",
+}
+
+
+class PostgresTarget:
+    """A table, adopted or not; see :class:`Target` for the order of calls. Owned by one thread.
+
+    ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
+    id is not done again. ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that
+    the merge waits for any lock of others before it gives up.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        connection: Connection,
+        table: str,
+        key: Sequence[str] | None = None,
+        active: str | None = None,
+        load_id: str | None = None,
+        wait: float = 30.0,
+        lock_timeout: float = 30.0,
+    ) -> None:
+        self._spark = spark
+        self._place = connection
+        self._name, self._key, self._active = table, key, active
+        self._load_id = load_id or str(uuid4())
+        self._wait, self._lock_timeout = wait, lock_timeout
+        self._staged: tuple[LoadSql, Received] | None = None
+        self._compared: Compared | None = None
+
+    @property
+    def label(self) -> str:
+        """``table public.tariffs``."""
+        return self._table.label
+
+    @property
+    def columns(self) -> Sequence[TargetColumn]:
+        """What may be filled: all but what the server or the table's triggers fill. Raises ConfigError."""
+        return self._table.targets
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns of the natural key."""
+        return self._table.key
+
+    def repeated(self) -> Written | None:
+        """What a load of this id has changed, where it was done before; nothing is left to do then."""
+        with self._errors():
+            return self._done(self._connection)
+
+    def receive(self, rows: DataFrame, mode: Mode) -> Received | None:
+        """Stage rows while they are checked; see :meth:`Target.receive`. Raises what :meth:`compare` does, but for rows
+        that Postgres refuses: others of their keys may count.
+        """
+        try:
+            statements, received = self._stage(rows, mode)
+        except RowRefused:
+            self._forget()
+            return None
+        with self._errors():
+            same = same_key(self._connection, statements)
+        if same is not None:
+            self._forget()
+            return None
+        self._staged = statements, received
+        return received
+
+    def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
+        """Stage the rows and list what they change; see :meth:`Target.compare`.
+
+        Raises ConfigError where the load does not fit the table, Unreachable where another load has it.
+        """
+        checked = self._staged is not None
+        statements, received = self._staged or self._stage(rows, mode)
+        with self._errors():
+            if not checked:
+                refuse_same(self._connection, statements)
+            if mode is Mode.REPLACE and spared is not None:
+                statements = replace(statements, spared=self._staging.stage_keys(spared, "spared"))
+            self._compared = compare(self._connection, statements, mode, received.rows)
+        return self._compared.differences
+
+    def write(self) -> Written:
+        """Merge what was found, in one transaction. Raises CompactoryError where a row breaks a rule of the table."""
+        assert self._compared is not None, "compare comes first"
+        with self._errors():
+            done = self._done(self._connection)
+            if done is not None:
+                return done
+            try:
+                return Written(counts=merge(self._connection, self._compared, self._load_id, self._lock_timeout))
+            except psycopg.OperationalError:
+                if not self._connection.closed:
+                    raise
+                return self._outcome()
+
+    def close(self) -> None:
+        """Drop what was staged and disconnect."""
+        if "_connection" not in self.__dict__:
+            return
+        connection = self.__dict__.pop("_connection")
+        try:
+            if "_staging" in self.__dict__:
+                self._staging.close()
+        except psycopg.Error:
+            pass  # what is left is dropped by the next load
+        finally:
+            connection.close()
+
+    def _stage(self, rows: DataFrame, mode: Mode) -> tuple[LoadSql, Received]:
+        given = self._given(rows, mode)
+        with self._errors():
+            statements = self._staging.statements(given)
+            return statements, self._staging.stage(rows, statements)
+
+    def _forget(self) -> None:
+        with self._errors():
+            self._staging.forget()
+
+    @cached_property
+    def _staging(self) -> Staging:
+        staging = Staging(self._connection, self._table)
+        staging.claim(self._wait)
+        return staging
+
+    @cached_property
+    def _connection(self) -> WatchedConnection:
+        connection = connect({"application_name": "compactory-load", **self._place.conninfo})
+        try:
+            connection.settle(FORMATS, {**LIMITS, **_SETTINGS})
+            check_server(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @cached_property
+    def _table(self) -> LoadedTable:
+        with self._errors():
+            return look_at(self._connection, self._name, self._key, self._active)
+
+    def _given(self, rows: DataFrame, mode: Mode) -> list[str]:
+        """The columns of the load, in the table's order."""
+        table, named = self._table, set(rows.columns)
+        problems = [
+            f"{table.label} has no column {name} that a load may fill"
+            for name in named - {c.name for c in table.targets} - {REJECTED}
+        ]
+        problems += [
+            f"the load has no column {name}, which is part of the key of {table.label}"
+            for name in table.key
+            if name not in named
+        ]
+        if mode is Mode.REPLACE and table.active is None:
+            problems.append(
+                f"{table.label} has no column for soft deletion, and what a load does not have could only be deleted:"
+                " load it with --mode upsert, or add a boolean column and adopt the table with --active"
+            )
+        if problems:
+            raise ConfigError(problems)
+        return [column.name for column in table.targets if column.name in named]
+
+    def _done(self, connection: psycopg.Connection[Any]) -> Written | None:
+        row = connection.execute(query("load/done"), {"oid": self._table.oid, "id": self._load_id}).fetchone()
+        if row is None:
+            return None
+        return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
+
+    def _outcome(self) -> Written:
+        """What became of a merge whose connection was lost: the transaction may have been committed all the same.
+
+        Or be about to be: only when the old connection's lock is gone the server has ended what it was asked for.
+        """
+        del self.__dict__["_connection"]
+        again = Staging(self._connection, self._table)
+        again.claim(self._wait)
+        again.close()
+        done = self._done(self._connection)
+        if done is None:
+            raise CompactoryError(f"{self._table.label}: the connection was lost, and nothing was changed: load again")
+        return Written(counts=done.counts)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with postgres_errors(self._place):
+            yield

@@ -1,0 +1,86 @@
+"""Rows of a load → records, in the executors: what a connector's source would send, or what a DirectoryWriter would.
+
+A maker is small and travels to the tasks; each compiles it once, for the columns that its rows have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from ..record_batch import Batches, Task, of_rows
+
+__all__ = ["KEYS", "MADE", "Headers", "Made", "Maker", "make_keys", "make_records"]
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+
+MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
+"""The columns of what was made, as Spark spells them. A null value is a tombstone; with a problem the key is null."""
+
+KEYS: Final = "key binary"
+"""The column of record keys alone."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+        ("problem", pa.string()),
+    ]
+)
+
+
+class Made(NamedTuple):
+    """A record, or why there is none: the problem names the column and never shows a value."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | None = None
+    problem: str | None = None
+
+
+class Maker(Protocol):
+    """How rows of one directory become records. Immutable, and can be pickled."""
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The columns without which no record can be made."""
+        ...
+
+    @property
+    def tells_keys(self) -> bool:
+        """Whether the columns of the key alone say what the record's key is."""
+        ...
+
+    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
+        """The record keys of batches that have the columns of the key alone; None for a row without one."""
+        ...
+
+    def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
+        """The function of batches with these columns; None for a row of which there is no record."""
+        ...
+
+
+def make_records(maker: Maker, names: Sequence[str]) -> Task:
+    """The function of a task: takes rows with these columns, gives :data:`MADE`."""
+
+    def run(batches: Batches) -> Batches:
+        make = maker.compiled(names)
+        for batch in batches:
+            yield of_rows([made for made in make(batch) if made is not None], _SCHEMA)
+
+    return run
+
+
+def make_keys(maker: Maker, names: Sequence[str]) -> Task:
+    """The function of a task: takes rows with the columns of the key, gives :data:`KEYS`."""
+
+    def run(batches: Batches) -> Batches:
+        keys = maker.keys(names)
+        for batch in batches:
+            found = [key for key in keys(batch) if key is not None]
+            yield pa.record_batch([pa.array(found, pa.binary())], names=["key"])
+
+    return run

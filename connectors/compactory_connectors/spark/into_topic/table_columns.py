@@ -1,0 +1,164 @@
+"""The table that a connector's records are made of: as its database describes it, or as a load's rules do. Pure but for
+asking the database.
+
+Whether a column may be null shows in records with a schema; what else rules lack changes no byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from compactory.errors import ConfigError, Unreachable
+from compactory_connectors.source.catalog import Column, Table
+from compactory_connectors.source.chain import compile_plan
+from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.converters.json_converter import JsonConverter
+from compactory_connectors.source.converters.primitive_converters import PrimitiveConverter
+from compactory_connectors.source.converters.string_converter import StringConverter
+from compactory_connectors.source.planning import find_plans
+from compactory_connectors.source.polled import key_of
+from compactory_connectors.source.server import Server, postgres_errors
+from compactory_connectors.source.setting import nearest
+
+from ..column_types import ColumnType, parse_type
+from .postgres_text import unwritable
+
+__all__ = ["Mastered", "described", "type_of"]
+
+log = structlog.get_logger("compactory.spark")
+
+_NAMES: Final = {
+    "smallint": "int2",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "double precision": "float8",
+    "boolean": "bool",
+    "character varying": "varchar",
+    "character": "bpchar",
+    "timestamp without time zone": "timestamp",
+    "timestamp with time zone": "timestamptz",
+    "time without time zone": "time",
+}
+"""What ``pg_type`` calls the types that SQL spells otherwise."""
+_LENGTHS: Final = {"varchar", "bpchar"}
+_FRACTIONS: Final = {"timestamp", "timestamptz", "time"}
+_HEADER: Final = 4
+"""Bytes that a typmod of old counts with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mastered:
+    """A table that a connector publishes. ``offset_key`` None: its database did not answer."""
+
+    table: Table
+    offset_key: bytes | None = None
+
+
+def described(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Mastered:
+    """The table whose records go to ``topic``, ``types`` of its columns counting only while Postgres is away.
+
+    Raises ConfigError where there is none, or where several share the topic.
+    """
+    try:
+        with postgres_errors(connector.connection):
+            server = Server.open(connector.connection.conninfo)
+            try:
+                return _of_database(server, connector, topic)
+            finally:
+                server.close()
+    except Unreachable as error:
+        if not types:
+            raise
+        log.warning("columns are those of the rules: the database does not answer", error=str(error))
+    return Mastered(table=_of_rules(connector, topic, types))
+
+
+def type_of(column: Column) -> ColumnType:
+    """Its type as SQL spells it, a domain as its base type."""
+    if column.type_schema != "pg_catalog" or column.type_kind != "b" or column.type.startswith("_"):
+        return parse_type(column.declared or column.type)
+    if column.type == "bpchar" and column.typmod == -1:
+        return parse_type("text")
+    return parse_type(f"{column.type}{_modifiers(column)}" if column.type != "char" else '"char"')
+
+
+def _modifiers(column: Column) -> str:
+    if column.typmod < 0:
+        return ""
+    if column.type == "numeric":
+        digits, scale = column.typmod - _HEADER >> 16, (column.typmod - _HEADER) & 0x7FF
+        return f"({digits & 0xFFFF},{(scale ^ 1024) - 1024})"
+    if column.type in _LENGTHS:
+        return f"({column.typmod - _HEADER})"
+    return f"({column.typmod})" if column.type in _FRACTIONS else ""
+
+
+def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> Mastered:
+    plans = find_plans(server, connector)  # what is wrong with other tables does not matter here
+    found = [plan for plan in plans.plans if topic in plan.rows.topics]
+    if not found:
+        there = [name for plan in plans.plans for name in plan.rows.topics]
+        raise ConfigError(
+            plans.all_problems
+            or f"connector {connector.name!r} has no table whose records go to topic {topic!r}{nearest(topic, there)}"
+        )
+    if len(found) > 1:
+        names = ", ".join(plan.qualified for plan in found)
+        raise ConfigError(f"topic {topic!r} is that of {names}: a key does not say whose it is; nothing is loaded")
+    return Mastered(table=found[0].rows.table, offset_key=key_of(connector.name, server.database, found[0]))
+
+
+def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Table:
+    converters = (connector.key_converter.converter, connector.value_converter.converter)
+    if any(_writes_schemas(converter) for converter in converters):
+        raise ConfigError(
+            f"Postgres at {connector.connection.server} does not answer, and only it knows which columns may be null,"
+            " which the schemas of this connector's records say; run this again when it is back"
+        )
+    kinds = {name: parse_type(written) for name, written in types.items()}
+    unknown = [f"column {name}: {why}" for name, kind in kinds.items() if (why := unwritable(kind)) is not None]
+    if unknown:
+        raise ConfigError(f"{problem}, and it does not answer" for problem in unknown)
+    columns = tuple(_column(name, kind) for name, kind in kinds.items())
+    for name in _candidates(connector, topic):
+        table = _table(name, columns)
+        if topic in compile_plan(connector, table).topics:
+            return table
+    raise ConfigError(f"connector {connector.name!r}: which of its tables goes to topic {topic!r}, only Postgres knows")
+
+
+def _table(name: str, columns: tuple[Column, ...]) -> Table:
+    kind = "r" if name else "q"
+    return Table(schema="", name=name, oid=0, kind=kind, columns=columns, primary_key=(), stamped=False)
+
+
+def _candidates(connector: ConnectorConfig, topic: str) -> Iterator[str]:
+    if connector.query is not None:
+        yield ""
+        return
+    yield from (table.name for table in connector.selection.listed)
+    yield topic.removeprefix(connector.topic_prefix)
+
+
+def _column(name: str, kind: ColumnType) -> Column:
+    base = _NAMES.get(kind.name, kind.name)
+    typmod = -1
+    if kind.name == "numeric" and kind.modifiers:
+        digits, scale = (*kind.modifiers, 0)[:2]
+        typmod = (digits << 16 | scale & 0x7FF) + _HEADER
+    elif kind.modifiers:
+        typmod = kind.modifiers[0] + (_HEADER if base in _LENGTHS else 0)
+    elif base == "bpchar":
+        typmod = 1 + _HEADER
+    return Column(name=name, type=base, typmod=typmod, declared=str(kind))
+
+
+def _writes_schemas(converter: object) -> bool:
+    if isinstance(converter, JsonConverter):
+        return converter.schemas_enable
+    return not isinstance(converter, StringConverter | PrimitiveConverter)

@@ -1,0 +1,185 @@
+"""Records as the source of a connector makes them of the same rows, byte for byte.
+
+The row function is the source's own (``source.chain``); what it is given is what Postgres would have sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self, cast
+
+import pyarrow as pa
+
+from compactory.errors import ConfigError
+from compactory_connectors.source.catalog import Table
+from compactory_connectors.source.chain import RowPlan, compile_plan
+from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.converters import Render
+from compactory_connectors.source.jdbc_url import Connection
+from compactory_connectors.source.record import RowError
+from compactory_connectors.source.row_function import Written
+from compactory_connectors.source.server import RawRow
+
+from ..target import TargetColumn
+from .postgres_text import Text, Texts, text_of, unwritable
+from .record_maker import Headers, Made
+from .table_columns import type_of
+
+__all__ = ["TableRecords"]
+
+_NOWHERE = Connection(MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecords:
+    """How rows of one table become records; travels without the database's login and the producer's properties."""
+
+    connector: ConnectorConfig
+    table: Table
+    needs: tuple[str, ...]
+    """Columns of the table, in its order, of which records are made."""
+    key: tuple[str, ...]
+    """Those that decide the record's key."""
+
+    @classmethod
+    def of(cls, connector: ConnectorConfig, table: Table, *, dry: bool) -> Self:
+        """Raises ConfigError with every reason why rows of this table can't be loaded into its topic.
+
+        ``dry``: converters change nothing anywhere, no registry gets a schema.
+        """
+        if dry:
+            key, value = connector.key_converter.dry(), connector.value_converter.dry()
+            connector = replace(connector, key_converter=key, value_converter=value)
+        plan = compile_plan(connector, table)
+        used = {*plan.columns, *([connector.soft_delete.column] if connector.soft_delete else [])}
+        problems = [*_problems(plan), *_unwritable(table, used)]
+        if problems:
+            raise ConfigError(problems)
+        names = tuple(column.name for column in table.columns if column.name in used)
+        bare = replace(connector, connection=_NOWHERE, producer=MappingProxyType({}))
+        return cls(connector=bare, table=table, needs=names, key=plan.key_columns)
+
+    @property
+    def columns(self) -> tuple[TargetColumn, ...]:
+        """What a load fills."""
+        used = [column for column in self.table.columns if column.name in self.needs]
+        return tuple(
+            TargetColumn(name=column.name, type=str(type_of(column)), nullable=not column.not_null) for column in used
+        )
+
+    @property
+    def tells_keys(self) -> bool:
+        """See :class:`record_maker.Maker`: not where other columns decide how a row is treated."""
+        return set(compile_plan(self.connector, self.table).case_columns) <= set(self.key)
+
+    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
+        """See :class:`record_maker.Maker`."""
+        plan = compile_plan(self.connector, self.table)
+        written = self._written(names, names)
+
+        def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
+            texts = {name: _texts(batch.column(position), name, write) for name, position, write in written}
+            nothing: list[Text] = [None] * batch.num_rows
+            for row in zip(*(texts.get(name, nothing) for name in plan.columns), strict=True):
+                bad = any(isinstance(text, RowError) for text in row)
+                yield None if bad else _key(plan.render_key, cast("RawRow", row))
+
+        return make
+
+    def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
+        """See :class:`record_maker.Maker`."""
+        plan = compile_plan(self.connector, self.table)
+        columns = self._written(plan.columns, names)
+        fixed = [number for number, name in enumerate(plan.columns) if _fixed(self.table, name)]
+        gone = self._gone(names)
+
+        def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
+            texts = [_texts(batch.column(position), name, write) for name, position, write in columns]
+            doubtful = _doubtful(texts, fixed)
+            for row, absent in zip(zip(*texts, strict=True), gone(batch), strict=True):
+                problem = _problem(row, plan.columns, fixed) if doubtful else None
+                if problem is not None:
+                    yield Made(problem=problem)
+                else:
+                    yield _record(plan.render_deletion if absent else plan.render, cast("RawRow", row))
+
+        return make
+
+    def _written(self, wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, int, Texts]]:
+        """Columns, where they stand among ``names``, and what writes them."""
+        kinds = {column.name: type_of(column) for column in self.table.columns}
+        return [(name, names.index(name), text_of(kinds[name])) for name in wanted]
+
+    def _gone(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[bool]]:
+        """Which rows of a batch are soft-deleted, and so tombstones."""
+        delete = self.connector.soft_delete
+        if delete is None or not delete.tombstone:
+            return lambda batch: [False] * batch.num_rows
+        position = names.index(delete.column)
+        return lambda batch: [value is False for value in batch.column(position).to_pylist()]
+
+
+def _problems(plan: RowPlan) -> Iterator[str]:
+    if len(plan.topics) > 1 or plan.dated is not None:
+        yield f"table {plan.table}: transforms send its rows to several topics, and a load fills one"
+    if not plan.key_columns:
+        yield f"table {plan.table}: its records have no key, so that nothing can be compared with what the topic has"
+    if not plan.publishes:
+        yield f"table {plan.table}: a Filter of the transforms drops every row"
+
+
+def _unwritable(table: Table, used: Container[str]) -> Iterator[str]:
+    for column in table.columns:
+        if column.name in used and (why := unwritable(type_of(column), column.type_kind)) is not None:
+            yield f"table {table}: column {column.name}: {why}; load into Postgres, which the source publishes"
+
+
+def _texts(column: pa.Array, name: str, write: Texts) -> list[Text]:
+    try:
+        return write(column)
+    except TypeError as error:
+        raise TypeError(f"column {name}: {error}") from None
+
+
+def _fixed(table: Table, name: str) -> bool:
+    column = table.column(name)
+    return column is not None and column.not_null
+
+
+def _doubtful(texts: Sequence[Sequence[Text]], fixed: Sequence[int]) -> bool:
+    """Whether a value of the batch is none of its column."""
+    return any(RowError in set(map(type, column)) for column in texts) or any(None in texts[number] for number in fixed)
+
+
+def _problem(row: Sequence[Text], names: Sequence[str], fixed: Sequence[int]) -> str | None:
+    for number, (name, text) in enumerate(zip(names, row, strict=True)):
+        if isinstance(text, RowError):
+            return f"column {name}: {text}"
+        if text is None and number in fixed:
+            return f"column {name}: is null, and its table says NOT NULL"
+    return None
+
+
+def _record(render: Callable[[RawRow], Written | None], row: RawRow) -> Made | None:
+    try:
+        written = render(row)
+    except RowError as error:
+        return Made(problem=str(error))
+    if written is None:
+        return None
+    if written[0] is None:
+        return Made(problem="the record's key is null, which a compacted topic refuses")
+    return Made(written[0], written[1], _encoded(written[3]) if len(written) == 4 else None)
+
+
+def _key(render: Render, row: RawRow) -> bytes | None:
+    try:
+        return render(row)
+    except RowError:
+        return None  # a row that would have no record either
+
+
+def _encoded(headers: Sequence[tuple[str, str | bytes | None]]) -> Headers:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

@@ -1,0 +1,319 @@
+"""A load into a topic: the records that a source or a writer would have sent, those that differ, in one transaction.
+
+Readers (read committed, as stores are) see all of it or none. Executors make the records and compare them; the driver
+sends, because a Kafka transaction belongs to one producer, and because the transactional id is what keeps everybody
+else out. Decision 0025 has the reasons.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from compactory.destination import Destination
+from compactory.directory import Directory
+from compactory.errors import CompactoryError, ConfigError, LeaseLost
+from compactory.kafka import Kafka
+from compactory_connectors.source.connector import ConnectorConfig
+from compactory_connectors.source.page import Record
+from compactory_connectors.source.partitioner import agrees
+from compactory_connectors.source.publisher import TransactionTimedOut
+from compactory_connectors.source.removal import Copy
+from compactory_connectors.source.topics import ensure
+
+from ..target import Change, Differences, Mode, Received, TargetColumn, Written
+from ..topic.extent import Extent, TopicChanged
+from ..topic.frame import capture, copies, latest, records
+from .entry_records import EntryRecords
+from .record_maker import KEYS, MADE, make_keys, make_records
+from .table_columns import described
+from .table_records import TableRecords
+from .topic_changes import CHANGES, COPIES, Judge, Outgoing, Tally, unpacked
+from .topic_claim import TopicClaim
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["KafkaTarget"]
+
+log = structlog.get_logger("compactory.spark")
+
+_PACE: Final = 20_000
+"""Records a second at which a transaction of the broker's is measured, and never less than so many seconds:"""
+_LEAST: Final = 30.0
+_MOST: Final = 900.0
+"""Seconds: brokers take no longer transaction unless told (``transaction.max.timeout.ms``)."""
+_ANEW: Final = (
+    "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+)
+_QUEUE: Final = 256 << 10
+"""KiB of records that may wait in the driver for Kafka."""
+_TAIL: Final = 1_000_000
+"""Offsets that others may have written while the load was compared; above it is compared anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a comparison left: packed records, and the topic that they were compared with."""
+
+    changes: DataFrame
+    extent: Extent
+    tally: Tally
+
+    @property
+    def outgoing(self) -> int:
+        return sum(count for change, count in self.tally.changes().items() if change is not Change.UNCHANGED)
+
+
+class KafkaTarget:
+    """The topic of a directory; see :class:`target.Target`.
+
+    With a ``connector`` its source's bytes, else a DirectoryWriter's. ``types`` and ``key`` are those of the load's
+    rules: they count where there is no connector, or its database does not answer. A ``dry_run`` fences nobody.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        kafka: Kafka,
+        directory: Directory[Any],
+        connector: ConnectorConfig | None,
+        types: Mapping[str, str],
+        key: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self._directory = directory
+        self._connector = connector
+        self._types = types
+        self._key = key
+        self._dry = dry_run
+        self._offset_key: bytes | None = None
+        self._found: _Found | None = None
+        self._properties: dict[str, Any] = {}
+        self._kept = ExitStack()
+
+    @property
+    def label(self) -> str:
+        """``topic NAME``."""
+        return f"topic {self._directory.topic}"
+
+    @cached_property
+    def columns(self) -> Sequence[TargetColumn]:
+        """What its records are made of: a load fills all of it. Asked once; :meth:`write` makes sure again.
+
+        Raises ConfigError, LeaseLost where the topic is a source's, Unreachable.
+        """
+        columns = self._maker.columns
+        self._claim.refuse_owned()
+        return columns
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns that decide the record's key."""
+        return self._maker.key
+
+    def receive(self, rows: DataFrame, mode: Mode) -> Received | None:  # noqa: ARG002  # those of Target
+        """Nothing: what a topic would have of them is found by comparing."""
+        return None
+
+    def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
+        """See :class:`target.Target`. Unless it is a dry run, nobody else may write the topic from now on.
+
+        Raises ConfigError, LeaseLost, Unreachable, TopicChanged, and CompactoryError for rows of which no record can be
+        made, or several the same.
+        """
+        lacking = [name for name in self._maker.needs if name not in rows.columns]
+        if lacking:
+            raise ConfigError(
+                f"{self.label}: a record is written whole, and the rows lack {', '.join(lacking)}; map them"
+            )
+        if not self._dry:
+            self._prepare()
+            self._claim.take()
+        extent = self._extent()
+        spared = spared if mode is Mode.REPLACE else None
+        changes = self._changes(rows.select(*self._maker.needs), mode, extent, spared).persist()
+        self._kept.callback(changes.unpersist)
+        tally = Tally()
+        for row in changes.where("tally IS NOT NULL").select("tally").collect():
+            tally.add(Tally.loads(row[0]))
+        if extent.topic_id is not None:
+            extent.check(self._kafka)
+        self._refuse(tally, mode)
+        self._found = _Found(changes=changes, extent=extent, tally=tally)
+        return Differences(counts=tally.changes(), present=tally.present, samples=tally.sampled())
+
+    def write(self) -> Written:
+        """Send what differs in one transaction: readers see all of it or, where it fails, nothing.
+
+        Which of the two is not known after an Unreachable while it was committed; the next load finds out.
+        Raises LeaseLost where somebody took over, TopicChanged where somebody wrote a key of the load since it was
+        compared, ConfigError, Unreachable, CompactoryError. The same load may then be done again.
+        """
+        found = self._found
+        assert found is not None, "compare() comes first"
+        assert not self._dry, "a dry run does not write"
+        if found.outgoing:
+            self._send(found)
+        return Written(counts=found.tally.changes())
+
+    def close(self) -> None:
+        """See :class:`target.Target`."""
+        self._found = None
+        with self._kept:
+            self._claim.close()
+
+    @cached_property
+    def _maker(self) -> TableRecords | EntryRecords:
+        if self._connector is None:
+            return EntryRecords.of(self._directory, self._types, self._key)
+        mastered = described(self._connector, self._directory.topic, self._types)
+        self._offset_key = mastered.offset_key
+        return TableRecords.of(self._connector, mastered.table, dry=self._dry)
+
+    @cached_property
+    def _claim(self) -> TopicClaim:
+        self._maker  # noqa: B018 - knows the offset's key
+        return TopicClaim(self._kafka, self._directory.topic, self._connector, self._offset_key)
+
+    def _prepare(self) -> None:
+        """See to it that the topic is there, compacted, and may be written."""
+        topic = self._directory.topic
+        if self._connector is not None:
+            rules = self._connector.topics
+            for warning in ensure(self._kafka, {topic: rules.of(topic)}, create=rules.create):
+                log.warning(warning)
+        largest = Destination(self._kafka, topic).look(10.0, create=False)
+        self._properties = {"queue.buffering.max.kbytes": _QUEUE, **largest}
+
+    def _extent(self) -> Extent:
+        topic = self._directory.topic
+        if self._dry and self._connector is not None and not self._kafka.topics([topic]):
+            return Extent(topic=topic, topic_id=None, starts={}, ends={})
+        return capture(self._kafka, topic, wait=_LEAST)
+
+    def _changes(self, rows: DataFrame, mode: Mode, extent: Extent, spared: DataFrame | None) -> DataFrame:
+        """Packs of what has to be sent, and tallies. Sort-merge: equal keys have to follow each other."""
+        from pyspark.sql import functions as f
+
+        made = rows.mapInArrow(make_records(self._maker, rows.columns), MADE).withColumn("made", f.lit(True))
+        there = self._sparing(self._there(extent), spared)
+        joined = made.hint("merge").join(there, "key", "full_outer")
+        judge = Judge(directory=self._directory, mode=mode, partitions=self._homes(extent))
+        wanted = "key made value headers problem before copies spared".split()  # noqa: SIM905
+        return joined.select(*wanted).mapInArrow(judge.__call__, CHANGES)
+
+    def _there(self, extent: Extent) -> DataFrame:
+        """What the topic has of each key, with other places where it lives; a topic of one partition has none."""
+        if self._homes(extent) in {None, 0, 1}:
+            found = latest(self._spark, self._kafka, extent).selectExpr(
+                "key", "value", f"CAST(NULL AS {COPIES}) AS copies"
+            )
+        else:
+            found = copies(self._spark, self._kafka, extent)
+        return found.withColumnRenamed("value", "before")
+
+    def _homes(self, extent: Extent) -> int | None:
+        """How many partitions keys are spread over; None: it is not known how."""
+        return len(extent.ends) if agrees(self._kafka.properties().get("partitioner")) else None
+
+    def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
+        """With a column that says of which keys a rejected row is: such a key is not gone."""
+        from pyspark.sql import functions as f
+
+        if spared is None:
+            return there.withColumn("spared", f.lit(False))
+        if not self._maker.tells_keys:
+            raise CompactoryError(
+                f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
+                " nothing may be removed then: mend the rows, or load with --mode upsert"
+            )
+        keys = spared.mapInArrow(make_keys(self._maker, spared.columns), KEYS).distinct()
+        return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
+
+    def _refuse(self, tally: Tally, mode: Mode) -> None:
+        if tally.collisions:
+            raise CompactoryError(
+                f"{self.label}: {tally.collisions:,} rows have a record key that another row has as well:"
+                f" {', '.join(tally.twice)}; give the rules a key that is unique"
+            )
+        if not tally.problems:
+            return
+        reasons = "; ".join(dict.fromkeys(tally.reasons))
+        tolerant = self._connector is not None and self._connector.errors.skip
+        if not tolerant or mode is Mode.REPLACE:
+            raise CompactoryError(f"{self.label}: no record can be made of {tally.problems:,} rows: {reasons}")
+        log.warning("rows left out, as errors.tolerance=all says", rows=tally.problems, reasons=reasons)
+
+    def _send(self, found: _Found) -> None:
+        longest = max(_LEAST, min(_MOST, found.outgoing / _PACE))
+        # a queue of 256 MiB takes a slow broker longer than a source's records may wait
+        patience = {"message.timeout.ms": int(longest * 800)}
+        publisher = self._claim.take(longest, {**patience, **self._properties})
+        moved = self._moved(found.extent)
+        strays: list[Copy] = []
+        try:
+            publisher.publish(self._directory.topic, self._records(found, moved, strays), None, strays)
+        except TransactionTimedOut as error:
+            raise CompactoryError(
+                f"{self.label}: {found.outgoing:,} records were not sent within {longest:g} s, so Kafka has ended their"
+                " transaction, and nothing was written; run the load again"
+            ) from error
+        except LeaseLost as error:
+            raise LeaseLost(
+                f"{self.label}: another load, or a source, took over while this load was sent; nothing was written"
+            ) from error
+        finally:
+            publisher.abort()
+
+    def _records(self, found: _Found, moved: set[bytes], strays: list[Copy]) -> Iterator[Record]:
+        """Everything to be sent; what is wrong by then ends the transaction."""
+        now, sent = int(time.time() * 1000) - 1, 0
+        config = self._kafka.topic_configs([self._directory.topic]).get(self._directory.topic, {})
+        stamped = config.get("message.timestamp.type") == "LogAppendTime"
+        for row in (
+            found.changes.where("records IS NOT NULL").select("records").toLocalIterator(prefetchPartitions=True)
+        ):
+            for record in unpacked(bytes(row[0])):
+                if record.key in moved:
+                    raise TopicChanged(
+                        f"{self.label}: somebody wrote keys of this load while it was compared; nothing was written;"
+                        " run it again"
+                    )
+                strays += [Copy(record.key, part, min(stamp, now)) for part, stamp in record.strays or ()]
+                if strays and stamped:
+                    raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
+                yield self._record(record)
+                sent += 1
+        if sent != found.outgoing:  # Spark has made what it had lost anew, of a source that changed
+            raise CompactoryError(
+                f"{self.label}: {found.outgoing:,} records differed when they were compared, and {sent:,} now; nothing"
+                " was written; run it again"
+            )
+        self._claim.refuse_stored()
+
+    def _record(self, record: Outgoing) -> Record:
+        if record.headers is None:
+            return record.key, record.value
+        return record.key, record.value, self._directory.topic, list(record.headers)
+
+    def _moved(self, extent: Extent) -> set[bytes]:
+        """Keys that others have written since the comparison. Raises TopicChanged where it is another topic now."""
+        now = capture(self._kafka, extent.topic, wait=_LEAST)
+        if now.topic_id != extent.topic_id or now.ends.keys() != extent.ends.keys():
+            raise TopicChanged(f"{self.label} is another one since it was compared: run the load again")
+        tail = replace(now, starts=extent.ends)
+        if tail.offsets > _TAIL:
+            raise TopicChanged(f"{self.label}: {tail.offsets:,} records came while the load was compared: run it again")
+        if not tail.offsets:
+            return set()
+        return {bytes(row[0]) for row in records(self._spark, self._kafka, tail).select("key").distinct().collect()}

@@ -1,0 +1,80 @@
+"""Runs on executors: the lines of whole files, in order → their records. Batches without open quotes are handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from ..record_batch import Batches
+from .csv_records import Dialect, Joiner, Record
+from .open_quotes import are_open
+
+__all__ = ["JoinLines"]
+
+_UNCLOSED = "quote"
+_compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
+
+
+class JoinLines:
+    """A function for ``mapInArrow``: (value, file) → (value, file, line, fault). A call belongs to one task."""
+
+    def __init__(self, dialect: Dialect, columns: Sequence[str]) -> None:
+        self._dialect = dialect
+        self._columns = ["value", *columns]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Join what belongs together. Every file has to be in one task, whole and in order."""
+        joiner, file, read = Joiner(self._dialect), "", 0
+        for batch in batches:
+            for values, its in _runs(batch):
+                if its != file:
+                    yield from self._batch(joiner.end(), file)
+                    file, read = its, 0
+                yield from self._run(joiner, values, file, read)
+                read += len(values)
+        yield from self._batch(joiner.end(), file)
+
+    def _run(self, joiner: Joiner, values: pa.Array, file: str, read: int) -> Batches:
+        suspects = _compute.indices_nonzero(are_open(values, self._dialect)).to_pylist()
+        if not suspects and not joiner.is_open:
+            lines = pa.array(range(read + 1, read + 1 + len(values)), pa.int64())
+            yield self._arrays(values, lines, pa.nulls(len(values), pa.string()), file)
+            return
+        yield from self._batch(_records(joiner, values.to_pylist(), suspects, read), file)
+
+    def _batch(self, records: Iterator[Record], file: str) -> Batches:
+        found = list(records)
+        if found:
+            values = pa.array([record.text for record in found], pa.binary())
+            lines = pa.array([record.line for record in found], pa.int64())
+            faults = pa.array([None if record.closed else _UNCLOSED for record in found], pa.string())
+            yield self._arrays(values, lines, faults, file)
+
+    def _arrays(self, values: pa.Array, lines: pa.Array, faults: pa.Array, file: str) -> pa.RecordBatch:
+        files = pa.array([file], pa.string()).take(pa.array([0] * len(values)))
+        return pa.RecordBatch.from_arrays([values, files, lines, faults], names=self._columns)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, str]]:
+    """The lines of a batch file by file."""
+    values, files = batch.columns
+    changes = _compute.indices_nonzero(_compute.not_equal(files[1:], files[:-1])).to_pylist()
+    starts = [0, *(change + 1 for change in changes), len(values)]
+    for start, end in pairwise(starts):
+        if end > start:
+            yield values[start:end], files[start].as_py()
+
+
+def _records(joiner: Joiner, values: Sequence[bytes], suspects: Sequence[int], read: int) -> Iterator[Record]:
+    """Only suspects can open what the next line goes on with."""
+    suspicious = set(suspects)
+    for place, text in enumerate(values):
+        number = read + place + 1
+        if joiner.is_open or place in suspicious:
+            yield from joiner.line(number, text)
+        else:
+            yield Record(number, text)

@@ -1,0 +1,86 @@
+"""A source → parts: whatever it is, files of any format or a table behind JDBC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..identifier import quoted
+from ..rules.mapping import Layout
+from ..rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
+from ..rules.rules import FileFormat, ReadOptions
+from .line_files import read_csv, read_json
+from .source_files import SourceFile, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_files", "read_table"]
+
+_DRIVERS: Final = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "db2": "com.ibm.db2.jcc.DB2Driver",
+}
+_JDBC: Final = {
+    "preferTimestampNTZ": "true",  # else times without a zone are taken for those of the machine that Spark runs on
+    "fetchsize": "10000",  # else some drivers, Postgres' among them, hold the whole table in memory
+}
+
+
+def read_files(
+    spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat, options: ReadOptions, fields: Sequence[str]
+) -> list[Part]:
+    """Parts of these files. CSV files are looked through, JSON files counted; of others only footers are read now.
+
+    ``fields`` are those of interest in JSON. Raises ConfigError for files that can't be read so, Unreachable where a
+    file system does not answer.
+    """
+    spark.conf.set("spark.sql.legacy.javaCharsets", "true")  # windows-1252 and others that Spark 4 leaves out
+    if kind is FileFormat.CSV:
+        return read_csv(spark, files, options)
+    if kind is FileFormat.JSON:
+        return [read_json(spark, files, fields)]
+    groups: dict[str, list[SourceFile]] = {}
+    for file in files:
+        groups.setdefault(_read(spark, [file], kind).schema.json(), []).append(file)
+    return [_columnar(spark, group, kind) for group in groups.values()]
+
+
+def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
+    """A table, view or parenthesised query behind JDBC."""
+    options = {"url": url, "dbtable": table, **_JDBC, **_driver(url), **properties}
+    frame = spark.read.format("jdbc").options(**options).load()
+    return _part(frame, f"table {table}", located=None)
+
+
+def _driver(url: str) -> dict[str, str]:
+    """Spark finds no driver by itself that came with its own jars."""
+    name = _DRIVERS.get(url.split(":")[1]) if url.count(":") > 1 else None
+    return {"driver": name} if name is not None else {}
+
+
+def _read(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> DataFrame:
+    return spark.read.option("__globPaths__", "false").format(kind.value).load([file.path for file in files])
+
+
+def _columnar(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> Part:
+    return _part(_read(spark, files, kind), shown(files[0].path), located=kind)
+
+
+def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:
+    """Columns by position: names may have dots, or differ in case alone."""
+    from pyspark.sql import functions as sf
+
+    names = frame.columns
+    nothing = sf.lit(None)
+    file = sf.col("_metadata.file_path") if located else nothing.cast("string")
+    row = sf.col("_metadata.row_index") + 1 if located is FileFormat.PARQUET else nothing.cast("bigint")
+    columns = [frame[quoted(name)].alias(position(number)) for number, name in enumerate(names)]
+    text = nothing.cast("string")
+    place = [file.alias(FILE), nothing.cast("bigint").alias(BLOCK), row.alias(LINE)]
+    selected = frame.select(*columns, *place, text.alias(RAW), text.alias(FAULT))
+    return Part(layout=Layout(label=label, columns=tuple(names)), frame=selected)

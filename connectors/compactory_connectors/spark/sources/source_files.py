@@ -1,0 +1,175 @@
+"""The files of a source: which there are, and how they begin. Hadoop's file systems are asked, so HDFS and S3 do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from compactory.errors import ConfigError, Unreachable
+
+from ..rules.rules import FileFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SourceFile", "beginning", "format_of", "list_files", "names_in", "qualified", "shown"]
+
+_LEFT_OUT: Final = ("_", ".")
+"""Beginnings of names that Spark takes for no data, and passes over without a word also where they are named."""
+_COMPRESSED: Final = {".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"}
+_SUFFIXES: Final = {
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".txt": FileFormat.CSV,
+    ".json": FileFormat.JSON,
+    ".jsonl": FileFormat.JSON,
+    ".ndjson": FileFormat.JSON,
+    ".parquet": FileFormat.PARQUET,
+    ".orc": FileFormat.ORC,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file; ``path`` has its file system's scheme, ``size`` is in bytes as it is stored."""
+
+    path: str
+    size: int
+
+    @property
+    def here(self) -> Path | None:
+        """Where it is on this machine; None where it is elsewhere, or has to be decompressed."""
+        if not self.path.startswith("file:") or PurePosixPath(self.path).suffix.lower() in _COMPRESSED:
+            return None
+        return Path(shown(self.path))
+
+
+def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
+    """The files that paths, globs and folders name, in order; those that begin with ``_`` or ``.`` are left out.
+
+    Raises ConfigError where one names no file, Unreachable where a file system does not answer.
+    """
+    problems: list[str] = []
+    found: dict[str, SourceFile] = {}
+    for source in sources:
+        files = _named(spark, source)
+        if not files:
+            rest = "; names that begin with _ or . are left out" if PurePosixPath(source).name[:1] in _LEFT_OUT else ""
+            problems.append(f"{source}: there is no such file, and nothing that it matches{rest}")
+        found |= {file.path: file for file in files}
+    if problems:
+        raise ConfigError(problems)
+    return sorted(found.values(), key=lambda file: file.path)
+
+
+def _named(spark: SparkSession, source: str) -> list[SourceFile]:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    jvm = _jvm(spark)
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(source)
+        system = path.getFileSystem(_configuration(spark))
+        statuses = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
+        return [file for status in statuses or () for file in _below(system, status)]
+    except Py4JJavaError as error:
+        said = str(error.java_exception.getMessage() or error.java_exception.toString()).partition("\n")[0]
+        if error.java_exception.getClass().getSimpleName() in {
+            "UnsupportedFileSystemException",
+            "IllegalArgumentException",
+        }:
+            raise ConfigError(f"{source}: can't be read: {said}") from None
+        raise Unreachable("the file system", f"{source}: can't be read: {said}") from None
+
+
+def _below(system: Any, status: Any) -> list[SourceFile]:
+    if not status.isDirectory():
+        return [] if status.getPath().getName().startswith(_LEFT_OUT) else [_file(status)]
+    root, files = status.getPath(), system.listFiles(status.getPath(), True)
+    found = []
+    while files.hasNext():
+        item = files.next()
+        below = item.getPath().toString().removeprefix(root.toString()).split("/")
+        if not any(part.startswith(_LEFT_OUT) for part in below):
+            found.append(_file(item))
+    return found
+
+
+def _file(status: Any) -> SourceFile:
+    return SourceFile(path=str(status.getPath().toString()), size=int(status.getLen()))
+
+
+def format_of(files: Sequence[SourceFile], given: FileFormat | None) -> FileFormat:
+    """How the files are written, by their names where nobody says so. Raises ConfigError."""
+    if given is not None:
+        return given
+    found = {_suffix(file.path) for file in files}
+    formats = {_SUFFIXES.get(suffix) for suffix in found}
+    if len(formats) == 1 and (only := formats.pop()) is not None:
+        return only
+    names = ", ".join(sorted(suffix or "none" for suffix in found))
+    choices = ", ".join(item.value for item in FileFormat)
+    raise ConfigError(f"how are the files written? their names end in {names}: give --format, one of {choices}")
+
+
+def _suffix(path: str) -> str:
+    name = PurePosixPath(path.lower())
+    return PurePosixPath(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
+
+
+def beginning(spark: SparkSession, path: str, most: int) -> bytes:
+    """The first bytes of a file, decompressed. Raises Unreachable."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = _jvm(spark)
+    configuration = _configuration(spark)
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    try:
+        stream = place.getFileSystem(configuration).open(place)
+        try:
+            codec = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(configuration).getCodec(place)
+            content = codec.createInputStream(stream) if codec is not None else stream
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(_at_most(jvm, content, most)))
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString()).partition("\n")[0]
+        raise Unreachable("the file system", f"{shown(path)}: can't be read: {said}") from None
+
+
+def _at_most(jvm: Any, stream: Any, most: int) -> Any:
+    return jvm.org.apache.commons.io.input.BoundedInputStream(stream, most)
+
+
+def _configuration(spark: SparkSession) -> Any:
+    context: Any = spark._jsc  # noqa: SLF001  # PySpark has no other way to it
+    return context.hadoopConfiguration()
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm  # noqa: SLF001  # PySpark has no other way to Hadoop's file systems
+
+
+def shown(path: str) -> str:
+    """A path as people write it: those of this machine without a scheme."""
+    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
+
+
+def qualified(spark: SparkSession, folder: str) -> str:
+    """A path as those of files are written, with its file system's scheme."""
+    path = _jvm(spark).org.apache.hadoop.fs.Path(folder)
+    return str(path.getFileSystem(_configuration(spark)).makeQualified(path).toString())
+
+
+def names_in(spark: SparkSession, folder: str) -> list[str]:
+    """What a folder holds, by name; nothing where there is none. Raises Unreachable."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        path = _jvm(spark).org.apache.hadoop.fs.Path(folder)
+        system = path.getFileSystem(_configuration(spark))
+        return [str(item.getPath().getName()) for item in system.listStatus(path)] if system.exists(path) else []
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString()).partition("\n")[0]
+        raise Unreachable("the file system", f"{folder}: can't be read: {said}") from None

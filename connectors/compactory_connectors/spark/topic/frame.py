@@ -1,0 +1,74 @@
+"""A topic as a DataFrame: the newest record of each key, or all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compactory.kafka import Kafka
+
+from ..record_batch import Task
+from .extent import Extent, capture
+from .reading import COLUMNS, Keep, Reading, every, newest, task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records"]
+
+
+def latest(
+    spark: SparkSession, kafka: Kafka, extent: Extent, *, tombstones: bool = False, pieces: int | None = None
+) -> DataFrame:
+    """The newest record of each key within ``extent``: ``key, value, partition, offset, timestamp_ms``.
+
+    What stores find: committed records only; of a key in several partitions the newer timestamp wins, then the higher
+    partition, tombstones included. With ``tombstones`` removed keys stay, with a null value. Records without a key are
+    no entries and are left out. Read by about as many tasks as ``pieces`` says, else as there are cores.
+
+    Lazy: every action reads the topic again, within the same offsets; call ``extent.check(kafka)`` after the last one.
+    """
+    from pyspark.sql import functions as f
+
+    found = _of_partitions(_frame(spark, kafka, extent, newest, pieces))
+    newer = f.struct("timestamp_ms", "partition")
+    among = f.max_by(f.struct("value", "partition", "offset", "timestamp_ms"), newer).alias("it")
+    found = found.groupBy("key").agg(among).select("key", "it.*")
+    return found if tombstones else found.where("value IS NOT NULL")
+
+
+def copies(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
+    """``key, value`` of :func:`latest`, and ``copies``: partition and ``timestamp_ms`` of every one that still lives.
+
+    A key whose newest record is a tombstone is there, with a null value, while it has such a copy elsewhere.
+    """
+    from pyspark.sql import functions as f
+
+    found = _of_partitions(_frame(spark, kafka, extent, newest, None))
+    value = f.max_by(f.struct("value"), f.struct("timestamp_ms", "partition")).getField("value").alias("value")
+    alive = f.when(f.col("value").isNotNull(), f.struct("partition", "timestamp_ms"))
+    return found.groupBy("key").agg(value, f.collect_list(alive).alias("copies")).where("size(copies) > 0")
+
+
+def records(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
+    """Every committed record of ``extent`` that has a key, in the columns of :func:`latest`; tombstones are null."""
+    return _frame(spark, kafka, extent, every, None)
+
+
+def _of_partitions(read: DataFrame) -> DataFrame:
+    """The newest record of each key in each partition, where the later offset counts, whatever its timestamp says."""
+    from pyspark.sql import functions as f
+
+    its = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
+    return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
+
+
+def _frame(spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None) -> DataFrame:
+    spans = extent.spans(pieces or spark.sparkContext.defaultParallelism)
+    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
+    return in_tasks(spark, reading, task(reading, keep), COLUMNS)
+
+
+def in_tasks(spark: SparkSession, reading: Reading, made: Task, columns: str) -> DataFrame:
+    """What a task for each span makes; one that has nothing to do where there is no span."""
+    tasks = len(reading.spans) or 1
+    return spark.range(0, tasks, 1, tasks).mapInArrow(made, columns)

@@ -1,0 +1,178 @@
+"""What a task does: reads its span of a topic, keeps each key's newest record, hands them on in columns.
+
+Runs in the executors, with the store's own client: it reads committed records as stores do, needs the same properties
+and no Java ones, and reduces versions before anything leaves the task.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from compactory.batch import Run, split
+from compactory.errors import CompactoryError, Unreachable
+from compactory.kafka import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
+from compactory.records import Partition
+
+from ..record_batch import Batches, Task, of_columns
+from .extent import Span
+
+__all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "every", "newest", "read_span", "task"]
+
+COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
+"""The columns of records, as Spark spells them."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+    ]
+)
+_ROWS: Final = 20_000  # of a batch that is handed to Spark
+_MESSAGES: Final = 2000  # as the store takes at a time
+_STALL: Final = 60.0  # seconds without any progress after which a task fails
+
+Keep: TypeAlias = Callable[[Batches, "Reading"], Batches]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What tasks have to know. It travels to the executors with the properties, secrets included: never log it."""
+
+    properties: Mapping[str, Any]
+    topic: str
+    spans: Sequence[Span]
+    memory: int = 512 << 20
+    """Bytes of keys and values that a task holds before it hands on what is the newest so far."""
+    on_spill: Callable[[], None] | None = None
+    """Called when it does: a key may come again then."""
+
+
+def task(reading: Reading, keep: Keep) -> Task:
+    """The function of a task: takes numbers of spans, gives records."""
+
+    def read(numbers: Batches) -> Batches:
+        collecting = gc.isenabled()
+        gc.disable()  # messages come by the million, and hold no cycles
+        pa.set_memory_pool(pa.system_memory_pool())  # a third of a task's time went into pages that others gave back
+        try:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    if number < len(reading.spans):
+                        yield from keep(read_span(reading, reading.spans[number]), reading)
+        finally:
+            if collecting:
+                gc.enable()
+
+    return read
+
+
+def newest(batches: Batches, reading: Reading) -> Batches:
+    """The newest record of each key; of one that comes again after a spill another one, later."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > reading.memory:
+            held = list(_newest(held))
+            size = sum(each.nbytes for each in held)
+            if size > reading.memory * 3 // 4:
+                if reading.on_spill is not None:
+                    reading.on_spill()
+                yield from held
+                held, size = [], 0
+    yield from _newest(held)
+
+
+def every(batches: Batches, _reading: Reading) -> Batches:
+    """Every record."""
+    return batches
+
+
+def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
+    """The last record of each key, in log order. Only keys are looked at together: values are never in one piece."""
+    if not batches:
+        return
+    keys = pa.concat_arrays([batch.column("key") for batch in batches])
+    codes = keys.dictionary_encode().indices.to_numpy()
+    last = np.zeros(int(codes.max()) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # of several positions for one code the last one stays
+    stays = np.zeros(len(codes), bool)
+    stays[last] = True
+    begin = rows = 0
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept.append(batch.filter(pa.array(stays[begin : begin + batch.num_rows])))
+        begin, rows = begin + batch.num_rows, rows + kept[-1].num_rows
+        if rows >= _ROWS:
+            yield pa.concat_batches(kept)
+            kept, rows = [], 0
+    if rows:
+        yield pa.concat_batches(kept)
+
+
+def read_span(reading: Reading, span: Span) -> Batches:
+    """Committed records of a span that have keys, in log order."""
+    kafka = Kafka(reading.properties)
+    partition = Partition(reading.topic, span.partition)
+    consumer = kafka.consumer("load")
+    try:
+        consumer.assign([TopicPartition(reading.topic, span.partition, span.start)])
+        with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):
+            for run in _runs(consumer, partition, span):
+                keyed = run if None not in run.keys else run.where([key is not None for key in run.keys])
+                if keyed.keys:
+                    yield _batch(keyed)
+    finally:
+        consumer.close()
+
+
+def _batch(run: Run) -> pa.RecordBatch:
+    offsets = np.arange(run.offsets.start, run.offsets.stop) if isinstance(run.offsets, range) else run.offsets
+    columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.stamps)
+    return of_columns(columns, SCHEMA)
+
+
+def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]:
+    deadline = time.monotonic() + _STALL
+    while True:
+        messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
+        if messages:
+            messages += consumer.consume(_MESSAGES, 0)
+        runs, events = split(messages, [partition]) if messages else ([], [])
+        for run in runs:
+            beyond = run.next_offset > span.end
+            yield run.where([offset < span.end for offset in run.offsets]) if beyond else run
+            if run.next_offset >= span.end:
+                return
+        if any(_ends(event, span) for event in events):
+            return
+        if messages:
+            deadline = time.monotonic() + _STALL  # only now: whoever takes the records may have taken long
+        elif time.monotonic() > deadline:
+            raise Unreachable("Kafka", f"{partition} gave nothing for {_STALL:g} s before offset {span.end}")
+
+
+def _ends(event: Any, span: Span) -> bool:
+    """Whether an event says that the end was reached: control records at a tail show in nothing else."""
+    error = event.error()
+    kind = event_kind(error)
+    if kind == "end":
+        return bool(event.offset() >= span.end)
+    if kind in {"lost", "cut"}:
+        raise CompactoryError(
+            f"records of {event.topic()} partition {span.partition} were deleted while they were read: run this again"
+        )
+    if kind == "refused":
+        raise KafkaException(error)
+    return False

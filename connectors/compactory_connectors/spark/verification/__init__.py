@@ -1,0 +1,1 @@
+"""Table, topic, exported files and running stores compared by digests, then key by key."""

@@ -1,0 +1,118 @@
+"""Which records of a topic a directory holds, told in tasks by the store's own table, and their digests.
+
+There is no second reading of ``active``, envelopes and bad records: each batch is applied to a table in memory, as a
+store applies it, and what that table holds is what stores hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from compactory.batch import Run
+from compactory.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
+from compactory.directory import Directory
+from compactory.heap import MemoryShelf
+from compactory.records import Partition
+from compactory.table import Table
+
+from ..record_batch import Batches, Task, of_rows
+from .digest_rows import digest_of, digest_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BAD", "HELD", "RECORDS", "digest_held", "digest_listed", "list_held"]
+
+HELD: Final = "held"
+BAD: Final = "bad"
+"""The newest record can't be read by the directory's definition."""
+
+RECORDS: Final = "key binary, digest binary, state string"
+"""The columns of :func:`list_held`."""
+
+_SUMS: Final = "range int, count bigint, high binary, low binary"
+_BAD_COUNT: Final = -1  # in place of a range
+_SUM_SCHEMA: Final = pa.schema(
+    [("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())]
+)
+_RECORD_SCHEMA: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
+
+
+def digest_held(latest: DataFrame, directory: Directory[Any]) -> tuple[DirectoryDigest, int]:
+    """The digests of what the directory holds of the newest records, and how many of them are bad. One Spark job."""
+    return _summed(latest.select("key", "value").mapInArrow(_summing(directory), _SUMS))
+
+
+def digest_listed(records: DataFrame) -> DirectoryDigest:
+    """The digests of records that are given as key and digest. One Spark job."""
+    return _summed(records.select("key", "digest").mapInArrow(_adding, _SUMS))[0]
+
+
+def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
+    rows = sums.collect()
+    digest, bad = DirectoryDigest(), 0
+    for number, count, high, low in rows:
+        if number == _BAD_COUNT:
+            bad += count
+        else:
+            digest.add(number, digest_of(count, high, low))
+    return digest, bad
+
+
+def list_held(latest: DataFrame, directory: Directory[Any], ranges: Collection[int]) -> DataFrame:
+    """The records of some ranges that the directory holds, with their digests, and those that are bad. Lazy."""
+    return latest.select("key", "value").mapInArrow(_listing(directory, frozenset(ranges)), RECORDS)
+
+
+def _summing(directory: Directory[Any]) -> Task:
+    def task(batches: Batches) -> Batches:
+        digester, bad = Digester(), 0
+        for batch in batches:
+            keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            states = _states(directory, keys, values)
+            for key, value, state in zip(keys, values, states, strict=True):
+                if state == HELD:
+                    digester.add(key, value)
+                bad += state == BAD
+        yield of_rows([*digest_rows(digester), (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
+
+    return task
+
+
+def _adding(batches: Batches) -> Batches:
+    digester = Digester()
+    for batch in batches:
+        for key, digest in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            digester.count(range_of(key), digest)
+    yield of_rows(digest_rows(digester), _SUM_SCHEMA)
+
+
+def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
+    whole = len(ranges) == RANGES
+
+    def task(batches: Batches) -> Batches:
+        for batch in batches:
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            rows = rows if whole else [row for row in rows if range_of(row[0]) in ranges]
+            states = _states(directory, [row[0] for row in rows], [row[1] for row in rows])
+            found = [
+                (key, record_digest(key, value), state)
+                for (key, value), state in zip(rows, states, strict=True)
+                if state is not None
+            ]
+            yield of_rows(found, _RECORD_SCHEMA)
+
+    return task
+
+
+def _states(directory: Directory[Any], keys: list[bytes | None], values: list[bytes | None]) -> list[str | None]:
+    """What a store makes of each record, of keys that come once; None: it holds nothing of it."""
+    shelf = MemoryShelf()
+    table = Table(directory, shelf)
+    table.apply(Run(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)
+    held = shelf.mapping("owners" if directory.key else "entries")
+    bad = table.quarantine.bad_keys()
+    return [HELD if key in held else BAD if key in bad else None for key in keys]
