@@ -10,9 +10,11 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka
@@ -30,6 +32,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
+
+
+class _ByFile(LoadFileScheduling):
+    """Files go to test processes whole; all that share a Spark session go to one, as each starts a cold JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """What ``--dist loadfile`` means here."""
+    return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def needs_apache_kafka() -> None:

@@ -146,7 +146,7 @@ def test_a_writer_killed_while_it_writes(topics: Topics, open_store: Opener, mak
 def test_a_topic_deleted_under_the_writer(topics: Topics, make_writer: Writers) -> None:
     """What went wrong is named, and the next call says so at once; made again, the topic is written to."""
     name = topics.create()
-    writer = make_writer(name, timeout=1.0)
+    writer = make_writer(name, timeout=3.0)
     old = writer.put("k", {})
     topics.delete(name)
     with pytest.raises(WriteFailed) as caught:
@@ -156,7 +156,7 @@ def test_a_topic_deleted_under_the_writer(topics: Topics, make_writer: Writers) 
     began = time.monotonic()
     with pytest.raises(ConfigError, match="does not exist"):
         writer.put("k", {})
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 2.5
     topics.create(name=name)
     new = writer.put("k", {})
     assert (new.offset, new.partition) == (old.offset, old.partition)
