@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import decoded, legible, number, output, print_json, seconds
+from .terminal import decoded, legible, number, print_json, say, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connect_export import Exported
@@ -42,9 +42,9 @@ def show_offsets(
         print_json({"connector": config.name, "tables": tables})
         return
     stored = any(item["written_at"] for item in tables)
-    _say(f"[bold]{escape(config.name)}[/]" + ("" if stored else f": no offsets; its next run sends every row{hint}"))
+    say(f"[bold]{escape(config.name)}[/]" + ("" if stored else f": no offsets; its next run sends every row{hint}"))
     for item in tables:
-        _say(f"\n  {escape(item['table'])}")
+        say(f"\n  {escape(item['table'])}")
         _facts(_lines(item))
 
 
@@ -55,16 +55,16 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
         print_json({"connector": config.name, "written": bool(written), "tables": tables})
         return
     if written:
-        _say("[green]✓[/] written")
+        say("[green]✓[/] written")
         return
-    _say(f"[bold]{escape(config.name)}[/]" + ("" if previews else ": nothing to do, no offset is stored"))
+    say(f"[bold]{escape(config.name)}[/]" + ("" if previews else ": nothing to do, no offset is stored"))
     for item in previews:
         topic = f" → topic {escape(item.change.topic)}" if item.change.topic else ""
-        _say(f"\n  {escape(item.change.table)}{topic}")
+        say(f"\n  {escape(item.change.table)}{topic}")
         before = item.change.before.offset if item.change.before is not None else None
         _facts({"before": _place(before), "after": _place(item.change.after), **_effect(item)})
     if written is not None:
-        _say("\nnothing was written")
+        say("\nnothing was written")
 
 
 def show_export(exported: Sequence[Exported], *, topic: str | None, as_json: bool) -> None:
@@ -74,7 +74,7 @@ def show_export(exported: Sequence[Exported], *, topic: str | None, as_json: boo
         print_json(body)
         return
     for item in exported:
-        _say(f"[green]✓[/] {escape(item.table)} → topic {escape(topic)}: {escape(json.dumps(item.offset))}")
+        say(f"[green]✓[/] {escape(item.table)} → topic {escape(topic)}: {escape(json.dumps(item.offset))}")
 
 
 def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dict[str, Any]:
@@ -196,8 +196,4 @@ def _ago(age: float) -> str:
 
 def _facts(lines: Mapping[str, str]) -> None:
     for name, text in lines.items():
-        _say(f"    [dim]{name:<10}[/] {escape(text)}")
-
-
-def _say(text: str) -> None:
-    output().print(text, highlight=False, soft_wrap=True)
+        say(f"    [dim]{name:<10}[/] {escape(text)}")

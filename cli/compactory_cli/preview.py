@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import decoded, legible, number, output, print_json, table
+from .terminal import decoded, legible, number, output, print_json, say, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
@@ -36,11 +36,11 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
         print_json({"connectors": connectors})
         return
     for config, shown in found:
-        _say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
+        say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
         for warning in shown.warnings:
-            _say(f"  [yellow]warning[/]  {escape(warning)}")
+            say(f"  [yellow]warning[/]  {escape(warning)}")
         for note in shown.notes:
-            _say(f"  [dim]note[/]     {escape(note)}")
+            say(f"  [dim]note[/]     {escape(note)}")
         for item in shown.tables:
             _plan(item, schema=not records)
             if records:
@@ -77,7 +77,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
 
 
 def _plan(item: TablePreview, *, schema: bool) -> None:
-    _say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
+    say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
     facts = {
         "kind": f"{item.kind}, {number(item.rows)} rows",
         "key": ", ".join(item.key_columns) or "none",
@@ -90,11 +90,11 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
     }
     for name, text in facts.items():
-        _say(f"    [dim]{name:<8}[/] {escape(text)}")
+        say(f"    [dim]{name:<8}[/] {escape(text)}")
     for reason in item.skipped:
-        _say(f"    [yellow]skipped[/]  {escape(reason)}")
+        say(f"    [yellow]skipped[/]  {escape(reason)}")
     for warning in item.warnings:
-        _say(f"    [yellow]warning[/]  {escape(warning)}")
+        say(f"    [yellow]warning[/]  {escape(warning)}")
     if schema:
         _schema(item)
 
@@ -126,7 +126,7 @@ def _records(item: TablePreview) -> None:
         more = (escape(routing.get("topic", "")), escape(legible(headers.encode()))) if routed else ()
         shown.add_row(escape(legible(record[0])), escape(legible(record[1], "(tombstone)")), *more)
     output().print(Padding(shown, (1, 4), expand=False))
-    _say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
+    say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
 
 
 def _routing(record: Record) -> dict[str, Any]:
@@ -161,7 +161,3 @@ def _value(raw: bytes | None) -> Any:
         return json.loads(raw)
     except ValueError:
         return raw.decode(errors="replace")
-
-
-def _say(text: str) -> None:
-    output().print(text, highlight=False, soft_wrap=True)

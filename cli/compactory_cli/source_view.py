@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import errors, number, output, print_json, table
+from .terminal import errors, number, output, print_json, say, table
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
             output().print(_tables(each["tables"]))
         for text in [each["detail"], *_details(each["tables"], each["detail"])]:
             if text:
-                output().print(f"  [yellow]![/] {escape(text)}", highlight=False, soft_wrap=True)
+                say(f"  [yellow]![/] {escape(text)}")
 
 
 def show_sightings(seen: Sequence[Sighting], unanswered: str | None, *, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def _of_sighting(each: Sighting) -> Iterable[tuple[str, str]]:
 
 def _facts(facts: Iterable[tuple[str, str]]) -> None:
     for name, text in facts:
-        output().print(f"  {name:<9} {escape(text)}", highlight=False, soft_wrap=True)
+        say(f"  {name:<9} {escape(text)}")
 
 
 def _tables(rows: Sequence[dict[str, Any]]) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .flags import Flags, command
-from .terminal import output, print_json, table
+from .terminal import output, print_json, say, table
 
 if TYPE_CHECKING:
     import psycopg
@@ -131,7 +131,7 @@ def prune(
         return
     for each in found:
         done = f"{each.removed:,} {'could go' if dry_run else 'removed'}" if each.kept is None else f"kept: {each.kept}"
-        output().print(f"{each.table}: {done}", highlight=False, soft_wrap=True)
+        say(f"{each.table}: {done}")
     if not found:
         output().print("nothing to do: no deletion is logged")
 
@@ -158,7 +158,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
 
     def progress(text: str) -> None:
         if not as_json:
-            output().print(f"  [dim]•[/] {escape(text)}", highlight=False, soft_wrap=True)
+            say(f"  [dim]•[/] {escape(text)}")
 
     steps = database.adopt(connection, adoption, progress)
     found = database.inspect(connection, adoption.table)
@@ -168,7 +168,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
     text = "is adopted" if steps else "was adopted already: nothing to do"
     output().print(f"[green]✓[/] {escape(found.table)} {text}", highlight=False)
     for problem in found.problems:
-        output().print(f"  [yellow]![/] {escape(problem)}", highlight=False, soft_wrap=True)
+        say(f"  [yellow]![/] {escape(problem)}")
 
 
 def _print_script(plan: Plan, *, as_json: bool) -> None:
@@ -232,6 +232,6 @@ def _print_status(found: Status) -> None:
     output().print(tables)
     for item in found.tables:
         for problem in item.problems:
-            output().print(f"[red]![/] {escape(problem)}", highlight=False, soft_wrap=True)
+            say(f"[red]![/] {escape(problem)}")
         if item.remedy:
-            output().print(f"  mend it with: [cyan]{escape(item.remedy)}[/]", highlight=False, soft_wrap=True)
+            say(f"  mend it with: [cyan]{escape(item.remedy)}[/]")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["decoded", "errors", "legible", "number", "output", "print_json", "seconds", "table"]
+__all__ = ["decoded", "errors", "legible", "number", "output", "print_json", "say", "seconds", "table"]
 
 
 @cache
@@ -30,6 +30,11 @@ def _console(*, stderr: bool) -> Console:
 
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=10_000)
+
+
+def say(text: str) -> None:
+    """Print a line of rich's markup on stdout, for people."""
+    output().print(text, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from compactory_connectors.source.connector import ConnectorConfig
     from compactory_connectors.source.verification.outcome import Outcome
     from compactory_connectors.source.verification.progress import Progress
-    from compactory_connectors.spark.verification.side import SideOutcome
 
     from .configuration import Configuration
 
-__all__ = ["code_of", "verify"]
-
-_DIFFERENT, _NOT_IN_TIME = 1, 3
+__all__ = ["verify"]
 
 
 @command
@@ -112,6 +109,7 @@ def verify(
     problems.raise_any()
     assert found is not None
     assert kafka is not None
+    from .verdict import code_of
     from .verify_repair import Repairs
     from .verify_view import Progress, show
 
@@ -144,7 +142,7 @@ class _Comparison:
 
     def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
         """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
-        from compactory_connectors.source.verification.repair import MOST_REPAIRS
+        from compactory_connectors.source.repair import MOST_REPAIRS
         from compactory_connectors.source.verification.verification import verify as compare
         from compactory_connectors.source.verification.verifier import Options
 
@@ -187,13 +185,3 @@ def _resolve(
             f" {configuration.file}, or give the connector's file"
         )
     return load_connectors([settings.connector], provider), settings.directory.topic
-
-
-def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
-    """The exit code that tables, and what else their topic was compared with, make together."""
-    if any(side.different or side.lasting for side in sides):
-        return _DIFFERENT
-    if any(outcome.different or outcome.unsure for outcome in outcomes):
-        return _DIFFERENT
-    equal = all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides)
-    return 0 if equal else _NOT_IN_TIME

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import legible, number, output, seconds, table
-from .verify_view import cut, named, say
+from .shown_bytes import cut, named
+from .terminal import legible, number, output, say, seconds, table
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import Differing, SideOutcome

@@ -13,7 +13,7 @@ from compactory.errors import CompactoryError, ConfigError
 
 from .problems import Problems
 from .remote import Server
-from .verify import code_of
+from .verdict import code_of
 from .verify_view import Progress as ProgressLine
 from .verify_view import show
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 
-from .terminal import errors, legible, number, output, print_json, seconds, table
+from .shown_bytes import cut, named
+from .terminal import errors, legible, number, output, print_json, say, seconds, table
+from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.verification.outcome import Difference, Outcome
     from compactory_connectors.spark.verification.side import SideOutcome
 
-__all__ = ["Progress", "cut", "named", "say", "show"]
-
-_WIDTH = 60
-"""Characters of a value that are shown around the place where the two differ."""
+__all__ = ["Progress", "show"]
 
 
 class Progress:
@@ -60,8 +58,6 @@ def show(
 
     ``repaired`` is how many keys were sent again before that, ``sides`` what else the topic was compared with.
     """
-    from .verify_sides import show_sides, side_documents
-
     if as_json:
         document: dict[str, Any] = {
             "equal": all(each.equal for each in outcomes) and all(each.equal for each in sides or ())
@@ -75,18 +71,6 @@ def show(
     for outcome in outcomes:
         _print(outcome, limit, values)
     show_sides(sides or (), limit=limit, values=values)
-
-
-def cut(value: bytes | None, other: bytes | None, width: int = _WIDTH) -> str:
-    """A value for people: of a long one what is around the first place where it differs from the other."""
-    text = legible(value, "–")
-    if len(text) <= width:
-        return text
-    its = legible(other)
-    first = next((at for at, (a, b) in enumerate(zip(text, its, strict=False)) if a != b), min(len(text), len(its)))
-    start = 0 if first < width * 2 // 3 else min(first - width // 3, len(text) - width)
-    end = start + width
-    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
 
 
 def _print(outcome: Outcome, limit: int, values: bool) -> None:
@@ -191,18 +175,3 @@ def _difference(each: Difference, values: bool) -> dict[str, Any]:
         document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
     document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
     return document | {"partitions": list(each.partitions)}
-
-
-def named(name: str, raw: bytes | None) -> dict[str, str | None]:
-    """Bytes as text, and in base64 where they are none."""
-    if raw is None:
-        return {name: None}
-    try:
-        return {name: raw.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(raw).decode()}
-
-
-def say(text: str) -> None:
-    """Print a line for people."""
-    output().print(text, highlight=False, soft_wrap=True)

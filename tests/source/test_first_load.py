@@ -24,8 +24,8 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source import table as table_module
 from compactory_connectors.source.load import Load
 from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.page import RowFailed
 from compactory_connectors.source.readers import open_reader
+from compactory_connectors.source.record import RowFailed
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until

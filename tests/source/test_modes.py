@@ -15,7 +15,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.page import RowFailed
+from compactory_connectors.source.record import RowFailed
 from compactory_connectors.source.server import TableReplaced, refusal
 from compactory_connectors.source.table_plan import Reading
 from tests.source.poller import Poller, cleared

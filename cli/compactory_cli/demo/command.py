@@ -69,7 +69,7 @@ def start(flags: Flags, server: _Server) -> None:
 
 
 def _order(flags: Flags, action: str, server: Server) -> None:
-    from ..terminal import output, print_json, seconds
+    from ..terminal import print_json, say, seconds
     from .control import order
     from .home import Home
 
@@ -77,7 +77,7 @@ def _order(flags: Flags, action: str, server: Server) -> None:
     if flags.json:
         print_json(answer)
     else:
-        output().print(f"{answer['told']} ({seconds(answer['seconds'])})", highlight=False, soft_wrap=True)
+        say(f"{answer['told']} ({seconds(answer['seconds'])})")
 
 
 class _Asked(BaseException):

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..terminal import output, print_json, seconds
+from ..terminal import output, print_json, say, seconds
 
 __all__ = ["Narrator", "Step"]
 
@@ -31,7 +31,7 @@ class Narrator:
     def say(self, text: str = "") -> None:
         """A line for people, with markup."""
         if not self._as_json:
-            output().print(text, highlight=False, soft_wrap=True)
+            say(text)
 
     def tell_end(self, name: str, pid: int) -> None:
         """A process has ended that should run."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from .horizon import Horizon, Snapshot, widen
 from .offset import Page, SourceOffset
-from .page import RowFailed
 from .place import instant_of
+from .record import RowFailed
 from .server import PollSnapshot, RawRow
 from .table_plan import TablePlan
 

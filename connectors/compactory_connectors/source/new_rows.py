@@ -16,7 +16,8 @@ from .comparison import Comparison
 from .horizon import Snapshot
 from .id_ranges import MOST_GAPS, IdRanges, Span
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch, Record, RowFailed
+from .page import PAGE_ROWS, Batch, Record
+from .record import RowFailed
 from .rendering import Renderer
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .table_plan import TablePlan

@@ -10,7 +10,6 @@ from .horizon import Snapshot
 from .identity import Again
 from .load import Load
 from .offset import SourceOffset
-from .record import RowError
 from .row_function import Written
 from .server import RawRow
 from .table_plan import TablePlan
@@ -18,7 +17,7 @@ from .table_plan import TablePlan
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "RowFailed", "pages"]
+__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "pages"]
 
 _Item = TypeVar("_Item")
 
@@ -32,10 +31,6 @@ Record = Written
 def pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     """Slices of ``size`` items, the last one of what is left."""
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-class RowFailed(RowError):
-    """A row that can't become a record; says which row and column, never a value."""
 
 
 @dataclass(frozen=True, slots=True)

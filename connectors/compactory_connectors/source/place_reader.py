@@ -18,9 +18,10 @@ from .catalog import describe_query
 from .conditions import Conditions
 from .horizon import Snapshot
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch, RowFailed
+from .page import PAGE_ROWS, Batch
 from .place import instant_of, instant_text
 from .query_shape import shape_of_query
+from .record import RowFailed
 from .rendering import Renderer
 from .server import ChunkReader, RawRow, Server, TableReplaced, statement
 from .table_plan import Reading, TablePlan

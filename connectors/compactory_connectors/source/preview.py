@@ -12,9 +12,10 @@ from psycopg import sql
 from compactory.errors import CompactoryError
 
 from .connector_config import ConnectorConfig
-from .page import Record, RowFailed
+from .page import Record
 from .planning import find_plans, plan_tables
 from .readers import open_reader
+from .record import RowFailed
 from .server import Server, postgres_errors, statement
 from .table_plan import Reading, TablePlan
 

@@ -22,6 +22,7 @@ __all__ = [
     "Node",
     "Record",
     "RowError",
+    "RowFailed",
     "Step",
     "StructNode",
     "cells",
@@ -82,6 +83,10 @@ class Java(Enum):
 
 class RowError(ValueError):
     """A value that can't be converted: the real connector's task would fail on it. Never shows the value."""
+
+
+class RowFailed(RowError):
+    """A row that can't become a record; says which row and column, never a value."""
 
 
 @dataclass(frozen=True, slots=True)

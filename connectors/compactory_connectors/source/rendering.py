@@ -9,8 +9,8 @@ from typing import LiteralString, cast
 from psycopg import sql
 
 from .conditions import Conditions
-from .page import Record, RowFailed
-from .record import RowError
+from .record import RowError, RowFailed
+from .row_function import Written
 from .server import RawRow, Server, statement
 from .table_plan import TablePlan
 
@@ -42,10 +42,10 @@ class Renderer:
         """What was left out since this was last emptied."""
         self._deactivated: list[bytes] = []
 
-    def records(self, rows: Sequence[RawRow]) -> list[Record]:
+    def records(self, rows: Sequence[RawRow]) -> list[Written]:
         """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``."""
         living = self._living(rows)
-        records: list[Record] = []
+        records: list[Written] = []
         for row in rows:
             try:
                 record = self._record(row, living)
@@ -76,7 +76,7 @@ class Renderer:
         pairs = list(zip(names, texts, strict=False))[1 if self._plan.timestamps and len(names) > 1 else 0 :]
         return ", ".join(f"{name} {text}".strip() for name, text in pairs)
 
-    def _record(self, row: RawRow, living: set[bytes | None]) -> Record | None:
+    def _record(self, row: RawRow, living: set[bytes | None]) -> Written | None:
         plan, phase = self._plan, row[self.phase]
         for position, name in self._never_null:
             if row[position] is None:

@@ -25,10 +25,10 @@ from .heartbeat import Heartbeat
 from .horizon import Snapshot
 from .lineup import Lineup
 from .mending import mend
-from .page import RowFailed
 from .planning import find_plans
 from .polled import PolledTable, Sink
 from .publisher import Permit, Publisher, TopicRefused
+from .record import RowFailed
 from .removal import RemovalHeld
 from .server import Server, TableReplaced, postgres_errors, refusal
 from .status import StatusBoard

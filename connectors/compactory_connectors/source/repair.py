@@ -7,18 +7,18 @@ from contextlib import closing
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka import Kafka
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.lease import Lease
-from compactory_connectors.source.mending import Mended, mend
-from compactory_connectors.source.offsets_topic import read_offsets
-from compactory_connectors.source.planning import plan_tables
-from compactory_connectors.source.polled import key_of
-from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.removal import too_many
-from compactory_connectors.source.server import Server, postgres_errors
 
-from .judgement import Finding
-from .outcome import Outcome
+from .connector import ConnectorConfig
+from .lease import Lease
+from .mending import Mended, mend
+from .offsets_topic import read_offsets
+from .planning import plan_tables
+from .polled import key_of
+from .publisher import Publisher
+from .removal import too_many
+from .server import Server, postgres_errors
+from .verification.judgement import Finding
+from .verification.outcome import Outcome
 
 __all__ = ["MOST_REPAIRS", "refuse_repair", "repair"]
 
