@@ -6,15 +6,13 @@ winners meanwhile and sees the old or the new cell, never neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
-from struct import Struct
+from collections.abc import MutableMapping
 from typing import NamedTuple
 
-from compactory.cell import newer
+from compactory.cell import TRAILER, newer
+from compactory.ranking import Ranking
 
 __all__ = ["Claims", "Swap"]
-
-_LENGTH = Struct("<I")
 
 
 class Swap(NamedTuple):
@@ -30,52 +28,61 @@ class Claims:
 
     Several owners may claim one name (an old inactive row and a new active one with the same natural key). All of them
     are kept; the one with the newer record timestamp answers (tie: higher partition, then higher offset), and when it
-    goes, the next appears. Rivals are only stored aside where there are several.
+    goes, the next appears. Only where there are several they are kept aside, by their trailers: ``rivals`` trailer →
+    cell, ``ranks`` what :class:`Ranking` knows of them. Thousands under one name cost each other next to nothing.
     """
 
-    def __init__(self, winners: MutableMapping[bytes, bytes], rivals: MutableMapping[bytes, bytes]) -> None:
-        self.winners = winners
-        self.rivals = rivals  # name -> all claiming cells as `_joined`
+    def __init__(
+        self,
+        winners: MutableMapping[bytes, bytes],
+        rivals: MutableMapping[bytes, bytes],
+        ranks: MutableMapping[bytes, bytes],
+    ) -> None:
+        self._winners = winners
+        self._rivals = rivals
+        self._ranking = Ranking(ranks, newer)
 
-    def with_claim(self, name: bytes, cell: bytes, old: bytes | None) -> tuple[bytes, ...]:
-        """Return who would claim ``name`` with ``cell`` added; ``old`` is what the same owner had under it."""
-        return (*(other for other in self._claiming(name) if other != old), cell)
+    def winner(self, name: bytes, gone: bytes | None, cell: bytes | None) -> bytes | None:
+        """Return which cell would answer for ``name`` if the claim of ``gone`` ended and ``cell`` claimed it."""
+        head = self._winners.get(name)
+        if head is not None and head == gone:
+            head = self._next(head, cell)
+        if head is None or cell is None:
+            return cell if head is None else head
+        return max(head, cell, key=newer)
 
-    def without_claim(self, name: bytes, cell: bytes) -> tuple[bytes, ...]:
-        """Return who would claim ``name`` with ``cell`` gone."""
-        return tuple(other for other in self._claiming(name) if other != cell)
-
-    def winner(self, cells: tuple[bytes, ...]) -> bytes | None:
-        """Return which of the claiming cells answers."""
-        return cells[0] if len(cells) == 1 else max(cells, key=newer, default=None)
-
-    def settle(self, name: bytes, cells: tuple[bytes, ...]) -> None:
-        """Let exactly these cells claim ``name``."""
-        winner = self.winner(cells)
-        if winner is None:
-            self.winners.pop(name, None)
+    def settle(self, name: bytes, gone: bytes | None, cell: bytes | None) -> None:
+        """Let that be so."""
+        head = self._winners.get(name)
+        if head is not None and gone is not None:
+            head = self._without(head, gone)
+        if cell is not None:
+            head = cell if head is None else self._with(head, cell)
+        if head is None:
+            self._winners.pop(name, None)
         else:
-            self.winners[name] = winner
-        if len(cells) > 1:
-            self.rivals[name] = _joined(cells)
-        else:
-            self.rivals.pop(name, None)
+            self._winners[name] = head
 
-    def _claiming(self, name: bytes) -> tuple[bytes, ...]:
-        holder = self.winners.get(name)
-        if holder is None:
-            return ()
-        several = self.rivals.get(name)
-        return (holder,) if several is None else tuple(_parted(several))
+    def _next(self, head: bytes, cell: bytes | None) -> bytes | None:
+        """Who answers when the head is gone; not looked for where a cell that comes is newer than all."""
+        if head[-TRAILER:] not in self._ranking or (cell is not None and newer(cell) > newer(head)):
+            return None
+        return self._rivals[self._ranking.second(head[-TRAILER:])]
 
+    def _without(self, head: bytes, gone: bytes) -> bytes | None:
+        root, leaving = head[-TRAILER:], gone[-TRAILER:]
+        if leaving not in self._ranking:
+            return None if leaving == root else head
+        root = self._ranking.remove(root, leaving)
+        del self._rivals[leaving]
+        if not self._ranking.is_alone(root):
+            return self._rivals[root]
+        self._ranking.discard(root)
+        return self._rivals.pop(root)
 
-def _joined(cells: Iterable[bytes]) -> bytes:
-    return b"".join(_LENGTH.pack(len(cell)) + cell for cell in cells)
-
-
-def _parted(joined: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(joined):
-        start = at + _LENGTH.size
-        at = start + _LENGTH.unpack_from(joined, at)[0]
-        yield joined[start:at]
+    def _with(self, head: bytes, cell: bytes) -> bytes:
+        for each in (head, cell):
+            if each[-TRAILER:] not in self._ranking:
+                self._ranking.add(each[-TRAILER:])
+                self._rivals[each[-TRAILER:]] = each
+        return self._rivals[self._ranking.meld(head[-TRAILER:], cell[-TRAILER:])]

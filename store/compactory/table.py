@@ -61,7 +61,7 @@ class Table:
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = shelf.mapping("entries")
         self._owners = shelf.mapping("owners") if directory.key else self._entries
-        self._claims = Claims(self._entries, shelf.mapping("rivals"))
+        self._claims = Claims(self._entries, shelf.mapping("rivals"), shelf.mapping("ranks"))
         self._stills: list[ref[Still]] = []  # what somebody reads that there was
         self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
         self._document = document(directory.envelope)
@@ -174,9 +174,9 @@ class Table:
             return
         old_name = None if old is None else self._name(topic_key, self.document_of(old))
         self._owners[topic_key] = cell
-        self._settle(name, self._claims.with_claim(name, cell, old if old_name == name else None), cell, terms)
+        self._settle(name, old if old_name == name else None, cell, terms)
         if old is not None and old_name is not None and old_name != name:
-            self._settle(old_name, self._claims.without_claim(old_name, old), None, ())
+            self._settle(old_name, old, None, ())
 
     def _remove(self, topic_key: bytes, trailer: bytes) -> None:
         if self.spread:
@@ -188,13 +188,13 @@ class Table:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
         else:
             name = self._name(topic_key, self.document_of(old))
-            self._settle(name, self._claims.without_claim(name, old), None, ())
+            self._settle(name, old, None, ())
 
-    def _settle(self, name: bytes, cells: tuple[bytes, ...], cell: bytes | None, terms: Terms) -> None:
-        """Let these cells claim a lookup key; ``terms`` are those of ``cell``."""
-        swap = Swap(name, self._entries.get(name), self._claims.winner(cells))
+    def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
+        """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""
+        swap = Swap(name, self._entries.get(name), self._claims.winner(name, gone, cell))
         moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
-        self._claims.settle(name, cells)
+        self._claims.settle(name, gone, cell)
         self._leave(name, moves)
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:

@@ -23,7 +23,7 @@ __all__ = ["FORMAT", "RocksVolume", "State"]
 
 log = logging.getLogger("compactory.store")
 
-FORMAT = 1  # of keys and state; another one is read anew
+FORMAT = 2  # of keys and state; another one is read anew
 _GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
 _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
