@@ -7,11 +7,12 @@ PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
 JOBS   ?= 2
 PROOF_SECONDS ?= 60
+VERSIONS ?= 13 14 15 16 17
 export PROOF_SECONDS
 export UV_NO_PROGRESS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers proof bench docs constraints format clean
+.PHONY: help setup demo test check lint types layers proof versions bench docs constraints format clean
 
 help:  ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,10 @@ layers: $(STAMP)
 
 proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each)
 	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0
+
+versions: $(STAMP)  ## Tests of what meets Postgres, on PostgreSQL VERSIONS="13 14 15 16 17"
+	for version in $(VERSIONS); do TEST_POSTGRES=$$version $(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile \
+	  tests/sql tests/source tests/spark/test_to_postgres.py tests/spark/test_verify_table.py || exit 1; done
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
 	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}

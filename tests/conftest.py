@@ -16,12 +16,20 @@ import psycopg
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
-from tests.stack import apache_kafka
+from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka
 
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]
+
+
+def pytest_configure() -> None:
+    """TEST_POSTGRES=13 has all servers of tests be of that version."""
+    if version := postgres_versions.chosen():
+        found = postgres_versions.binaries(version)
+        postgres.embedded_binaries = lambda: found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

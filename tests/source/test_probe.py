@@ -16,6 +16,7 @@ from compactory_connectors.source.probe import Probe
 from compactory_connectors.source.readers import open_reader
 from compactory_connectors.source.server import Server
 from tests.source.poller import cleared, config, settings
+from tests.stack.postgres_versions import needs
 
 STAMPED, PLAIN, PARTED = "stamped", "plain", "parted"
 PLAIN_TABLE = "CREATE TABLE {} (id int PRIMARY KEY, v text, updated_date timestamp NOT NULL DEFAULT now())"
@@ -182,6 +183,7 @@ def test_a_locked_table_keeps_nobody_waiting(asked: Asked) -> None:
 
 def test_no_statistics_make_it_read_a_whole_table(asked: Asked) -> None:
     """All rows have one stamp, as after a first load, and every transaction that runs is looked for."""
+    needs(15)
     asked.sql.execute("INSERT INTO stamped (id, v) SELECT n, 'a' FROM generate_series(100, 20000) n")
     asked.sql.execute("ANALYZE stamped")
     asked.suspects()

@@ -19,6 +19,7 @@ from compactory_connectors.source.topics import read
 from compactory_connectors.source.watched_connection import WatchedConnection
 from tests.source.test_tables import Shop
 from tests.source.workload import wait_until
+from tests.stack.postgres_versions import needs
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
 
@@ -109,6 +110,7 @@ def test_time_outs_of_the_role_are_for_applications(shop: Shop, setting: str) ->
 
 def test_a_time_out_of_the_role_before_it_is_lifted(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the machine is busy, the statement that lifts it is too slow itself: the source connects again."""
+    needs(17)
     settle, attempts = WatchedConnection.settle, count()
 
     def slow(connection: WatchedConnection, *given: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from compactory_connectors.source.watched_connection import WatchedConnection
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import TERMINALS, wait_until
+from tests.stack.postgres_versions import needs
 
 HOUR = 3_600_000
 ASLEEP = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND mode = 'ExclusiveLock'"
@@ -302,6 +303,7 @@ def test_idle_tables_cost_one_statement_for_all(
 @pytest.fixture
 def short_queue(unique: Callable[[str], str]) -> Iterator[str]:
     """A database of a server whose queue of notifications is soon full."""
+    needs(17)
     server = PostgresServer(settings={"max_notify_queue_pages": "64"})
     server.start()
     try:

@@ -86,7 +86,7 @@ SELECT c.oid::int8 AS oid, c.relname AS name, quote_ident(n.nspname) AS schema_s
 
 -- name: adoption/triggers
 -- Triggers that bear a name of ours. The argument is stored with a zero byte at its end. Servers spell a condition in
--- different ways; what it depends on says which columns it names.
+-- different ways; what it depends on says which columns it names. Up to PostgreSQL 14 those of partitions are internal.
 SELECT t.tgrelid::int8 AS "table", t.tgname AS name, t.tgtype::int AS kind,
        CASE WHEN n.nspname = 'compactory' THEN p.proname ELSE quote_ident(n.nspname) || '.' || quote_ident(p.proname) END
            AS function,
@@ -100,7 +100,7 @@ SELECT t.tgrelid::int8 AS "table", t.tgname AS name, t.tgtype::int AS kind,
   FROM pg_trigger AS t
   JOIN pg_proc AS p ON p.oid = t.tgfoid
   JOIN pg_namespace AS n ON n.oid = p.pronamespace
- WHERE t.tgrelid = ANY(%(oids)s::oid[]) AND starts_with(t.tgname, %(prefix)s) AND NOT t.tgisinternal
+ WHERE t.tgrelid = ANY(%(oids)s::oid[]) AND starts_with(t.tgname, %(prefix)s) AND (NOT t.tgisinternal OR t.tgparentid <> 0)
  ORDER BY 1, 2;
 
 -- name: adoption/later
