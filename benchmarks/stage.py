@@ -141,7 +141,7 @@ def kafka_server() -> Iterator[str]:
     if given:
         yield given
         return
-    server = ApacheKafka()
+    server = ApacheKafka(java=())
     try:
         server.start()
         yield server.address

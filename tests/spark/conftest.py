@@ -12,6 +12,7 @@ import pytest
 from compactory.errors import CompactoryError
 from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.session import SparkOptions, open_session
+from tests.stack.apache_kafka import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ OPTIONS = SparkOptions(
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": QUICK,
     },
 )
 """How Spark runs in tests: rows are few, and so are the tasks."""

@@ -14,8 +14,10 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import needs_spark
+from tests.stack.apache_kafka import QUICK
 
 EXAMPLE = ROOT / "examples" / "spark" / "tariffs"
+QUICKLY = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QUICK}"]
 
 
 def compactory(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +44,7 @@ def test_the_first_load_of_the_page(database: str, tmp_path: Path) -> None:
     [block] = blocks("sh", run="spark")
     for line in block.text.replace("postgresql://user@localhost/reference", database).splitlines():
         words = [word.strip("'") for word in line.split()[1:]]
-        done = compactory(folder, *words, *(["--master", "local[2]"] if words[0] == "spark" else []))
+        done = compactory(folder, *words, *(QUICKLY if words[0] == "spark" else []))
         assert done.returncode == 0, done.stderr
     for text in ("table public.tariffs: loaded", "monday.csv:5: fee has more than 2 decimals", "clocks skipped it"):
         assert text in done.stdout

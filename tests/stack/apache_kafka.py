@@ -20,9 +20,12 @@ from compactory.errors import Unreachable
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.process import Process
 
-__all__ = ["ADMIN", "ApacheKafka", "missing"]
+__all__ = ["ADMIN", "QUICK", "ApacheKafka", "missing"]
 
 ADMIN = "admin"
+
+QUICK = "-XX:TieredStopAtLevel=1"
+"""Has a JVM compile quickly in place of well: what lives for a test only spends more on the second compiler."""
 
 POM = Path(__file__).with_name("pom.xml")
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
@@ -64,7 +67,8 @@ class ApacheKafka:
 
     ``listeners`` are further ones beside it, name → security protocol, each on a port of its own; ``settings`` say what
     they need (``listener.name.NAME.…``); ``advertised`` maps some of them to addresses that clients are told instead.
-    ``scram`` maps users to passwords that are stored before the first start. ``java`` are options of the JVM.
+    ``scram`` maps users to passwords that are stored before the first start. ``java`` are options of the JVM, by
+    default for a short life.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class ApacheKafka:
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
-        java: Iterable[str] = (),
+        java: Iterable[str] = (QUICK,),
         heap: str = "640m",
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
@@ -118,7 +122,7 @@ class ApacheKafka:
     def tool(self, main_class: str) -> Path:
         """One of Kafka's own command-line tools."""
         script = self.home / main_class.rpartition(".")[2]
-        java = f"java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{jars()}/*'"
+        java = f"java {QUICK} -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{jars()}/*'"
         script.write_text(f'#!/bin/sh\nexec {java} {main_class} "$@"\n')
         script.chmod(0o755)
         return script
@@ -191,7 +195,7 @@ class ApacheKafka:
         # "C" keeps the id from beginning with a dash, which the tool would take for an option.
         identity = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         subprocess.run(
-            ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
+            ["java", QUICK, "-cp", classpath, "kafka.tools.StorageTool"]
             + ["format", "-t", identity, "-c", str(config), *self._accounts()],
             check=True,
             capture_output=True,
