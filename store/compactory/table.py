@@ -192,6 +192,9 @@ class Table:
 
     def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
         """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""
+        if not self.indexes:
+            self._claims.settle(name, gone, cell)
+            return
         swap = Swap(name, self._entries.get(name), self._claims.winner(name, gone, cell))
         moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
         self._claims.settle(name, gone, cell)

@@ -7,7 +7,7 @@ from pathlib import Path
 from compactory.errors import Unreachable
 
 from ..stack.broker import Broker
-from ..stack.port import free_port, is_free
+from ..stack.port import free_port
 from ..stack.postgres import PostgresServer
 
 __all__ = ["Servers"]
@@ -20,7 +20,7 @@ class Servers:
 
     def __init__(self, scratch: Path) -> None:
         self.postgres = PostgresServer(scratch / "postgres", settings={"fsync": "off"})
-        self.broker = Broker(scratch / "broker", port=_KAFKA_PORT if is_free(_KAFKA_PORT) else free_port())
+        self.broker = Broker(scratch / "broker", port=free_port(_KAFKA_PORT))
 
     def launch(self) -> None:
         """Start what can start, without waiting for it."""

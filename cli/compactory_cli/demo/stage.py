@@ -24,7 +24,7 @@ from compactory_sql import read
 
 from ..failure import StepFailed
 from ..loading import load_connectors
-from ..stack.port import free_port, is_free
+from ..stack.port import free_port
 from ..stack.process import Process
 from .client import Client
 from .home import Home
@@ -71,7 +71,7 @@ class Stage:
         self.broker = servers.broker
         self.kafka = Kafka(self.broker.address)
         self.store: GlobalStore | None = None
-        self.client = Client(_HTTP_PORT if is_free(_HTTP_PORT) else free_port(), TOPIC)
+        self.client = Client(free_port(_HTTP_PORT), TOPIC)
         self._source: Process | None = None
         self._http: Process | None = None
 

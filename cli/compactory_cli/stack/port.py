@@ -13,12 +13,15 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 100
 
 
-def free_port() -> int:
+def free_port(preferred: int | None = None) -> int:
     """A port that was free a moment ago, and that the system gives to no outgoing connection meanwhile.
 
     Of the ports that a bind to port 0 chooses from, any may be the near end of a connection by the time a server takes
-    it; so servers here get lower ones. Where the system does not say which those are, it chooses.
+    it; so servers here get lower ones: the one they prefer, where it is free. Where the system does not say which those
+    are, it chooses.
     """
+    if preferred is not None and is_free(preferred):
+        return preferred
     for port in random.sample(range(_UNPRIVILEGED, max(_first_outgoing(), _UNPRIVILEGED + _TRIES)), _TRIES):
         if is_free(port):
             return port
