@@ -10,47 +10,61 @@ from pathlib import Path
 import pytest
 
 from compactory_cli.demo.servers import Servers
+from compactory_cli.stack import port
 from compactory_cli.stack.port import answers, free_port, is_free
-
-OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @contextmanager
-def connection_from(port: int) -> Iterator[None]:
+def connection_from(near: int) -> Iterator[None]:
     """A connection whose near end has this port, as the system gives one to whoever connects."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
-        client.bind(("127.0.0.1", port))
+        client.bind(("127.0.0.1", near))
         client.connect(server.getsockname())
         yield
 
 
 def test_an_outgoing_connection_occupies_its_port() -> None:
-    port = free_port()
-    assert is_free(port)
-    with connection_from(port):
-        assert not is_free(port)
-        assert not answers(port)
+    taken = free_port()
+    assert is_free(taken)
+    with connection_from(taken):
+        assert not is_free(taken)
+        assert not answers(taken)
 
 
 def test_a_listener_occupies_its_port() -> None:
-    port = free_port()
-    with socket.create_server(("127.0.0.1", port)):
-        assert not is_free(port)
-        assert answers(port)
-    assert is_free(port)
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        assert not is_free(taken)
+        assert answers(taken)
+    assert is_free(taken)
 
 
 def test_a_server_may_come_back_to_a_port_whose_connections_have_just_ended() -> None:
-    port = free_port()
-    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)):
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)) as server, socket.create_connection(("127.0.0.1", taken)):
         server.accept()[0].close()  # the end that closes first waits for stray packets, for a minute
-    assert is_free(port)
+    assert is_free(taken)
 
 
-@pytest.mark.skipif(not OUTGOING.exists(), reason="the system does not say which ports it gives to connections")
-def test_free_ports_are_none_that_connections_get() -> None:
-    first = int(OUTGOING.read_text().split()[0])
+@pytest.mark.parametrize("first", [32768, 12000])
+def test_free_ports_are_none_that_connections_get(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port, "_OUTGOING", tmp_path / "range")
+    (tmp_path / "range").write_text(f"{first}\t60999\n")
     assert all(1024 <= free_port() < first for _ in range(20))
+
+
+def test_where_the_system_does_not_say_which_those_are_a_port_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "_OUTGOING", tmp_path / "nothing")
+    assert is_free(free_port())
+
+
+def test_the_preferred_port_where_it_is_free() -> None:
+    wanted = free_port()
+    assert free_port(wanted) == wanted
+    with socket.create_server(("127.0.0.1", wanted)):
+        assert free_port(wanted) != wanted
 
 
 def test_a_broker_whose_port_is_taken_meanwhile_gets_another(tmp_path: Path) -> None:

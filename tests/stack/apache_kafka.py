@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import shutil
 import signal
@@ -16,9 +15,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from compactory.errors import Unreachable
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.process import Process
+from tests.stack.maven import alone, fetch
 
 __all__ = ["ADMIN", "QUICK", "ApacheKafka", "missing"]
 
@@ -42,21 +41,12 @@ def missing() -> str | None:
 def jars() -> Path:
     """The folder of Kafka's jars, fetched with Maven on first use and again when the pom has changed."""
     mark = JARS / ".complete"
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with (JARS.parent / "fetching.lock").open("w") as lock:  # several test processes may begin at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(JARS.parent):
         if not mark.exists() or mark.read_bytes() != POM.read_bytes():
-            _fetch()
+            shutil.rmtree(JARS, ignore_errors=True)
+            fetch("Apache Kafka", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}")
             mark.write_bytes(POM.read_bytes())
     return JARS
-
-
-def _fetch() -> None:
-    shutil.rmtree(JARS, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unreachable("maven", f"could not fetch Apache Kafka:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 class ApacheKafka:

