@@ -209,15 +209,22 @@ class Kafka:
         return True
 
     def consumer(
-        self, profile: Literal["load", "follow"], on_error: Callable[[KafkaError], None] | None = None
+        self,
+        profile: Literal["load", "follow"],
+        on_error: Callable[[KafkaError], None] | None = None,
+        *,
+        group: str | None = None,
     ) -> Consumer:
         """Return a consumer that assigns partitions itself, reads committed and never resets an offset by itself.
 
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
-        the thread that uses it. ``on_error`` hears client-wide errors during ``consume``.
+        the thread that uses it. ``on_error`` hears client-wide errors during ``consume``; ``group`` is whose committed
+        offsets are asked for.
         """
         own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
         settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(), **own}
+        if group is not None:
+            settings["group.id"] = group
         if on_error is not None and "error_cb" not in settings:
             settings["error_cb"] = on_error
         return Consumer(settings, logger=self._admin.log)
