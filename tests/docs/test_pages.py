@@ -43,7 +43,12 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 SPARK = "connectors/compactory_connectors/spark"
-MAPPED = ["store/compactory", "connectors/compactory_connectors/source", SPARK]
+MAPPED = [
+    "store/compactory",
+    "connectors/compactory_connectors/source",
+    "connectors/compactory_connectors/outbox",
+    SPARK,
+]
 MAPPED += [str(file.parent.relative_to(ROOT)) for file in sorted((ROOT / SPARK).glob("*/__init__.py"))]
 
 

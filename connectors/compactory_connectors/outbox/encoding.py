@@ -59,7 +59,7 @@ def _reason(error: Exception) -> str:
 
 def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
     try:
-        from jsonschema.validators import validator_for
+        from jsonschema.validators import validator_for  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(f"encoder of topic {topic!r}: a JSON Schema needs: pip install jsonschema") from error
     kind = validator_for(dict(schema))

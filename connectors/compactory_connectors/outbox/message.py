@@ -12,7 +12,7 @@ import orjson
 
 from compactory.errors import WriteRefused
 
-__all__ = ["MESSAGE_ID", "OutboxMessage", "check_all", "headers_json", "headers_of"]
+__all__ = ["MESSAGE_ID", "OutboxMessage", "check_all", "encoded", "headers_json", "headers_of"]
 
 MESSAGE_ID = "compactory-message-id"
 """The header that tells repetitions apart."""
@@ -24,10 +24,10 @@ Headers = Mapping[str, str | bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxMessage:
-    """One message. ``payload`` None is a tombstone; where the outbox has an encoder for the topic, it is what that takes.
+    """One message. ``payload`` None is a tombstone.
 
-    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8. ``partition_key`` decides the partition in place of
-    the key. ``repr`` shows neither key nor payload.
+    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8; where the outbox has an encoder for the topic,
+    ``payload`` is what that takes. ``partition_key`` decides the partition in place of the key. ``repr`` hides values.
     """
 
     topic: str
@@ -45,23 +45,26 @@ def check_all(messages: Iterable[OutboxMessage]) -> None:
 
 
 def _problems(number: int, message: OutboxMessage) -> Iterator[str]:
-    place = f"message {number} to {message.topic!r}"
-    if not isinstance(message.topic, str) or not _TOPIC.fullmatch(message.topic) or message.topic in {".", ".."}:
+    topic: Any = message.topic  # callers need not have a type checker
+    place = f"message {number} to {topic!r}"
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         yield (
-            f"message {number}: {message.topic!r} is not a name that a Kafka topic can have: use 1 to 249 letters, digits,"
+            f"message {number}: {topic!r} can not be the name of a Kafka topic: use 1 to 249 letters, digits,"
             " dots, underscores and hyphens"
         )
     for name, value in (("payload", message.payload), ("key", message.key)):
         if value is not None and not isinstance(value, bytes | str):
             yield (
-                f"{place}: {name} must be bytes or text, not {type(value).__name__}: encode it before, or give the outbox"
+                f"{place}: {name} must be bytes or text, not {type(value).__name__}: encode it, or give the outbox"
                 " an encoder for the topic"
             )
     if message.payload is None and message.key is None:
         yield f"{place}: neither payload nor key; a tombstone needs the key that it removes"
-    if message.partition_key is not None and not isinstance(message.partition_key, str):
-        yield f"{place}: partition_key must be text, not {type(message.partition_key).__name__}"
-    for name, value in (message.headers or {}).items():
+    partition_key: Any = message.partition_key
+    if partition_key is not None and not isinstance(partition_key, str):
+        yield f"{place}: partition_key must be text, not {type(partition_key).__name__}"
+    headers: Mapping[Any, Any] = message.headers or {}
+    for name, value in headers.items():
         if not isinstance(name, str) or not name:
             yield f"{place}: a header's name must be text that is not empty"
         elif name == MESSAGE_ID:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast, get_args, overload
+from typing import Any, Literal, get_args, overload
 from uuid import uuid4
 
 import psycopg
@@ -33,12 +33,12 @@ _TIMEOUT = 30.0  # seconds for acknowledgements
 class Outbox:
     """Publishes messages. Thread-safe, as far as the connections that it is given are.
 
-    ``backend``: with ``db`` messages are rows that commit with the caller's transaction and that a relay sends; Kafka need
-    not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does not wait,
-    and logs what fails. Both need ``kafka`` and take no part in the transaction.
+    ``backend``: with ``db`` messages are rows that commit with the caller's transaction and that a relay sends; Kafka
+    need not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does
+    not wait, and logs what fails. Both need ``kafka`` and take no part in the transaction.
 
-    ``encoders`` maps a topic to what its payloads have to fit: a pydantic model, a JSON Schema, a serializer of a Schema
-    Registry, or a function that returns bytes. Raises ConfigError with every problem.
+    ``encoders`` maps a topic to what its payloads have to fit: a pydantic model, a JSON Schema, a serializer of a
+    Schema Registry, or a function that returns bytes. Raises ConfigError.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Outbox:
     def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
         """Publish messages in their order by one statement within the transaction of ``conn``, and return their ids.
 
-        ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one the
-        result has to be awaited. It is never committed here, and must not be in autocommit outside of a transaction.
+        ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
+        the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
         Raises WriteRefused with every problem before anything is written, psycopg.Error.
         """
         ready = [self._encoded(message) for message in messages]
@@ -187,7 +187,9 @@ class _Direct:
 
 
 def _is_async(conn: Any) -> bool:
-    return isinstance(conn, psycopg.AsyncConnection) or hasattr(conn, "sync_session") or hasattr(conn, "sync_connection")
+    return isinstance(conn, psycopg.AsyncConnection) or any(
+        hasattr(conn, f"sync_{x}") for x in ("session", "connection")
+    )
 
 
 def _driver(conn: Any) -> psycopg.Connection[Any]:
@@ -198,7 +200,7 @@ def _driver(conn: Any) -> psycopg.Connection[Any]:
     if not isinstance(inner, psycopg.Connection) and hasattr(inner, "dialect"):  # a connection of SQLAlchemy
         inner = inner.connection.driver_connection
     if isinstance(inner, psycopg.Connection):
-        return cast("psycopg.Connection[Any]", inner)
+        return inner
     raise ConfigError(_not_psycopg(conn))
 
 

@@ -42,8 +42,8 @@ _BUSY = 100  # messages at once, from which on writers need not notify
 class OutboxRelay:
     """Sends what was published in a database to Kafka, by ``threads`` topics at a time. Thread-safe.
 
-    ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties, ``topics`` the only ones to send
-    (all by default), ``rules`` what topics want otherwise than others, ``batch`` the most messages in a transaction.
+    ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties, ``topics`` the only ones to
+    send (all by default), ``rules`` are those of single topics, ``batch`` is the most messages in a transaction.
     Any number of relays may run beside each other. Raises ConfigError for what is set wrongly.
     """
 
@@ -230,5 +230,3 @@ def _parsed(postgres: str) -> Connection:
         return parse_url(postgres)
     except ValueError as error:
         raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None
-
-

@@ -40,6 +40,7 @@ log = structlog.get_logger("compactory.outbox")
 
 BATCH: Final = 10_000  # messages
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
+_LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
 _FACTS_AGE = 60.0  # seconds
 _TIMEOUT = 9.0  # seconds; below transaction.timeout.ms
@@ -200,10 +201,11 @@ class Sender:
 
     def _behind(self, claim: Claim, batch: Batch, rows: Sequence[Row]) -> Claim:
         """The claim after what was read is sent, as far as it was."""
+        last: int | None = None
         if len(rows) < len(batch.rows):
             last = rows[-1].id if rows else claim.position.start
-        else:
-            last = batch.rows[-1].id if batch.full and batch.rows else None
+        elif batch.full and batch.rows:
+            last = batch.rows[-1].id
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
     def _without_waiting(self, topic: str, rows: list[Row]) -> list[Row]:
@@ -260,7 +262,8 @@ class Sender:
         log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
 
     def _producer(self, holder: str) -> Publisher:
-        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"message.max.bytes": 100_000_000})
+        large = {"message.max.bytes": _LARGEST}
+        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=large)
 
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())

@@ -79,7 +79,10 @@ class SentMarks:
         producer.send_offsets_to_transaction([place], self._groups[topic], timeout)
 
     def last(self, topic: str, timeout: float = 10.0) -> SentIds | None:
-        """What the last committed transaction held, once nothing of the topic is open. Raises Unreachable, ConfigError."""
+        """What the last committed transaction held, once nothing of the topic is open.
+
+        Raises Unreachable, ConfigError.
+        """
         needed = f"the ACL operation Read on groups {self._group('')}…"
         with (
             closing(self._consumer(topic)) as consumer,
