@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from . import directories, errors, get, outbox, serve, source, spark, spark_export, sql, verify
+from . import outbox
+from .commands import directories, errors, get, serve, source, spark, spark_export, sql, verify
+from .context.flags import Flags, command
 from .demo import command as demo
-from .flags import Flags, command
 
 __all__ = ["app", "run"]
 
@@ -64,7 +65,7 @@ def _run() -> int:
     try:
         return app(prog_name="compactory", standalone_mode=False) or 0
     except Exception as error:
-        from .failure import code_of, report  # with all that it imports, only when something went wrong
+        from .context.failure import code_of, report  # with all that it imports, only when something went wrong
 
         if (code := code_of(error)) is None:
             raise

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.outbox import relay, table
 from tests.outbox.harness import Bench

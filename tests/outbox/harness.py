@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.source.topics import read
+from compactory_connectors.source.publish.topics import read
 from tests.source.workload import wait_until
 
 __all__ = ["Bench", "Mortal", "Sent"]

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import OutboxRelay, relay, table
 
 STEPS = ("before begin", "before commit", "after commit")

@@ -7,7 +7,7 @@ import pytest
 
 from compactory_connectors.outbox import OutboxMessage, TopicRules
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
-from compactory_connectors.source.topics import read
+from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
 from tests.source.workload import wait_until

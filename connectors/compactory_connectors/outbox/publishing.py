@@ -13,8 +13,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
-from compactory.kafka import Kafka, KafkaError, kafka_errors
-from compactory_connectors.source.partitioner import partition_of
+from compactory.kafka.client import Kafka, KafkaError, kafka_errors
+from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_sql import query
 
 from .encoding import Encoder, encoder_of

@@ -13,12 +13,12 @@ from typing import Any, Self
 import structlog
 
 from compactory.errors import CompactoryError, ConfigError
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.wakeup import Wakeup
-from compactory_connectors.source.backoff import Backoff
-from compactory_connectors.source.jdbc_url import Connection, parse_url
-from compactory_connectors.source.server import postgres_errors
-from compactory_connectors.source.watched_connection import WatchedConnection
+from compactory_connectors.source.config.jdbc_url import Connection, parse_url
+from compactory_connectors.source.postgres.server import postgres_errors
+from compactory_connectors.source.postgres.watched_connection import WatchedConnection
+from compactory_connectors.source.run.backoff import Backoff
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
 from .rules import TopicRules

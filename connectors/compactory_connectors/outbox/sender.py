@@ -23,10 +23,10 @@ import psycopg
 import structlog
 
 from compactory.errors import CompactoryError, ConfigError
-from compactory.kafka import Kafka, KafkaError
-from compactory_connectors.source.backoff import Backoff
-from compactory_connectors.source.partitioner import partition_of
-from compactory_connectors.source.publisher import Publisher, TopicRefused
+from compactory.kafka.client import Kafka, KafkaError
+from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
+from compactory_connectors.source.run.backoff import Backoff
 
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from compactory.errors import ConfigError
-from compactory.kafka import Kafka, TopicPartition, kafka_errors
+from compactory.kafka.client import Kafka, TopicPartition, kafka_errors
 
 __all__ = ["MARKS_TOPIC", "SentIds", "SentMarks", "fitting"]
 
