@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import outbox
-from .commands import directories, errors, get, serve, source, spark, spark_export, sql, verify
+from .commands import directories, errors, get, outbox, serve, source, spark, spark_export, sql, verify
 from .context.flags import Flags, command
 from .demo import command as demo
 

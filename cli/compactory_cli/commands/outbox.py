@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, command
 
 if TYPE_CHECKING:
     import psycopg
@@ -48,9 +48,9 @@ def run(
     ] = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
-    from .commands.health import health_on, listen_on
-    from .context.problems import Problems
-    from .context.session import begin
+    from ..context.problems import Problems
+    from ..context.session import begin
+    from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
@@ -64,8 +64,8 @@ def run(
     from compactory_connectors.outbox import OutboxRelay
     from compactory_connectors.outbox.worker import OutboxWorker
 
-    from .commands.workers import stopping
-    from .views.terminal import number, output, print_json
+    from ..views.terminal import number, output, print_json
+    from .workers import stopping
 
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
     with stopping() as stop, health_on(place, configuration.tokens)([OutboxWorker(relay)]):
@@ -96,8 +96,8 @@ def run(
 @command
 def status(flags: Flags) -> None:
     """Show what waits, since when, and which relay sends it."""
-    from .context.session import begin
-    from .views.terminal import number, output, print_json, seconds, table
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json, seconds, table
 
     begin(flags)
     with _connected(flags) as connection:
@@ -130,8 +130,8 @@ def status(flags: Flags) -> None:
 @command
 def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, why, and those that wait behind them. Exits 1 where there are any."""
-    from .context.session import begin
-    from .views.terminal import decoded, legible, number, output, print_json, table
+    from ..context.session import begin
+    from ..views.terminal import decoded, legible, number, output, print_json, table
 
     begin(flags)
     from compactory_connectors.outbox.failed import failed_messages
@@ -191,8 +191,8 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
 def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
     from compactory.errors import ConfigError
 
-    from .context.session import begin
-    from .views.terminal import number, output, print_json
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json
 
     begin(flags)
     if sum((bool(ids), topic is not None, everything)) != 1:
@@ -218,7 +218,7 @@ def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
     from compactory_connectors.outbox.table import open_outbox
     from compactory_connectors.source.postgres.server import postgres_errors
 
-    from .context.configuration import load
+    from ..context.configuration import load
 
     postgres = load(flags).postgres()
     with postgres_errors(postgres):
