@@ -8,15 +8,19 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 
 from compactory.asynchronous import AsyncGlobalStore
 from compactory.backend import Backend
+from compactory.digest import DirectoryDigest
 from compactory.directory import Directory, Index
 from compactory.errors import (
+    BackendCorrupt,
     BackendFailed,
+    BackendLocked,
     BadRecord,
     CompactoryError,
     ConfigError,
     DecodeError,
     LeaseLost,
     NotReady,
+    OrderRefused,
     StaleData,
     StartTimeout,
     StoreClosed,
@@ -28,29 +32,44 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
-from compactory.records import Entry, Partition, RecordError, StoreState
+from compactory.holding import HeldRecord, Holding
+from compactory.iteration import IndexView
+from compactory.loading import Loading
+from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.rocks.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.view import View
 from compactory.writer import DirectoryWriter
 
+RecordError = QuarantinedRecord  # its former name, which goes with the next release
+
 __all__ = [
     "AsyncGlobalStore",
     "Backend",
+    "BackendCorrupt",
     "BackendFailed",
+    "BackendLocked",
     "BadRecord",
     "CompactoryError",
     "ConfigError",
+    "Contested",
     "DecodeError",
     "Directory",
+    "DirectoryDigest",
     "DirectoryWriter",
     "Entry",
     "GlobalStore",
+    "HeldRecord",
+    "Holding",
     "Index",
+    "IndexView",
     "LeaseLost",
+    "Loading",
     "NotReady",
+    "OrderRefused",
     "Partition",
+    "QuarantinedRecord",
     "RecordError",
     "RocksDB",
     "StaleData",
@@ -59,6 +78,7 @@ __all__ = [
     "StoreFailed",
     "StoreState",
     "Token",
+    "Topic",
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",
