@@ -6,9 +6,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
     store["terminal_acquirer"]["T1"]
 """
 
-from compactory.asynchronous import AsyncGlobalStore
-from compactory.backend import Backend
-from compactory.digest import DirectoryDigest
+from compactory.async_store import AsyncGlobalStore
 from compactory.directory import Directory, Index
 from compactory.errors import (
     BackendCorrupt,
@@ -32,15 +30,17 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
-from compactory.holding import HeldRecord, Holding
-from compactory.iteration import IndexView
-from compactory.loading import Loading
+from compactory.ingest.loading import Loading
+from compactory.lookup.digest import DirectoryDigest
+from compactory.lookup.iteration import IndexView
+from compactory.lookup.snapshot import HeldRecord, Holding
+from compactory.lookup.view import View
 from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
-from compactory.rocks.backend import RocksDB
+from compactory.storage.backend import Backend
+from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
-from compactory.view import View
-from compactory.writer import DirectoryWriter
+from compactory.writing.writer import DirectoryWriter
 
 RecordError = QuarantinedRecord  # its former name, which goes with the next release
 

@@ -25,10 +25,10 @@ from compactory import (
     StoreFailed,
     StoreState,
     Unreachable,
-    memory,
 )
-from compactory.engine import Engine
-from compactory.kafka import Kafka
+from compactory.ingest import gc_tuning as memory
+from compactory.ingest.engine import Engine
+from compactory.kafka.client import Kafka
 from tests.forks import forked
 from tests.store.topics import Topics, eventually
 
