@@ -31,7 +31,7 @@ from compactory.errors import (
     WriteRefused,
 )
 from compactory.ingest.loading import Loading
-from compactory.lookup.digest import DirectoryDigest
+from compactory.lookup.digest import DirectoryDigest, RangeDigest
 from compactory.lookup.iteration import IndexView
 from compactory.lookup.snapshot import HeldRecord, Holding
 from compactory.lookup.view import View
@@ -70,6 +70,7 @@ __all__ = [
     "OrderRefused",
     "Partition",
     "QuarantinedRecord",
+    "RangeDigest",
     "RecordError",
     "RocksDB",
     "StaleData",

@@ -35,8 +35,8 @@ def test_what_public_methods_raise_and_return_is_exported() -> None:
         found.__name__
         for name in compactory.__all__
         if name not in SEAMS
-        for member in vars(getattr(compactory, name)).values()
-        if isinstance(member, FunctionType | property) and not getattr(member, "__name__", "").startswith("_")
+        for said, member in vars(getattr(compactory, name)).items()
+        if isinstance(member, FunctionType | property) and not said.startswith("_")
         for found in _classes(get_type_hints(member.fget if isinstance(member, property) else member).get("return"))
         if found.__module__.startswith("compactory")
     }
