@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory import GlobalStore
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import embedded_binaries
 from compactory_sql import read
