@@ -95,6 +95,6 @@ def test_documents_can_be_read(block) -> None:
 
 def test_every_block_that_says_so_is_run() -> None:
     runs = {block.run for block in blocks("sh", "python", "json", "toml", "sql")} - {None}
-    sources = (path.read_text() for path in (ROOT / "tests").glob("*/test_*.py"))
+    sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     tested = {run for source in sources for run in re.findall(r'blocks\([^)]*run="(\w+)"', source)}
     assert runs == tested
