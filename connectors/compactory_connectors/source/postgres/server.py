@@ -24,8 +24,6 @@ from compactory_sql import SOURCE_LOCK_CLASS, query
 from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
-from ..plan.row_order import instant_text
-from ..plan.table_plan import TablePlan
 from .watched_connection import connect
 
 __all__ = [
@@ -78,10 +76,6 @@ class ReadingAt:
     """A transaction on something without row versions. ``now_ms``: when it began, in milliseconds since 1970."""
 
     now_ms: int
-
-    def now(self, plan: TablePlan) -> str:
-        """The end of what may be read, by the server's clock, as a text that the plan's timestamps compare with."""
-        return instant_text(self.now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
 
 
 @contextmanager
