@@ -164,6 +164,12 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
     if problems:
         raise ConfigError(problems)
     plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
+    if plan.reading not in {Reading.WHOLE, Reading.PLACE} and (foreign := server.foreign_parts(table.oid)):
+        raise ConfigError(
+            f"table {table}: {part} is a foreign table, where changes leave no row versions: detach it, or poll the"
+            " table with mode=bulk"
+            for part in foreign
+        )
     warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
     adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
