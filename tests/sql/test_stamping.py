@@ -282,7 +282,7 @@ def logical() -> Iterator[PostgresServer]:
 
 
 def test_rows_that_logical_replication_applies(logical: PostgresServer):
-    """Guarantees 8, 10 on a subscriber: rows bear the stamps of the transaction that applied them, deletions are logged."""
+    """Guarantees 8, 10 on a subscriber: rows bear the stamps of what applied them, deletions are logged."""
     with psycopg.connect(logical.url(), autocommit=True) as publisher:
         publisher.execute("CREATE DATABASE subscriber")
         with psycopg.connect(logical.url("subscriber"), autocommit=True) as subscriber:

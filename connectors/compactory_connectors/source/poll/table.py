@@ -302,7 +302,7 @@ class TableReader:
 
 
 def _not_durable(offset: SourceOffset) -> SeenSnapshot | None:
-    """The offset's horizon, where its durable one is older: logged deletions between the two can't be pruned yet."""
+    """What the offset has seen, where what is durable of it is older: deletions between the two can't be pruned yet."""
     return None if _reaches(offset.durable, offset.seen_snapshot) else offset.seen_snapshot
 
 
