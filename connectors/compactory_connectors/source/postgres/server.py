@@ -123,6 +123,7 @@ class ChunkReader:
     """A server-side cursor of the running transaction, read in chunks of raw text rows."""
 
     def __init__(self, connection: psycopg.Connection[Any], name: str, query: sql.Composed) -> None:
+        self.name = name
         self._connection = connection
         self._name = sql.Identifier(name)
         self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
