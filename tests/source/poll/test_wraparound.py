@@ -47,7 +47,7 @@ counters = st.one_of(
 
 @st.composite
 def moments(draw: st.DrawFn) -> tuple[SeenSnapshot, int]:
-    """A horizon, and the counter some time after it."""
+    """A seen snapshot, and the counter some time after it."""
     xmin = draw(counters)
     snapshot = Snapshot(xmin, xmin + draw(st.integers(0, 500)))
     seen = draw(st.lists(st.integers(xmin, xmin + 500), max_size=5))

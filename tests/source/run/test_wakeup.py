@@ -16,7 +16,7 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.postgres.listener import Listener, Slept
 from compactory_connectors.source.postgres.watched_connection import WatchedConnection
-from compactory_connectors.source.run import poll_interval as poll_interval
+from compactory_connectors.source.run import poll_interval
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import TERMINALS, wait_until
