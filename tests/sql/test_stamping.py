@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, inspect
 from tests.source.workload import wait_until
+from tests.stack.postgres_copies import new_server
 
 from .conftest import REGIONS, TERMINALS, dump, one, psql
 
@@ -273,7 +274,7 @@ def test_a_search_path_of_the_adopter_changes_nothing(database: str, adopted: ps
 @pytest.fixture
 def logical() -> Iterator[PostgresServer]:
     """A server that can replicate what it decodes."""
-    server = PostgresServer(settings={"fsync": "off", "wal_level": "logical"})
+    server = new_server(settings={"fsync": "off", "wal_level": "logical"})
     try:
         server.start()
         yield server

@@ -90,9 +90,9 @@ class TableReader:
     def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
-        The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
-        snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
-        Raises psycopg.Error and TableReplaced.
+        The last page's offset has the new seen snapshot. The transaction is closed before that page is handed over, so
+        no snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next. Raises
+        psycopg.Error and TableReplaced.
         """
         self._load = None
         if self.comparison is not None:
@@ -273,7 +273,7 @@ class TableReader:
         return sum(int(self._server.scalar(count)) for count in counts)
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:
-        """The horizon of everything that this snapshot shows, before all of it has been read."""
+        """The seen snapshot of everything that this snapshot shows, before all of it has been read."""
         if self.plan.adopted:
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
