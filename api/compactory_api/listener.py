@@ -91,7 +91,9 @@ class Listener:
         if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
             scope = self._check(headers)
             if not self._orders.reads(method, path) and scope is not Scope.ADMIN:
-                raise Forbidden("orders are given by whoever has the admin token (COMPACTORY_HTTP_ADMIN_TOKEN)")
+                raise Forbidden(
+                    "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and for the caller"
+                )
             return _document(*self._orders.answer(method, path, body))
         if path not in _PATHS:
             raise NoResource(f"nothing is at {path}; there are {', '.join((*_PATHS, CONNECTORS))}")

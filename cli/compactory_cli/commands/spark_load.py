@@ -27,7 +27,7 @@ from ..context.failure import StepFailed
 from ..context.problems import Problems
 from ..views.spark_progress import StageBars
 from ..views.spark_view import show
-from .spark_targets import Aim, References, TopicAim, aim_at
+from .spark_targets import Aim, References, TableAim, TopicAim, aim_at
 
 __all__ = ["LoadCommand"]
 
@@ -87,6 +87,8 @@ class LoadCommand:
             raise StepFailed(f"nothing was written: {report.why}")
 
     def _load(self, plan: Plan, aim: Aim, references: References, report: LoadReport) -> None:
+        if isinstance(aim, TableAim):
+            aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
             spark = open_session(f"compactory load {self.directory}", self.options)

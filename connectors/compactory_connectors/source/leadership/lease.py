@@ -84,7 +84,9 @@ class Lease:
                 self._held = False
                 raise LeaseTaken(f"connector {self._connector.name!r} is published by {standing.holder}")
             if not self._held or standing.epoch != self._epoch:
-                self._log.info("lease taken", means=self._means, epoch=standing.epoch, lacks=self._lacks)
+                self._log.info("lease taken", means=self._means, epoch=standing.epoch)
+                if self._lacks is not None:
+                    self._log.warning(f"an advisory lock stands in for the lease: {self._lacks}")
             self._held, self._epoch = True, standing.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"
