@@ -9,7 +9,7 @@ from compactory.cell import TRAILER, origin, unpack
 from compactory.decoding import decoder, frozen, key_bytes
 from compactory.directory import Directory
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
-from compactory.finding import Pair, collisions, index_named, index_over, matching
+from compactory.finding import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.iteration import IndexView, Items, Values
 from compactory.ordered import bounds
 from compactory.records import Entry
@@ -217,9 +217,18 @@ class View(Mapping[str, T], Generic[T]):
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
-        lo, hi = bounds(prefix)
-        start = lo if after is None else max(lo, key_bytes(after) + b"\0")
-        return (name.decode() for name in self._table.shelf.range(start, hi))
+        return (name.decode() for name in self._table.shelf.range(*_span(after, prefix)))
+
+    def entries_from(self, fields: Mapping[str, Any], after: str | None = None, prefix: str = "") -> Iterator[Entry]:
+        """Yield what `entries` returns, of the keys that `keys_from` yields: a page costs no more than its entries.
+
+        Raises UnknownIndex.
+        """
+        table = self._table
+        start, stop = _span(after, prefix)
+        for name, cell in matching_between(table, index_over(table, fields), fields, start, stop):
+            yield self._entry(name.decode(), cell)
+        self._refuse_closed()  # else it would look as if that had been all
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
         """Yield the values of a unique index that several entries have, with their keys, the answering one first.
@@ -351,3 +360,9 @@ class View(Mapping[str, T], Generic[T]):
     def _entry(self, key: str, cell: bytes) -> Entry:
         partition, offset, timestamp_ms = unpack(cell)
         return Entry(key, cell[:-TRAILER], self.directory.topic, partition, offset, timestamp_ms)
+
+
+def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:
+    """Return from where to before where the keys lie that begin with ``prefix`` and come after ``after``."""
+    lo, hi = bounds(prefix)
+    return (lo if after is None else max(lo, key_bytes(after) + b"\0")), hi
