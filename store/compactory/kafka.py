@@ -209,14 +209,21 @@ class Kafka:
         return True
 
     def consumer(
-        self, profile: Literal["load", "follow"], on_error: Callable[[KafkaError], None] | None = None
+        self,
+        profile: Literal["load", "follow"],
+        on_error: Callable[[KafkaError], None] | None = None,
+        *,
+        committed: bool = True,
     ) -> Consumer:
         """Return a consumer that assigns partitions itself, reads committed and never resets an offset by itself.
 
+        Without ``committed`` it also reads records of transactions that are open or were aborted.
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
         the thread that uses it. ``on_error`` hears client-wide errors during ``consume``.
         """
         own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        if not committed:
+            own["isolation.level"] = "read_uncommitted"
         settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(), **own}
         if on_error is not None and "error_cb" not in settings:
             settings["error_cb"] = on_error
