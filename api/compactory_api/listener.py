@@ -14,13 +14,13 @@ from typing import Any, Self
 
 from compactory.worker import Worker
 
-from .access import Access, Scope, Tokens, is_loopback
-from .health import Health
 from .listen import Listen
-from .metrics import Exposition
-from .orders import CONNECTORS, Orders
 from .probe_server import ProbeServer
-from .refusal import Forbidden, MethodRefused, NoResource, Unauthorized
+from .protocol.access import Access, Scope, Tokens, is_loopback
+from .protocol.refusal import Forbidden, MethodRefused, NoResource, Unauthorized
+from .routes.health import Health
+from .routes.metrics import Exposition
+from .routes.orders import CONNECTORS, Orders
 
 __all__ = ["Listener"]
 

@@ -18,9 +18,9 @@ from compactory.store import GlobalStore
 from compactory.worker import Worker
 
 from . import limits
-from .access import Access
 from .app import Application, create_app
 from .connection import Connection
+from .protocol.access import Access
 
 __all__ = ["Server"]
 
