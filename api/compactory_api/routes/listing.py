@@ -97,7 +97,7 @@ def _from_index(view: View[Any], query: Query, after: str | None) -> Iterator[En
             f" {len(query.values)} given"
         )
     readings = [dict(zip(fields.fields, reading, strict=True)) for reading in _readings(query.values)]
-    found = [view.entries_from(reading, after, query.prefix) for reading in readings]
+    found = [view.find_entries_from(reading, after, query.prefix) for reading in readings]
     last = None
     for entry in merge(*found, key=attrgetter("key")):
         if entry.key != last:

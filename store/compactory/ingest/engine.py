@@ -20,7 +20,7 @@ from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import Served
-from compactory.records import Partition, RecordError, StoreState
+from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, Volume
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
@@ -56,6 +56,7 @@ class Engine:
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
         )  # fmt: skip
         self._closing = Lock()  # guards close against itself and against what load opens
+        self._opened = False  # whether the backend is: a store that never was leaves it alone
 
     def load(self, began: float) -> None:
         """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
@@ -63,6 +64,7 @@ class Engine:
         limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
         with self._closing:
             self.progress.raise_end()
+            self._opened = True
             feeds = self.reader.open()
         stale = options.start_stale and self._serve_stale(feeds)
         if stale:
@@ -76,11 +78,12 @@ class Engine:
         except StartTimeout as error:
             raise self._explained(error) from None
 
-    def stop(self) -> None:
-        """End the threads, and wait for them; let go of the cluster. Safe to call twice."""
-        self.reader.stop()
-        self.discovery.stop()
-        self.kafka.close()
+    def give_up(self) -> None:
+        """End a start that failed, with all that it has opened: another store may take the backend's folder."""
+        with self._closing:
+            for served in self.served.values():
+                served.open = False
+            self._release()
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
@@ -89,11 +92,20 @@ class Engine:
                 return
             for served in self.served.values():
                 served.open = False
-            self.stop()
-            feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
-            for feed in feeds.values():
-                feed.volume.close()
-            self.backend.close()
+            self._release()
+
+    def _release(self) -> None:
+        """End the threads and wait for them; let go of the cluster and, once, of the backend."""
+        self.reader.stop()
+        self.discovery.stop()
+        self.kafka.close()
+        if not self._opened:
+            return
+        self._opened = False
+        feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
+        for feed in feeds.values():
+            feed.volume.close()
+        self.backend.close()
 
     def orphan(self, cause: CompactoryError) -> None:
         """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
@@ -110,11 +122,11 @@ class Engine:
         return [table for feed in self.feeds().values() for table in feed.tables]
 
     def deal(
-        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
-    ) -> list[RecordError]:
+        self, errors: Iterable[QuarantinedRecord], deal: Callable[[Table, Place], bool], timeout: float
+    ) -> list[QuarantinedRecord]:
         """Deal with bad records in the reader's thread; return those where that did not help."""
 
-        def dealt() -> list[RecordError]:
+        def dealt() -> list[QuarantinedRecord]:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
             left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
             for topic, feed in self.serving.items():

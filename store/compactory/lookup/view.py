@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
@@ -121,11 +121,11 @@ class View(Mapping[str, T], Generic[T]):
         for name in self._table.shelf.all_keys():
             yield name.decode()
 
-    def items(self) -> Items[T]:
+    def items(self) -> ItemsView[str, T]:
         """Return the keys and values; see the class for what iteration promises."""
         return Items(self)
 
-    def values(self) -> Values[T]:
+    def values(self) -> ValuesView[T]:
         """Return the values; see the class for what iteration promises."""
         return Values(self)
 
@@ -194,13 +194,6 @@ class View(Mapping[str, T], Generic[T]):
         partition, offset, _ = unpack(cell)
         return cell[:-TRAILER], partition, offset, table.topic_id
 
-    def entries(self, **fields: Any) -> list[Entry]:
-        """Return the entries with these values in an indexed field (or fields), in the order of their keys.
-
-        Raises UnknownIndex where no index covers exactly these fields.
-        """
-        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
-
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
         return self._pairs(*bounds(prefix))
@@ -219,8 +212,10 @@ class View(Mapping[str, T], Generic[T]):
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
         return (name.decode() for name in self._table.shelf.range(*_span(after, prefix)))
 
-    def entries_from(self, fields: Mapping[str, Any], after: str | None = None, prefix: str = "") -> Iterator[Entry]:
-        """Yield what `entries` returns, of the keys that `keys_from` yields: a page costs no more than its entries.
+    def find_entries_from(
+        self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
+    ) -> Iterator[Entry]:
+        """Yield what `find_entries` returns, of the keys that `keys_from` yields: a page costs no more than its entries.
 
         Raises UnknownIndex.
         """
@@ -262,6 +257,17 @@ class View(Mapping[str, T], Generic[T]):
         Raises UnknownIndex where no index covers exactly these fields.
         """
         return [self._decoded(cell) for _, cell in self._matching(fields)]
+
+    def find_entries(self, **fields: Any) -> list[Entry]:
+        """Return all entries with these values in an indexed field (or fields), in the order of their keys.
+
+        Raises UnknownIndex where no index covers exactly these fields.
+        """
+        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
+
+    def entries(self, **fields: Any) -> list[Entry]:
+        """Return `find_entries`: its former name, which goes with the next release."""
+        return self.find_entries(**fields)
 
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.
@@ -353,7 +359,7 @@ class View(Mapping[str, T], Generic[T]):
         if cell is not None:
             return cell
         if bad:
-            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see errors()")
+            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see quarantine()")
         self._refuse_closed()
         raise KeyError(key)
 

@@ -253,7 +253,7 @@ def test_shared_index_nested_composite_and_null() -> None:
     log.put("4", '{"address.city":"Riga"}')
     view = log.view
     assert [entry.key for entry in view.entries(**{"address.city": "Riga"})] == ["1", "2", "4"]
-    assert [entry.key for entry in view.entries(b="x", a=1)] == ["1"]
+    assert [entry.key for entry in view.find_entries(b="x", a=1)] == ["1"]
     assert [entry.key for entry in view.entries(flag=True)] == ["1"]
     assert [entry.key for entry in view.entries(flag=1)] == ["2"]
     assert view.index("pair")[1, "y"][0]["flag"] == 1

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from compactory.apart import apart
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
+from compactory.forks import keep_forever
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
@@ -68,6 +70,7 @@ class RocksDB:
         self._serving: dict[str, RocksVolume] = {}  # topic -> what the pointer names
         self._beside: weakref.WeakSet[RocksVolume] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
+        self._disposing: list[Thread] = []  # removing generations that nobody reads any more
         _backends.add(self)
 
     def __repr__(self) -> str:
@@ -107,7 +110,9 @@ class RocksDB:
             database = former.database
             self._former = [waiting for waiting in self._former if waiting.alive]
             damage = None if database.damage is None else str(database.damage)
-            self._former.append(weakref.finalize(database, _dispose, database.handle, folder, database.path, damage))
+            self._disposing[:] = [thread for thread in self._disposing if thread.is_alive()]
+            disposal = database.handle, folder, database.path, damage
+            self._former.append(weakref.finalize(database, _dispose_apart, self._disposing, disposal))
 
     def figures(self) -> Mapping[str, float]:
         """Return the memory that all topics share, in bytes; empty before the start."""
@@ -116,11 +121,13 @@ class RocksDB:
     def close(self) -> None:
         """Close former generations, whoever reads them, and give the folder back."""
         for waiting in self._former:
-            found = waiting.peek()
+            found = waiting.detach()
             if found is not None:
                 with contextlib.suppress(CompactoryError):  # it is removed, or set aside
                     found[0].close()
-                waiting()
+                _dispose(*found[2][1])
+        for thread in self._disposing:
+            thread.join()
         self._former.clear()
         self._serving.clear()
         self._lock.leave()
@@ -130,9 +137,9 @@ class RocksDB:
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
-                _keep_forever(found[2][0])
+                keep_forever(found[2][1][0])
         for volume in (*self._serving.values(), *self._beside):
-            _keep_forever(volume.database.handle)
+            keep_forever(volume.database.handle)
         self._lock.leave()
 
     def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksVolume | None:
@@ -183,6 +190,13 @@ class RocksDB:
 _backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
 
 
+def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
+    """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
+    thread = apart("dispose", _dispose, *disposal)
+    if thread is not None:
+        threads.append(thread)
+
+
 def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
     """Close and remove a generation that nobody reads any more."""
     try:
@@ -193,11 +207,6 @@ def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | N
         remove(generation)
     else:
         folder.set_aside(generation, damage)
-
-
-def _keep_forever(handle: object) -> None:
-    """See to it that an object is never destroyed, not even when the interpreter ends."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
 def _after_fork() -> None:
