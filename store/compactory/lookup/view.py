@@ -215,7 +215,7 @@ class View(Mapping[str, T], Generic[T]):
     def find_entries_from(
         self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
     ) -> Iterator[Entry]:
-        """Yield what `find_entries` returns, of the keys that `keys_from` yields: a page costs no more than its entries.
+        """Yield what `find_entries` returns, of the keys that `keys_from` yields. A page costs no more than it has.
 
         Raises UnknownIndex.
         """
