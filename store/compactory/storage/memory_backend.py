@@ -22,15 +22,15 @@ class Memory:
     """Everything in dicts: the fastest there is. Readers see each change at once, step by step."""
 
     def open(self, topic: str) -> MemoryTopicStorage:  # noqa: ARG002 (the protocol's)
-        """Return an empty volume."""
+        """Return an empty topic storage."""
         return MemoryTopicStorage()
 
     def fresh(self, topic: str) -> MemoryTopicStorage:
-        """Return an empty volume."""
+        """Return an empty topic storage."""
         return self.open(topic)
 
     def promote(self, topic: str, storage: Any) -> None:
-        """Nothing to do: the former volume goes with its last reader."""
+        """Nothing to do: the former topic storage goes with its last reader."""
 
     def figures(self) -> dict[str, float]:
         """Nothing is shared."""
@@ -90,7 +90,7 @@ class MemoryDirectoryStorage:
         return self._postings.setdefault(index, MemoryPostings())
 
     def snapshot(self) -> MemoryDirectoryStorage:
-        """Return the shelf itself."""
+        """Return the directory storage itself."""
         return self
 
     def still(self, part: str) -> MemoryStill:

@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 
 @pytest.fixture
 def storage(backend: Backend) -> Iterator[TopicStorage]:
-    """An empty volume that was complete once."""
+    """An empty topic storage that was complete once."""
     opened = backend.open("topic")
     opened.commit(read_to(0))
     yield opened

@@ -14,7 +14,7 @@ __all__ = ["Contents", "Entries", "RocksDirectoryStorage", "Still"]
 
 
 class Contents(Protocol):
-    """What a shelf asks of its volume."""
+    """What a directory storage asks of its topic storage."""
 
     database: Database
 
