@@ -91,7 +91,7 @@ class LoadCommand:
             aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
-            spark = open_session(f"compactory load {self.directory}", self.options)
+            spark = open_session(f"compactory load {self.directory}", self._spark_options())
             stages.end()
             stages.watch(spark)
             try:
@@ -107,6 +107,9 @@ class LoadCommand:
             finally:
                 stages.watch(None)
                 spark.stop()
+
+    def _spark_options(self) -> SparkOptions:
+        return replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))
 
     def _rules(self) -> Rules:
         return read_rules(self.rules) if self.rules is not None else Rules()
@@ -124,6 +127,7 @@ class LoadCommand:
         return Plan(
             sources=self.sources,
             table=self.table,
+            jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
             mode=Mode(self.mode),

@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 SEEN_LIMIT = 60_000
-"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
-share is not written; after a restart the rows of those ids are sent once more."""
+"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
+than its share is not written; after a restart the rows of those ids are sent once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,16 @@ class Edit:
 class SourceOffset:
     """What the topic holds of a table.
 
-    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
-    a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``seen_snapshot``.
+    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest seen
+    snapshot that a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after
+    ``seen_snapshot``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
     sent: an attached partition brings rows that are older than any snapshot.
 
-    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a seen snapshot no
+               others.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
     ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
@@ -151,12 +153,12 @@ class SourceOffset:
 
         A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
         have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
-        is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
-        that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
-        behind the stored ones: the same comparison.
+        is old again nor a row that never was is found by transaction ids; else the durable seen snapshot is right. A
+        server that recovered at its start may be a backup of this one. So may one of another history, or whose counters
+        run behind the stored ones: the same comparison.
 
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
-        crash: the durable horizon has to do.
+        crash: the durable seen snapshot has to do.
         """
         moved = replace(self, identity=identity)
         if self.seen_snapshot is None and not self.pages:
@@ -194,8 +196,8 @@ class SourceOffset:
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
 
-        Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
-        Deletions may not have been logged either, so keys that the table lacks are removed.
+        Where it is another one, rows may have been written without a stamp: until the next seen snapshot ``xmin``
+        decides. Deletions may not have been logged either, so keys that the table lacks are removed.
         """
         if shape == self.shape:
             return self

@@ -59,7 +59,7 @@ class TableRegistry:
         self._look_at_tables = 0.0
 
     def __iter__(self) -> Iterator[TableTask]:
-        """The tables that are polled now; the line-up may change meanwhile."""
+        """The tables that are polled now; the table registry may change meanwhile."""
         return iter(list(self._tables.values()))
 
     @property
