@@ -71,6 +71,8 @@ _VARIABLES = {
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
+    "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
+    "SPARK_JARS": "folder of the JDBC drivers that `spark load` uses in place of fetching the one for Postgres",
 }
 
 

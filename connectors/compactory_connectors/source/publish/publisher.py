@@ -165,6 +165,14 @@ class Publisher:
             if offset is not None:
                 self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
+    def flush(self) -> None:
+        """Wait until Kafka has what was handed over so far. For the records of `publish`, while it takes them."""
+        left = self._producer.flush(self._timeout)
+        if self._failure is not None:
+            raise KafkaException(self._failure)
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
 
@@ -237,11 +245,7 @@ class Publisher:
     def _send(self, topic: str, records: Iterable[Record], deleted_copies: Iterable[Copy] = ()) -> None:
         self._enqueue(topic, records)
         self._delete_copies(topic, deleted_copies)
-        left = self._producer.flush(self._timeout)
-        if self._failure is not None:
-            raise KafkaException(self._failure)
-        if left:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+        self.flush()
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
