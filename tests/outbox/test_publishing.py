@@ -61,6 +61,26 @@ def test_sqlalchemy(migrated: str, kind: str) -> None:
     assert [row[3] for row in rows(migrated)] == [b"committed"]
 
 
+def test_sqlalchemy_asynchronously(migrated: str) -> None:
+    pytest.importorskip("sqlalchemy")
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    async def publish() -> None:
+        engine = create_async_engine(migrated.replace("postgresql://", "postgresql+psycopg://"))
+        async with AsyncSession(engine) as session:
+            await outbox.publish(session, "t", "session")
+            await session.commit()
+        async with engine.connect() as connection:
+            await outbox.publish(connection, "t", "rolled back")
+            await connection.rollback()
+            await outbox.publish(connection, "t", "connection")
+            await connection.commit()
+        await engine.dispose()
+
+    asyncio.run(publish())
+    assert [row[3] for row in rows(migrated)] == [b"session", b"connection"]
+
+
 @pytest.mark.parametrize(
     ("message", "told"),
     [
