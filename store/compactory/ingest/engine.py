@@ -24,6 +24,7 @@ from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, Volume
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
+from compactory.table.unusable import why_unusable
 
 __all__ = ["Engine"]
 
@@ -43,6 +44,7 @@ class Engine:
         self.kafka = kafka
         self.backend = backend
         self.options = options
+        self.directories = {each.name: each for each in given}
         by_topic: dict[str, list[Directory[Any]]] = {}
         for directory in given:
             by_topic.setdefault(directory.topic, []).append(directory)
@@ -54,6 +56,7 @@ class Engine:
         self.reader = Reader(
             kafka, backend, partial(_feed, by_topic, options), feeds, progress, self.discovery,
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
+            serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
         self._closing = Lock()  # guards close against itself and against what load opens
         self._opened = False  # whether the backend is: a store that never was leaves it alone
@@ -121,6 +124,19 @@ class Engine:
         """Return the tables of these feeds."""
         return [table for feed in self.feeds().values() for table in feed.tables]
 
+    def unusable(self) -> dict[str, str]:
+        """Return why none of a directory's records is usable, by directory."""
+        return {table.directory.name: why for table in self.tables() if (why := why_unusable(table)) is not None}
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return what readiness waits for: topics, partitions, and directories none of whose records is usable."""
+        topics = {name: served.topic for name, served in self.directories.items()}
+        unusable = [
+            {"topic": topics[name], "partition": None, "position": None, "target": None, "directory": name,
+             "reason": why} for name, why in self.unusable().items()
+        ]  # fmt: skip
+        return self.progress.blocking() + ([] if self.progress.serves else unusable)
+
     def deal(
         self, errors: Iterable[QuarantinedRecord], deal: Callable[[Table, Place], bool], timeout: float
     ) -> list[QuarantinedRecord]:
@@ -174,7 +190,7 @@ class Engine:
 
     def _explained(self, error: StartTimeout) -> StartTimeout:
         """Add to a time-out which partitions block, and why."""
-        blocking = self.progress.blocking()
+        blocking = self.blocking()
         places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
         try:
             stable = self.kafka.stable_offsets(places, timeout=2.0)
@@ -188,6 +204,8 @@ class Engine:
         holders = open_transactions(self.kafka.properties(), held) if held else {}
         for item in blocking:
             place = Partition(item["topic"], item["partition"])
+            if "reason" in item:
+                continue
             if item["partition"] is None:
                 item["reason"] = "the topic does not exist"
             elif place in held:
@@ -195,8 +213,13 @@ class Engine:
                 item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
             else:
                 item["reason"] = unknown
-        line = "{topic} partition {partition} is at {position} of {target}: {reason}"
-        return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
+        return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", blocking)
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    if "directory" in item:
+        return "directory {directory}: {reason}".format(**item)
+    return "{topic} partition {partition} is at {position} of {target}: {reason}".format(**item)
 
 
 class _Teller:

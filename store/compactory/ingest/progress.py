@@ -51,6 +51,7 @@ class Progress:
         self._marks = Marks()
         self._kept: set[str] = set()  # topics served from a checkpoint, and not caught up yet
         self._identities: dict[str, str | None] = {}  # ids of the topics that are read, as the reading began
+        self._held: dict[str, float] = {}  # topics that are read and not served, as a directory is unusable -> since
         self._asked_at = 0.0  # when ``ends`` were asked for
         self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
@@ -156,9 +157,17 @@ class Progress:
                 self._move(StoreState.STALE, None)
         self._tell()
 
+    def hold(self, topic: str, why: str) -> None:
+        """What is read of a topic is complete and can't be served; what comes meanwhile is no progress."""
+        with self._changed:
+            self._held.setdefault(topic, clock())
+        if self.serves:
+            self.outdate(topic, why)
+
     def renew(self, topic: str) -> None:
         """What is read of a topic is what is served of it, and complete."""
         with self._changed:
+            self._held.pop(topic, None)
             self._hidden.discard(topic)
             self._kept.discard(topic)
             targets = {part: end for part, end in self._targets.items() if part.topic == topic}
@@ -221,6 +230,7 @@ class Progress:
             self.rebuilds[topic, rebuild.cause.value] += 1
             self._generations[topic] += 1
             self._awaited.add(topic)
+            self._held.pop(topic, None)
             self._identities.pop(topic, None)
             self._marks.restart(topic, served=self.serves)
             for by_partition in (self._positions, self._starts, self._targets, self.ends):
@@ -344,7 +354,7 @@ class Progress:
             with self._changed:
                 tick_at = clock() + every
                 while self.state is StoreState.LOADING and (now := clock()) < tick_at:
-                    idle = 0.0 if self.missing else now - self._moved_at
+                    idle = 0.0 if self.missing else now - min(self._moved_at, *self._held.values(), now)
                     self._changed.wait(min(every, patience(idle, stall_timeout, now - began, start_timeout)))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()

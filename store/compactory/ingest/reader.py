@@ -24,6 +24,7 @@ from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.backend import Backend, Volume
 from compactory.storage.checkpoint import CaughtUp
 from compactory.table.batch import Run, split
+from compactory.table.unusable import absent_fields, why_unusable
 from compactory.tracing import passed
 
 __all__ = ["Reader"]
@@ -60,6 +61,8 @@ class Reader:
         discovery: Discovery,
         on_served: Callable[[Feed], None],
         on_ready: Callable[[], None],
+        *,
+        serves_unusable: bool = False,
     ) -> None:
         self.feeds = feeds  # topic -> what it is read into
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
@@ -72,6 +75,8 @@ class Reader:
         self._discovery = discovery
         self._on_served = on_served
         self._on_ready = on_ready
+        self._serves_unusable = serves_unusable
+        self._told: dict[str, Feed] = {}  # topic -> the generation that the log was told of, where it is not usable
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
@@ -192,13 +197,26 @@ class Reader:
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
-        done = [topic for topic in self._loading if self._progress.is_complete(topic)]
+        done = [topic for topic in self._loading if self._progress.is_complete(topic) and not self._holds(topic)]
         if done and self._discovery.still_the_same(done):
             for topic in done:
                 self._serve(topic)
         if not self._loading:
             self._on_ready()
         return not self._loading
+
+    def _holds(self, topic: str) -> bool:
+        """Say whether none of the records of one of the topic's directories is usable; the log says so once."""
+        unusable = [table for table in self.feeds[topic].tables if table.unusable]
+        for table in unusable if self._told.get(topic) is not self.feeds[topic] else ():
+            why = why_unusable(table) or "it was not, just now"
+            then = "it is served all the same" if self._serves_unusable else "not served until one is"
+            log.error("directory %s: %s; %s", table.directory.name, why, then)
+            if not self._serves_unusable:
+                self._progress.hold(topic, why)
+        if unusable:
+            self._told[topic] = self.feeds[topic]
+        return bool(unusable) and not self._serves_unusable
 
     def _serve(self, topic: str) -> None:
         took, kept = clock() - self._began[topic], self._discovery.retention(topic)
@@ -217,6 +235,8 @@ class Reader:
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
+        for warning in [text for table in feed.tables for text in absent_fields(table)]:
+            log.warning("topic %s: %s", topic, warning)
         feed.serve(self._progress.identity(topic))
         self._backend.promote(topic, feed.volume)
         self._on_served(feed)

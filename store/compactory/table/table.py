@@ -57,6 +57,7 @@ class Table:
         self.revision = next(_revisions)
         self.topic_id: str | None = None
         self.spread = False
+        self.usable = False  # whether a record with a value was applied well, that of an inactive row included
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = shelf.mapping("entries")
@@ -87,6 +88,7 @@ class Table:
             rest = run.where(()) if self._bulk.apply_plain(run, spread=self.spread) else run
         else:
             rest = self._bulk.apply_fresh(run) if loading else run
+        self.usable = self.usable or len(rest.keys) < len(run.keys)
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run.partition, key, value, pack(place + offset, stamp))
@@ -103,6 +105,11 @@ class Table:
         self._apply_one(partition, error.key, error.value, trailer)
         self.version = object()
         return place not in self.quarantine
+
+    @property
+    def unusable(self) -> bool:
+        """Whether records with a value were read, and every one of them is bad."""
+        return not self.usable and self.quarantine.outstanding > 0
 
     def still(self) -> Still:
         """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
@@ -142,6 +149,7 @@ class Table:
             where = origin(trailer)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
+        self.usable = self.usable or value is not None
         if doc is None or name is None or value is None:
             self._remove(topic_key, trailer)
         else:
