@@ -37,13 +37,15 @@ class Model(BaseModel):
 @pytest.mark.parametrize(
     ("options", "value", "said"),
     [
-        ({"key": "terminalID"}, ROW, f"key field 'terminalID' is missing in all of them{SEEN}; did you mean 'terminalId'?"),
+        ({"key": "terminalID"}, ROW,
+         f"key field 'terminalID' is missing in all of them{SEEN}; did you mean 'terminalId'?"),
         ({"key": "isActive"}, ROW, "key field 'isActive' is bool in all of them" + SEEN),
         ({}, "\0\0\0", "the value is not JSON in all of them"),
         ({}, "[1]", "the value is JSON of type list in all of them"),
         (
             {"envelope": "connect"}, ROW,
-            f"the value has no 'payload', so it is not in a Connect envelope (schemas.enable=true) in all of them{SEEN}",
+            "the value has no 'payload', so it is not in a Connect envelope (schemas.enable=true) in all of them"
+            + SEEN,
         ),
         (
             {"key": "id"}, '{"schema":{},"payload":{"id":1}}',
@@ -161,14 +163,14 @@ def test_an_option_serves_it(topics: Topics, open_store: Opener, caplog: pytest.
     assert store.ready
     assert "the value is not JSON" in store.unusable()[name]
     assert "served all the same" in caplog.text
-    assert open_store(empty, deleted).ready, "without the option too"
+    assert open_store(empty, deleted, unusable_directory="hold").ready, "without the option too"
 
 
 def test_a_topic_that_is_read_anew_and_unusable(topics: Topics, open_store: Opener) -> None:
     """Guarantee 7: what is served goes on being served, as stale, and says why."""
     name = topics.create()
     topics.produce(name, ("1", ROW))
-    store = open_store(name)
+    store = open_store(name, unusable_directory="hold")
     recreate(topics, name)
     topics.produce(name, ("1", "bad"), ("2", "bad"))
     eventually(lambda: "0 of 2 records usable" in store.stale().get(name, ""), 30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
@@ -10,11 +11,13 @@ from typing import Any
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, NotReady, StartTimeout
+from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery, Start
 from compactory.ingest.loading import Loading
 from compactory.ingest.options import Options
-from compactory.ingest.progress import Progress, clock
+from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
+from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import Feed
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
@@ -22,6 +25,7 @@ from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, Volume
+from compactory.storage.checkpoint import Checkpoint
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
 from compactory.table.unusable import why_unusable
@@ -181,9 +185,10 @@ class Engine:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
         for feed in feeds:
-            assert feed.volume.checkpoint is not None
-            feed.serve(feed.volume.checkpoint.topic_id)
-            self.progress.keep(feed.topic, feed.volume.checkpoint)
+            checkpoint = _checkpoint(feed)
+            assert checkpoint is not None
+            feed.serve(checkpoint.topic_id)
+            self.progress.keep(feed.topic, checkpoint)
             _swap(self.served, self.serving, feed)
         _serve(self.served, self.progress)
         return True
@@ -243,7 +248,13 @@ class _Teller:
 
 def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
     feed = feeds[topic]
-    return feed.volume.checkpoint, feed.definition
+    return _checkpoint(feed), feed.definition
+
+
+def _checkpoint(feed: Feed) -> Checkpoint | None:
+    """Return what the volume was opened with, with its marks as the clock of now has them."""
+    checkpoint = feed.volume.checkpoint
+    return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 
 
 def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:

@@ -18,6 +18,7 @@ from compactory.ingest.caught_up import Mark, Marks
 from compactory.ingest.clock import clock
 from compactory.ingest.loading import Loading, blocking, measure, patience
 from compactory.ingest.refusal import refusal
+from compactory.ingest.resumption import gap_of
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
@@ -282,7 +283,16 @@ class Progress:
         since_epoch = time.time() - clock()
         with self._changed:
             for number, mark in checkpoint.caught_up.items():
-                self._marks.note(Partition(topic, number), (mark.at - since_epoch, mark.end))
+                self._marks.resume(Partition(topic, number), (mark.at - since_epoch, mark.end))
+
+    def gap(self, topic: str, retention: float) -> Rebuild | None:
+        """Return why deletions may have been missed from the checkpoint that a topic was resumed from until now."""
+        with self._changed:
+            now = clock()
+            for partition, (at, end) in self._marks.resumed(topic).items():
+                if self._positions.get(partition, -1) > end and now - at > retention:
+                    return gap_of(partition, now - at, retention)
+        return None
 
     # -- for the reader and discovery
 

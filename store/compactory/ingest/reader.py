@@ -15,9 +15,10 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
+from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
-from compactory.ingest.progress import Progress, clock
+from compactory.ingest.progress import Progress
 from compactory.ingest.topic_tables import Feed
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
@@ -220,6 +221,9 @@ class Reader:
 
     def _serve(self, topic: str) -> None:
         took, kept = clock() - self._began[topic], self._discovery.retention(topic)
+        if (gap := self._progress.gap(topic, kept)) is not None:
+            self._progress.demand(topic, gap)
+            return
         if took > kept:
             log.warning(
                 "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
@@ -300,7 +304,10 @@ class Reader:
         with self._watched(topic):
             feed.commit(
                 {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
-                {number: CaughtUp(at=at + since_epoch, end=end) for number, (at, end) in marks.items()},
+                {
+                    number: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
+                    for number, (at, end) in marks.items()
+                },
                 topic_id=self._progress.identity(topic),
                 cluster_id=self._discovery.cluster_id,
                 complete=topic not in self._loading or feed.resumable,
