@@ -77,7 +77,7 @@ class Engine:
         if stale:
             self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
         else:
-            self.discovery.open(min(limits))
+            self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()
         self.discovery.start()
         try:
@@ -103,6 +103,7 @@ class Engine:
 
     def _release(self) -> None:
         """End the threads and wait for them; let go of the cluster and, once, of the backend."""
+        self.kafka.interrupt()
         self.reader.stop()
         self.discovery.stop()
         self.kafka.close()
@@ -195,10 +196,11 @@ class Engine:
 
     def _explained(self, error: StartTimeout) -> StartTimeout:
         """Add to a time-out which partitions block, and why."""
+        spare = min(2.0, max(0.5, (self.options.start_timeout or 8.0) / 4))  # seconds
         blocking = self.blocking()
         places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
         try:
-            stable = self.kafka.stable_offsets(places, timeout=2.0)
+            stable = self.kafka.stable_offsets(places, timeout=spare)
         except CompactoryError as unreachable:
             stable = {}
             unknown = str(unreachable)
@@ -206,7 +208,7 @@ class Engine:
             unknown = self.reader.last_error or "nothing comes from the broker"
         reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
         held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
-        holders = open_transactions(self.kafka.properties(), held) if held else {}
+        holders = open_transactions(self.kafka.properties(), held, spare) if held else {}
         for item in blocking:
             place = Partition(item["topic"], item["partition"])
             if "reason" in item:
