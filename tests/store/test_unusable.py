@@ -81,6 +81,10 @@ def test_what_is_usable() -> None:
     log.put("a", "bad")
     log.delete("a")
     assert why_unusable(log.table) is None, "nothing living is bad"
+    log = Log(Directory("d", key="ID", active="isActive"))
+    log.put("a", '{"id":"a","isActive":true}')
+    log.put("b", '{"id":"b","isActive":false}')
+    assert "'ID' is missing" in str(why_unusable(log.table)), "an inactive row without the key proves nothing"
 
 
 def test_fields_that_no_entry_has() -> None:

@@ -57,7 +57,7 @@ class Table:
         self.revision = next(_revisions)
         self.topic_id: str | None = None
         self.spread = False
-        self.usable = False  # whether a record with a value was applied well, that of an inactive row included
+        self.usable = False  # whether a record with a value was applied well; that of an inactive row needs its key
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = shelf.mapping("entries")
@@ -149,7 +149,7 @@ class Table:
             where = origin(trailer)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
-        self.usable = self.usable or value is not None
+        self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
         if doc is None or name is None or value is None:
             self._remove(topic_key, trailer)
         else:
@@ -167,6 +167,14 @@ class Table:
         if doc is not None and self._active_of is not None and self._active_of(doc) is False:
             return None
         return doc
+
+    def _fits(self, value: bytes) -> bool:
+        """Say whether a value that stands for a deletion has the key field of a living one."""
+        doc = self._document(value)
+        try:
+            return doc is not None and (self._key_of is None or bool(key_text("", self._key_of(doc))))
+        except DecodeError:
+            return False
 
     def _name(self, topic_key: bytes, doc: Document) -> bytes:
         field = self.directory.key
