@@ -288,8 +288,8 @@ class GlobalStore(Mapping[str, View[Any]]):
 
         None before ``start`` and on a Kafka older than 2.8.
         """
-        feed = self._engine.serving.get(topic)
-        return feed.topic_id if feed is not None else None
+        topic_tables = self._engine.serving.get(topic)
+        return topic_tables.topic_id if topic_tables is not None else None
 
     @property
     def load_seconds(self) -> float | None:
@@ -304,8 +304,8 @@ class GlobalStore(Mapping[str, View[Any]]):
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
         found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
-        for topic, feed in self._engine.feeds().items():
-            found |= {(topic, name): figure for name, figure in feed.volume.figures().items()}
+        for topic, topic_tables in self._engine.tables_by_topic().items():
+            found |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
         return found
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -34,7 +34,7 @@ class Marks:
             self._served[partition] = mark
 
     def resume(self, partition: Partition, mark: Mark) -> None:
-        """A partition is gone on with from a checkpoint, whose mark counts until `renew`.
+        """A partition is gone on with from a checkpoint, whose mark counts until `finish_rebuild`.
 
         Whether deletions were missed is told by the time from that mark to the moment at which all is caught up: a
         mark in between would hide the downtime before it.
@@ -53,7 +53,7 @@ class Marks:
         if not served:
             self._served = _without(self._served, topic)
 
-    def renew(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
+    def finish_rebuild(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
         """What is read of a topic is served from now on; it is applied to these ends."""
         self._resumed = {part for part in self._resumed if part.topic != topic}
         self._served = {**_without(self._served, topic), **{part: (now, end) for part, end in ends.items()}}

@@ -18,13 +18,13 @@ from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
 from compactory.ingest.resumption import dated
-from compactory.ingest.topic_tables import Feed
+from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState
-from compactory.storage.backend import Backend, Volume
+from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
@@ -54,11 +54,13 @@ class Engine:
             by_topic.setdefault(directory.topic, []).append(directory)
         self.progress = progress = Progress(by_topic)
         self.served = {each.name: Served(progress.refusal, partial(progress.age, each.topic)) for each in given}
-        self.serving: dict[str, Feed] = {}
-        feeds: dict[str, Feed] = {}
-        self.discovery = Discovery(kafka, by_topic, progress, partial(_start_of, feeds), options.missing_topic)
+        self.serving: dict[str, TopicTables] = {}
+        tables_by_topic: dict[str, TopicTables] = {}
+        self.discovery = Discovery(
+            kafka, by_topic, progress, partial(_start_of, tables_by_topic), options.missing_topic
+        )
         self.reader = Reader(
-            kafka, backend, partial(_feed, by_topic, options), feeds, progress, self.discovery,
+            kafka, backend, partial(_topic_tables, by_topic, options), tables_by_topic, progress, self.discovery,
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
             serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
@@ -72,10 +74,10 @@ class Engine:
         with self._closing:
             self.progress.raise_end()
             self._opened = True
-            feeds = self.reader.open()
-        stale = options.start_stale and self._serve_stale(feeds)
+            tables_by_topic = self.reader.open()
+        stale = options.start_stale and self._serve_stale(tables_by_topic)
         if stale:
-            self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
+            self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
         else:
             self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()
@@ -110,9 +112,12 @@ class Engine:
         if not self._opened:
             return
         self._opened = False
-        feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
-        for feed in feeds.values():
-            feed.volume.close()
+        tables_by_topic = {
+            id(topic_tables): topic_tables
+            for topic_tables in (*self.serving.values(), *self.reader.tables_by_topic.values())
+        }
+        for topic_tables in tables_by_topic.values():
+            topic_tables.storage.close()
         self.backend.close()
 
     def orphan(self, cause: CompactoryError) -> None:
@@ -121,13 +126,13 @@ class Engine:
         for served in self.served.values():
             served.open = False
 
-    def feeds(self) -> dict[str, Feed]:
+    def tables_by_topic(self) -> dict[str, TopicTables]:
         """Return the feed of each topic that is served; of topics not served yet the one that is loading."""
-        return {**self.reader.feeds, **self.serving}
+        return {**self.reader.tables_by_topic, **self.serving}
 
     def tables(self) -> list[Table]:
         """Return the tables of these feeds."""
-        return [table for feed in self.feeds().values() for table in feed.tables]
+        return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
 
     def unusable(self) -> dict[str, str]:
         """Return why none of a directory's records is usable, by directory."""
@@ -150,9 +155,11 @@ class Engine:
         def dealt() -> list[QuarantinedRecord]:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
             left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
-            for topic, feed in self.serving.items():
-                if feed is not self.reader.feeds[topic]:  # of those that are read the reader commits what was done
-                    feed.commit_again()
+            for topic, topic_tables in self.serving.items():
+                if (
+                    topic_tables is not self.reader.tables_by_topic[topic]
+                ):  # of those that are read the reader commits what was done
+                    topic_tables.commit_again()
             return left
 
         return self.reader.run(dealt, timeout)
@@ -162,15 +169,15 @@ class Engine:
         topic = directory.topic
 
         def taken() -> Holding:
-            feed = self.serving.get(topic)
+            topic_tables = self.serving.get(topic)
             moving = topic in self.progress.demanded() or self.progress.awaits(topic)
-            if feed is None or feed is not self.reader.feeds[topic] or moving:
+            if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
-            [table] = [table for table in feed.tables if table.directory.name == directory.name]
+            [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
             reached = self.progress.reached()
             return Holding(
                 directory=directory,
-                topic_id=feed.topic_id,
+                topic_id=topic_tables.topic_id,
                 positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
@@ -179,18 +186,18 @@ class Engine:
 
         return self.reader.run(taken, timeout)
 
-    def _serve_stale(self, feeds: Collection[Feed]) -> bool:
+    def _serve_stale(self, tables_by_topic: Collection[TopicTables]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""
-        missing = [feed.topic for feed in feeds if not feed.resumable]
+        missing = [topic_tables.topic for topic_tables in tables_by_topic if not topic_tables.resumable]
         if missing:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
-        for feed in feeds:
-            checkpoint = _checkpoint(feed)
+        for topic_tables in tables_by_topic:
+            checkpoint = _checkpoint(topic_tables)
             assert checkpoint is not None
-            feed.serve(checkpoint.topic_id)
-            self.progress.keep(feed.topic, checkpoint)
-            _swap(self.served, self.serving, feed)
+            topic_tables.serve(checkpoint.topic_id)
+            self.progress.keep(topic_tables.topic, checkpoint)
+            _swap(self.served, self.serving, topic_tables)
         _serve(self.served, self.progress)
         return True
 
@@ -248,31 +255,33 @@ class _Teller:
                 self._on_progress = None
 
 
-def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
-    feed = feeds[topic]
-    return _checkpoint(feed), feed.definition
+def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
+    topic_tables = tables_by_topic[topic]
+    return _checkpoint(topic_tables), topic_tables.definition
 
 
-def _checkpoint(feed: Feed) -> Checkpoint | None:
+def _checkpoint(topic_tables: TopicTables) -> Checkpoint | None:
     """Return what the volume was opened with, with its marks as the clock of now has them."""
-    checkpoint = feed.volume.checkpoint
+    checkpoint = topic_tables.storage.checkpoint
     return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 
 
-def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
-    return Feed(
+def _topic_tables(
+    directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, storage: TopicStorage
+) -> TopicTables:
+    return TopicTables(
         topic,
         directories[topic],
-        volume,
+        storage,
         validate=options.validate == "apply",
         strict=options.on_bad_record == "fail",
     )
 
 
-def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
+def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:
     """Let the directories of a topic be answered from this feed."""
-    serving[feed.topic] = feed
-    for table in feed.tables:
+    serving[topic_tables.topic] = topic_tables
+    for table in topic_tables.tables:
         served[table.directory.name].swap(table)
 
 

@@ -150,8 +150,8 @@ class Progress:
             self._tell()
         return moved
 
-    def outdate(self, topic: str, why: str) -> None:
-        """What is served of a topic is old from now on, until `renew`."""
+    def mark_stale(self, topic: str, why: str) -> None:
+        """What is served of a topic is old from now on, until `finish_rebuild`."""
         with self._changed:
             self._stale[topic] = why
             if self.state is StoreState.READY:
@@ -163,19 +163,19 @@ class Progress:
         with self._changed:
             self._held.setdefault(topic, clock())
         if self.serves:
-            self.outdate(topic, why)
+            self.mark_stale(topic, why)
 
-    def renew(self, topic: str) -> None:
+    def finish_rebuild(self, topic: str) -> None:
         """What is read of a topic is what is served of it, and complete."""
         with self._changed:
             self._held.pop(topic, None)
             self._hidden.discard(topic)
             self._kept.discard(topic)
             targets = {part: end for part, end in self._targets.items() if part.topic == topic}
-            self._marks.renew(topic, targets, clock())
-        self.freshen(topic)
+            self._marks.finish_rebuild(topic, targets, clock())
+        self.clear_stale(topic)
 
-    def freshen(self, topic: str) -> None:
+    def clear_stale(self, topic: str) -> None:
         """What was outdated is there as it was; it stays stale where it is read anew or not caught up yet."""
         with self._changed:
             if topic in self._kept:

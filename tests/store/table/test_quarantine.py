@@ -37,14 +37,14 @@ def test_what_is_not_kept_whole_is_no_tombstone_after_a_restart(tmp_path: Path) 
     """Guarantee 4: a restart tries all bad records once more; one without its value must not delete the entry."""
     directory = Directory("d")
     backend = RocksDB(tmp_path)
-    log = Log(directory, volume=backend.open("d"))
+    log = Log(directory, storage=backend.open("d"))
     log.put("0", '{"n":1}')
     for number in range(1100):
         log.put(str(number), "bad")
-    log.volume.close()
+    log.storage.close()
     backend.close()
     backend = RocksDB(tmp_path)
-    log = Log(directory, volume=backend.open("d"))
+    log = Log(directory, storage=backend.open("d"))
     quarantine = log.table.quarantine
     assert len(list(quarantine)) == 1000
     assert len(quarantine.names) == 1100
@@ -53,7 +53,7 @@ def test_what_is_not_kept_whole_is_no_tombstone_after_a_restart(tmp_path: Path) 
     assert log.view["0"] == {"n": 1}
     with pytest.raises(BadRecord):
         log.view["50"]
-    log.volume.close()
+    log.storage.close()
     backend.close()
 
 

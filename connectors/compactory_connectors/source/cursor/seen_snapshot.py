@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Horizon", "Snapshot", "widen"]
+__all__ = ["SeenSnapshot", "Snapshot", "widen"]
 
 _EPOCH = 1 << 32
 
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
+class SeenSnapshot:
     """All row versions that a poll has seen of one table.
 
     ``seen`` is None for a table with ``updated_xid`` (always the top-level transaction's id: the snapshot is the whole
@@ -54,7 +54,7 @@ class Horizon:
     seen: frozenset[int] | None = None
 
     @classmethod
-    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> Horizon:
+    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> SeenSnapshot:
         """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
 
         What runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits.

@@ -17,7 +17,7 @@ from compactory.forks import keep_forever
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksVolume, State
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, State
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
@@ -67,8 +67,8 @@ class RocksDB:
         self.path = Path(path)
         self._lock = Lock(self.path)
         self._resources: Resources | None = None
-        self._serving: dict[str, RocksVolume] = {}  # topic -> what the pointer names
-        self._beside: weakref.WeakSet[RocksVolume] = weakref.WeakSet()  # all that `fresh` gave
+        self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
+        self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
         self._disposing: list[Thread] = []  # removing generations that nobody reads any more
         _backends.add(self)
@@ -76,36 +76,36 @@ class RocksDB:
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
 
-    def open(self, topic: str) -> RocksVolume:
+    def open(self, topic: str) -> RocksTopicStorage:
         """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
         self._lock.take()
         folder = TopicFolder(self.path, topic)
         generation = folder.current()
         folder.tidy(generation)
-        volume = None if generation is None else self._resumed(folder, generation, topic)
-        if volume is None:
-            volume = self._new(folder, topic)
-            folder.point_to(volume.database.path)
-        volume.kept = True
-        self._serving[topic] = volume
-        return volume
+        storage = None if generation is None else self._resumed(folder, generation, topic)
+        if storage is None:
+            storage = self._new(folder, topic)
+            folder.point_to(storage.database.path)
+        storage.kept = True
+        self._serving[topic] = storage
+        return storage
 
-    def fresh(self, topic: str) -> RocksVolume:
+    def fresh(self, topic: str) -> RocksTopicStorage:
         """Return a new, empty volume, beside the one that is being served; removed when it is closed unpromoted."""
-        volume = self._new(TopicFolder(self.path, topic), topic)
-        self._beside.add(volume)
-        return volume
+        storage = self._new(TopicFolder(self.path, topic), topic)
+        self._beside.add(storage)
+        return storage
 
-    def promote(self, topic: str, volume: Any) -> None:
-        """Let ``volume`` be what `open` returns; the former is closed and removed once nobody reads it."""
-        volume.flush()
-        volume.kept = True
+    def promote(self, topic: str, storage: Any) -> None:
+        """Let ``storage`` be what `open` returns; the former is closed and removed once nobody reads it."""
+        storage.flush()
+        storage.kept = True
         former = self._serving.get(topic)
-        if former is volume:
+        if former is storage:
             return
         folder = TopicFolder(self.path, topic)
-        folder.point_to(volume.database.path)
-        self._serving[topic] = volume
+        folder.point_to(storage.database.path)
+        self._serving[topic] = storage
         if former is not None:
             database = former.database
             self._former = [waiting for waiting in self._former if waiting.alive]
@@ -138,11 +138,11 @@ class RocksDB:
             found = waiting.detach()
             if found is not None:
                 keep_forever(found[2][1][0])
-        for volume in (*self._serving.values(), *self._beside):
-            keep_forever(volume.database.handle)
+        for storage in (*self._serving.values(), *self._beside):
+            keep_forever(storage.database.handle)
         self._lock.leave()
 
-    def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksVolume | None:
+    def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksTopicStorage | None:
         """Return the volume in a folder; None where it had to be set aside, or holds nothing."""
         if (generation / DAMAGED).exists():
             folder.set_aside(generation, "it was found damaged while it was read")
@@ -166,15 +166,15 @@ class RocksDB:
             folder.set_aside(generation, error)
             return None
         if state is not None:
-            return RocksVolume(database, state)
+            return RocksTopicStorage(database, state)
         database.close()
         remove(generation)
         return None
 
-    def _new(self, folder: TopicFolder, topic: str) -> RocksVolume:
+    def _new(self, folder: TopicFolder, topic: str) -> RocksTopicStorage:
         generation = folder.next()
         try:
-            return RocksVolume(Database(generation, self._shared(), bulk=True), State(topic))
+            return RocksTopicStorage(Database(generation, self._shared(), bulk=True), State(topic))
         except BackendFailed as error:
             remove(generation)
             if isinstance(error, Unexplained) and "Invalid argument" in str(error):
