@@ -58,7 +58,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Markers follow from the fixtures that a test asks for."""
+    """Markers follow from the fixtures that a test asks for. What takes longest begins first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures.isdisjoint({"kafka", "own_kafka_server", "secured_kafka"}):
@@ -76,7 +77,8 @@ class _ByFile(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """What ``--dist loadfile`` means here."""
+    """What ``--dist loadfile`` means here; files are handed out in the order of the items."""
+    config.option.loadscopereorder = False
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
