@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -26,6 +27,9 @@ from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
+
+hypothesis.settings.register_profile("tests", deadline=None)  # another process may have the core for long
+hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
