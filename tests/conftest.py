@@ -28,7 +28,8 @@ from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
 
-hypothesis.settings.register_profile("tests", deadline=None)  # another process may have the core for long
+# Another process may have the core for long. What Hypothesis does by itself with CI=true stays: the same examples each time.
+hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
