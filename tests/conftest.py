@@ -25,6 +25,7 @@ from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
+from tests.stack.postgres_copies import new_server
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
@@ -131,7 +132,7 @@ def own_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The run's Postgres; prepared transactions are on."""
-    server = PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "10"})
+    server = new_server(settings={"fsync": "off", "max_prepared_transactions": "10"})
     try:
         server.start()
         yield server
