@@ -14,7 +14,7 @@ from psycopg import sql
 
 from .conditions import Conditions
 from .digests import digest
-from .rendering import Renderer
+from .living_rows import columns_of_keys
 from .server import Server, TableReplaced, statement
 from .table_plan import TablePlan
 
@@ -48,7 +48,7 @@ class KeyRanges:
         self._plan = plan
         self._size = size
         self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = Renderer(server, plan).key_columns
+        self._columns = columns_of_keys(plan)
         self._present = Conditions(plan).present()
         self._order = [sql.Identifier("t", name) for name in plan.ties]
         names = dict.fromkeys((*plan.rows.key_columns, *plan.rows.case_columns))

@@ -229,7 +229,7 @@ class Lineup:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = PolledTable(
-            sink=self._sink, reader=reader, key=key, others=others, partitions=spread
+            sink=self._sink, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
         self._sink.board.table(
             plan.qualified,

@@ -10,6 +10,7 @@ from .horizon import Snapshot
 from .identity import Again
 from .load import Load
 from .offset import SourceOffset
+from .removal import Removal
 from .row_function import Written
 from .server import RawRow
 from .table_plan import TablePlan
@@ -38,7 +39,7 @@ class Batch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
-    ``deactivated`` are the keys of records that say by a value of theirs that they are deleted.
+    ``removals`` are those of the records that stand for deactivated or deleted rows.
     ``again`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
@@ -46,7 +47,7 @@ class Batch:
     offset: SourceOffset
     persist: bool = True
     skipped: tuple[str, ...] = ()
-    deactivated: tuple[bytes, ...] = ()
+    removals: tuple[Removal, ...] = ()
     again: Again | None = None
     load: Load | None = None
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,10 +21,14 @@ from .identity import Again
 from .offset import SourceOffset, offset_key, query_key
 from .pace import Pace
 from .page import PAGE_ROWS, Batch, Reader
+from .partitioner import home_of
 from .publisher import Publisher
 from .readers import COMPARING
+from .record import RowError
 from .removal import Copy, HeldRemoval, RemovalHeld
+from .removal_guard import RemovalGuard
 from .removals import Removals
+from .server import Server
 from .status import StatusBoard
 from .sweeper import Sweeper
 from .table_plan import TablePlan
@@ -61,6 +66,7 @@ class PolledTable:
     """A table that is polled. Owned by the session's thread."""
 
     sink: Sink
+    server: Server
     reader: Reader
     key: bytes
     others: list[str] = field(default_factory=list)
@@ -76,6 +82,7 @@ class PolledTable:
     partitions: int = 1
     """Of its topics."""
     removals: Removals = field(init=False)
+    guard: RemovalGuard = field(init=False)
     _stop: Stop | None = None
     _barred: bool = False  # nothing may be sent: its topic has grown
     _made: set[str] = field(default_factory=set)
@@ -83,8 +90,9 @@ class PolledTable:
     def __post_init__(self) -> None:
         sink, connector = self.sink, self.sink.connector
         self.pace = Pace(interval=connector.poll_interval_ms / 1000)
+        self.guard = RemovalGuard(self.server, self.plan, sink.publisher, partial(sink.board.stopped, self.name))
         self.removals = Removals(
-            sweeper=Sweeper(sink.kafka, self.reader, self.partitions),
+            sweeper=Sweeper(sink.kafka, self.reader, self._home),
             hold=Hold(connector.name, self.name, sink.control, sink.board),
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
@@ -274,12 +282,26 @@ class PolledTable:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
-            self.removals.sweeper.note(batch.records)
+            batch = self._send(batch)
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
             self.sink.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: Batch) -> Batch:
+        """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
+        try:
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()), batch.removals)
+        except RowError as error:
+            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
+            batch = self.removals.leave(batch)
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()))
+        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
+        self.removals.sweeper.note(sent)
+        return batch
+
+    def _home(self, key: bytes) -> int | None:
+        return home_of(key, self.partitions, self.sink.publisher.partitioner)
 
     def _make_topics(self, batch: Batch) -> None:
         """Make the topics that the time has brought."""
@@ -292,8 +314,9 @@ class PolledTable:
 
     def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
-        self.sink.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
-        self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
+        living = self.guard.publish((), (self.key, batch.offset.dumps()), copies=copies)
+        gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
+        self.removals.sweeper.note((key, None) for key in gone)
         self.reader.acknowledge(batch)
 
 

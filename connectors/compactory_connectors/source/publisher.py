@@ -18,6 +18,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
+from .partitioner import placing
 from .removal import Copy
 from .row_function import Headers
 from .topics import OFFSETS_TOPIC
@@ -123,6 +124,8 @@ class Publisher:
         if transactions:
             own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+        self.partitioner = placing({**_DEFAULTS, **kafka.properties(), **own}["partitioner"])
+        """By what keys are put into partitions; see `partitioner.home_of`."""
 
     @classmethod
     def of(cls, connector: ConnectorConfig, kafka: Kafka, permit: Permit | None = None) -> Self:

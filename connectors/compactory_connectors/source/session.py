@@ -165,7 +165,7 @@ class Session:
         """Send rows again that an operator asked for, as they are now; whether any were."""
         offset = (table.key, table.reader.offset.dumps())
         try:
-            mended = mend(self._server, self._sink.kafka, table.plan, self._sink.publisher, keys, offset)
+            mended = mend(self._server, self._sink.kafka, table.plan, table.guard, keys, offset)
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False

@@ -54,7 +54,7 @@ SELECT pg_current_snapshot()::text AS snapshot,
 -- What a session's plan of a table rests on: columns and types, which triggers there are, and the files of its rows. A
 -- trigger that was off for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite
 -- (ALTER COLUMN … TYPE … USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file
--- too.
+-- too. Ranges of the primary key are read one after the other, which needs it to stay the same.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
@@ -63,7 +63,11 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
                   (SELECT string_agg(relfilenode::text, ',' ORDER BY oid)
                      FROM pg_class
                     WHERE oid = ANY (ARRAY(
-                          SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass))))));
+                          SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass)))), ';',
+                  (SELECT concat_ws(' ', indexrelid, indkey) FROM pg_index WHERE indrelid = {oid} AND indisprimary),
+                  (SELECT string_agg(concat_ws(' ', inhrelid, inhseqno), ',' ORDER BY inhrelid)
+                     FROM pg_inherits WHERE inhparent = {oid} AND NOT EXISTS (
+                          SELECT FROM pg_partitioned_table WHERE partrelid = {oid}))));
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
