@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from compactory.errors import ConfigError
 
@@ -18,8 +19,8 @@ from .column_node import column_node, column_warnings
 from .connector import ConnectorConfig
 from .converters import Render
 from .formatted import Formatted, formatted
-from .key_parts import KeyParts, is_exact, key_reader
-from .record import Cell, Node, Record, RowError, StructNode, cells
+from .key_parts import is_exact, key_reader, sample
+from .record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from .row_function import Row, RowCompiler, Written
 from .schema import Field, Schema, Type
 
@@ -70,6 +71,17 @@ class RowPlan:
     """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
     formatted: Formatted | None = field(default=None, repr=False)
     """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
+
+    def key_digest(self, *facts: object) -> str:
+        """A digest of what makes keys: those of sample rows, whatever writes them, and these facts."""
+        samples = {name: sample(self.table.column(name), number) for number, name in enumerate(self.columns, 1)}
+        found: list[object] = [self.key_columns, *facts]
+        for absent in (None, *self.case_columns):
+            try:
+                found.append(self.render_key([None if name == absent else samples[name] for name in self.columns]))
+            except (RowError, ValueError) as error:
+                found.append(type(error).__name__)
+        return sha256(repr(found).encode()).hexdigest()[:16]
 
 
 def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:

@@ -10,18 +10,15 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from .catalog import Column, Table
 from .converters import Converter, Render
 from .converters.string_converter import StringConverter
-from .record import Cell, Java, Kind, Node, StructNode
+from .record import Cell, Java, KeyParts, Kind, Node, StructNode
 
-__all__ = ["KeyParts", "is_exact", "key_reader", "key_type"]
-
-KeyParts: TypeAlias = tuple[bytes | None, ...]
-"""The columns of a record's key, as Postgres writes them."""
+__all__ = ["is_exact", "key_reader", "key_type", "sample"]
 
 _WHOLE = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG}
 _EXACT = {Kind.BOOLEAN, Kind.INTEGER, Kind.TEXT, Kind.DATE}
@@ -47,6 +44,27 @@ def is_exact(key: Node | None, converter: Converter, table: Table) -> bool:
     if isinstance(key, StructNode):
         return key.when is None and all(isinstance(each, Cell) and _exact(each, table) for each in key.members)
     return isinstance(key, Cell) and _exact(key, table)
+
+
+def sample(column: Column | None, number: int) -> bytes | None:
+    """A value such as Postgres writes it, unlike those of other columns where there are so many."""
+    kind = column.type if column is not None else ""
+    if column is None or kind in _TEXTS:
+        return column.name.encode() if column is not None else None
+    return _SAMPLES[kind].replace(b"#", b"%02d" % (number % 60)) if kind in _SAMPLES else None
+
+
+_SAMPLES = dict.fromkeys([*_INTEGERS, "oid", "numeric"], b"#") | {
+    "bool": b"t",
+    "bytea": b"\\x#",
+    "date": b"20#-02-03",
+    "float4": b"#.5",
+    "float8": b"#.5",
+    "time": b"04:05:#.789",
+    "timestamp": b"20#-02-03 04:05:06.789012",
+    "timestamptz": b"20#-02-03 04:05:06.789012+00",
+    "uuid": b"00000000-0000-0000-0000-0000000000#",
+}
 
 
 def _exact(cell: Cell, table: Table) -> bool:

@@ -10,8 +10,7 @@ from typing import LiteralString, cast
 from psycopg import sql
 
 from .conditions import Conditions
-from .key_parts import KeyParts
-from .record import RowError
+from .record import KeyParts, RowError
 from .server import ChunkReader, Server, statement
 from .table_plan import TablePlan
 

@@ -85,6 +85,7 @@ class PolledTable:
     guard: RemovalGuard = field(init=False)
     _stop: Stop | None = None
     _barred: bool = False  # nothing may be sent: its topic has grown
+    _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -217,6 +218,10 @@ class PolledTable:
                 # not compared: what belongs in another partition now has to be sent, though the topic has it
                 self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
+        if self.plan.sweeps:
+            facts = (self.plan.soft_delete, self.plan.tombstones, self.sink.publisher.partitioner)
+            self._keys = self._keys or self.plan.rows.key_digest(*facts)
+            self._assume(self.reader.offset.with_keys(self._keys))
 
     def _assume(self, offset: SourceOffset) -> None:
         self.reader.acknowledge(Batch([], offset, persist=False))

@@ -12,11 +12,11 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from .conditions import Conditions
-from .key_parts import KeyParts
 from .living_rows import LivingRows
 from .offset import SourceOffset
 from .page import Record
 from .publisher import Publisher
+from .record import KeyParts
 from .removal import Copy, Removal
 from .server import Server, TableReplaced
 from .table_plan import Reading, TablePlan

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from .key_parts import KeyParts
 from .living_rows import LivingRows, columns_of_keys
-from .record import RowError, RowFailed
+from .record import KeyParts, RowError, RowFailed
 from .removal import Removal
 from .row_function import Written
 from .server import RawRow, Server

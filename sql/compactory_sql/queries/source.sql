@@ -65,7 +65,7 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
                     WHERE oid = ANY (ARRAY(
                           SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass)))), ';',
                   (SELECT concat_ws(' ', indexrelid, indkey) FROM pg_index WHERE indrelid = {oid} AND indisprimary),
-                  (SELECT string_agg(concat_ws(' ', inhrelid, inhseqno), ',' ORDER BY inhrelid)
+                  (SELECT string_agg(inhrelid::text, ',' ORDER BY inhrelid)
                      FROM pg_inherits WHERE inhparent = {oid} AND NOT EXISTS (
                           SELECT FROM pg_partitioned_table WHERE partrelid = {oid}))));
 

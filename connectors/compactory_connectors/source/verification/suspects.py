@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from compactory.kafka import Message
+from compactory_connectors.source.record import KeyParts
 from compactory_connectors.source.server import RawRow
 
 from .judgement import Finding, Row, Rules, Stored, judge
 from .outcome import Difference, Found
-from .table_side import Expected, KeyParts
+from .table_side import Expected
 
 __all__ = ["Suspects"]
 

@@ -15,18 +15,14 @@ from compactory_connectors.source.formatted import Formatted, respelt
 from compactory_connectors.source.offset import SourceOffset
 from compactory_connectors.source.page import PAGE_ROWS
 from compactory_connectors.source.place import since
-from compactory_connectors.source.record import RowError
+from compactory_connectors.source.record import KeyParts, RowError
 from compactory_connectors.source.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.table_plan import Reading, TablePlan
 
 from .due import due_deletions, due_rows
 from .judgement import Row
 
-__all__ = ["Expected", "KeyParts", "Look", "Pages", "TableSide"]
-
-KeyParts: TypeAlias = tuple[bytes | None, ...]
-"""The columns of a record's key, as Postgres writes them."""
-
+__all__ = ["Expected", "Look", "Pages", "TableSide"]
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
