@@ -30,7 +30,7 @@ class Renderer:
         self.key_columns = columns_of_keys(plan)
         self._living_rows = LivingRows(server, plan)
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
-        self._id_is_key = plan.ties == plan.rows.key_columns == (plan.incrementing,)
+        self._id_is_key = plan.rows.exact_key and plan.ties == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
         self.skipped: list[str] = []
         """What was left out since this was last emptied."""
