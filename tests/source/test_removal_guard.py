@@ -105,8 +105,9 @@ def test_a_copy_that_is_newer_than_the_record_at_home_stays() -> None:
     """Guarantee 13: its tombstone would be as new, and take the key from lookups. What brokers stamp stays as well."""
     stamps = {(b"a", 0): 5, (b"a", 1): 4, (b"b", 0): 5, (b"b", 1): 5, (b"c", 1): 4, (b"d", 0): None, (b"d", 1): 4}
     stamps |= {(b"e", 0): -1, (b"e", 1): -1, (b"f", 0): 5, (b"f", 1): 0}
-    assert [*misplaced(stamps, lambda _key: 0)] == [Copy(b"a", 1, 4)]
-    assert not [*misplaced(stamps, lambda _key: None)]
+    assert [*misplaced(stamps, lambda _key: 0, 100)] == [Copy(b"a", 1, 4)]
+    assert not [*misplaced(stamps, lambda _key: 0, 4)], "one of a clock that is ahead: what is sent next would be older"
+    assert not [*misplaced(stamps, lambda _key: None, 100)]
 
 
 def one_removed(bench: Bench, number: int) -> None:

@@ -59,17 +59,19 @@ class Copy:
         return self.timestamp_ms > 0
 
 
-def misplaced(stamps: Mapping[tuple[bytes, int], int | None], home: Callable[[bytes], int | None]) -> Iterator[Copy]:
+def misplaced(
+    stamps: Mapping[tuple[bytes, int], int | None], home: Callable[[bytes], int | None], now: int
+) -> Iterator[Copy]:
     """Copies that may go, for their keys live in the partition where they belong, and since later.
 
     ``stamps``: timestamps of living records by key and partition, in ms, None of a tombstone, -1 where brokers give
-    them. ``home`` says where a key belongs, or None. A tombstone for a copy that is as new as the record there would be
-    as new itself: readers would take the key for deleted.
+    them. ``home`` says where a key belongs, or None. A tombstone for a copy that is as new as the record there, or as
+    what comes after ``now``, would be as new itself: readers would take the key for deleted.
     """
     for (key, partition), stamp in stamps.items():
         belongs = home(key)
         there = stamps.get((key, belongs)) if belongs is not None else None
-        if partition != belongs and stamp is not None and there is not None and 0 < stamp < there:
+        if partition != belongs and stamp is not None and there is not None and 0 < stamp < min(there, now):
             yield Copy(key, partition, stamp)
 
 

@@ -11,6 +11,7 @@ published by the time the caller asks :meth:`Sweeper.untouched`.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ class Sweeper:
             Copy(key, part) for (key, part), stamp in newest.items() if stamp is not None and digest(key) in suspects
         )
         living = {place: stamp for place, stamp in newest.items() if digest(place[0]) not in suspects}
-        return vanished, tuple(misplaced(living, self._home))
+        return vanished, tuple(misplaced(living, self._home, int(time.time() * 1000)))
 
     def _topic(self) -> Iterator[Iterator[tuple[bytes, int, Message]]]:
         for messages in slices(self._kafka, self.reader.plan.topic, most=_SLICE, pause=_PAUSE):
