@@ -1,7 +1,7 @@
 """Random histories of a table and its topic: whatever may lead a source to take a living row for gone.
 
-One thread does everything, a session's rounds included, so that between two rounds nothing changes: each key that readers
-found before a round, and that a living row has, must be found after it.
+One thread does everything, a session's rounds included, so that nothing changes during a round: each key that readers
+found before it, and that a living row has, must be found after it.
 """
 
 from __future__ import annotations

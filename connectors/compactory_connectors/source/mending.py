@@ -117,4 +117,6 @@ def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None]
     gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
     now = int(time.time() * 1000)
     found |= {(key, home): now for key, home in homes.items() if home is not None and records[key] is not None}
-    return [Copy(key, partition) for key, partition in gone if partition != homes[key]] + [*misplaced(found, homes.get, now)]
+    return [Copy(key, partition) for key, partition in gone if partition != homes[key]] + [
+        *misplaced(found, homes.get, now)
+    ]
