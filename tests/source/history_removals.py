@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from compactory.errors import CompactoryError, Unreachable
-from compactory_connectors.source.connector import SoftDelete
-from compactory_connectors.source.control import Control
-from compactory_connectors.source.lineup import TopicReplaced
-from compactory_connectors.source.session import Session
-from compactory_connectors.source.status import StatusBoard, TableStatus
-from compactory_connectors.source.topic_rules import TopicCreation, TopicRules
-from compactory_connectors.source.verification.topic_side import TopicSide
+from compactory_connectors.source.config.connector import SoftDelete
+from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
+from compactory_connectors.source.control.control import Control
+from compactory_connectors.source.control.status import StatusBoard, TableStatus
+from compactory_connectors.source.reconcile.verification.topic_side import TopicSide
+from compactory_connectors.source.run.session import Session
+from compactory_connectors.source.run.table_registry import TopicReplaced
 from tests.source.conftest import Bench
-from tests.source.test_removals import ROWS, adopted, by_terminal
+from tests.source.control.test_removals import ROWS, adopted, by_terminal
 
 __all__ = ["Lookups", "RemovalHistory"]
 

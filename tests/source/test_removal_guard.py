@@ -12,25 +12,25 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from compactory.kafka import Kafka
-from compactory_connectors.source import removals
-from compactory_connectors.source.column_node import column_node
-from compactory_connectors.source.column_options import ColumnOptions
-from compactory_connectors.source.connector import SoftDelete
-from compactory_connectors.source.converters.avro_value import avro_long
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.connector import SoftDelete
+from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
+from compactory_connectors.source.control.removal import Copy, misplaced
 from compactory_connectors.source.key_parts import key_reader
-from compactory_connectors.source.key_ranges import KeyRanges
 from compactory_connectors.source.living_rows import LivingRows
-from compactory_connectors.source.offsets_topic import read_offsets
-from compactory_connectors.source.partitioner import home_of
-from compactory_connectors.source.removal import Copy, misplaced
-from compactory_connectors.source.repair import repair
-from compactory_connectors.source.topic_rules import TopicCreation, TopicRules
-from compactory_connectors.source.topics import OFFSETS_TOPIC, read
+from compactory_connectors.source.poll.key_ranges import KeyRanges
+from compactory_connectors.source.publish.offsets_topic import read_offsets
+from compactory_connectors.source.publish.partitioner import home_of
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
+from compactory_connectors.source.reconcile import removals
+from compactory_connectors.source.reconcile.offline_resend import repair
+from compactory_connectors.source.record.column_node import column_node
+from compactory_connectors.source.record.column_options import ColumnOptions
+from compactory_connectors.source.record.converters.avro_value import avro_long
 from tests.source.conftest import Bench
+from tests.source.control.test_removals import ROWS, by_terminal, status
 from tests.source.poller import Poller
-from tests.source.test_removals import ROWS, by_terminal, status
-from tests.source.test_sweeps import SOON
+from tests.source.reconcile.test_sweeps import SOON
 from tests.source.workload import wait_until
 
 SPREAD = TopicRules(default=TopicCreation(partitions=3, replication_factor=1))

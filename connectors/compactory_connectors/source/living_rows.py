@@ -9,10 +9,10 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from .conditions import Conditions
-from .record import KeyParts, RowError
-from .server import ChunkReader, Server, statement
-from .table_plan import TablePlan
+from .plan.table_plan import TablePlan
+from .poll.conditions import Conditions
+from .postgres.server import ChunkReader, Server, statement
+from .record.record import KeyParts, RowError
 
 __all__ = ["LivingRows", "columns_of_keys"]
 

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from .conditions import Conditions
+from .control.removal import Copy, Removal
+from .cursor.offset import SourceOffset
 from .living_rows import LivingRows
-from .offset import SourceOffset
-from .page import Record
-from .publisher import Publisher
-from .record import KeyParts
-from .removal import Copy, Removal
-from .server import Server, TableReplaced
-from .table_plan import Reading, TablePlan
+from .plan.table_plan import Reading, TablePlan
+from .poll.conditions import Conditions
+from .poll.record_batch import Record
+from .postgres.server import Server, TableReplaced
+from .publish.publisher import Publisher
+from .record.record import KeyParts
 
 __all__ = ["RemovalGuard"]
 

@@ -1,0 +1,122 @@
+"""Rows of a poll → records. What a row that can't be converted does is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ..control.removal import Removal
+from ..living_rows import LivingRows, columns_of_keys
+from ..plan.row_function import Written
+from ..plan.table_plan import TablePlan
+from ..postgres.server import RawRow, Server
+from ..record.record import KeyParts, RowError, RowFailed
+
+__all__ = ["Renderer"]
+
+
+class Renderer:
+    """Turns raw rows into records, deletions that would hit a living key left out. Owned by one thread.
+
+    A row is the plan's columns, then its phase (0 living, 1 deactivated, 2 deleted), its place in the order of emission
+    as texts, and what else the query gives.
+    """
+
+    def __init__(self, server: Server, plan: TablePlan) -> None:
+        self._plan = plan
+        columns = plan.rows.columns
+        self.phase = len(columns)
+        """Where a row's phase stands; its place begins behind it."""
+        self.key_columns = columns_of_keys(plan)
+        self._living_rows = LivingRows(server, plan)
+        self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
+        self._id_is_key = plan.rows.exact_key and plan.ties == plan.rows.key_columns == (plan.incrementing,)
+        self._never_null = _never_null(plan)
+        self.skipped: list[str] = []
+        """What was left out since this was last emptied."""
+        self._removals: list[Removal] = []
+
+    def records(self, rows: Sequence[RawRow]) -> list[Written]:
+        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``."""
+        living = self._living(rows)
+        records: list[Written] = []
+        for row in rows:
+            try:
+                record = self._record(row, living)
+            except RowError as error:
+                name = self.name(row)
+                problem = f"row {name}: {error}" if name else f"a row: {error}"
+                if not self._plan.tolerant:
+                    raise RowFailed(problem) from error
+                self.skipped.append(problem)
+            else:
+                records += [] if record is None else [record]
+        return records
+
+    def drain_skipped(self) -> tuple[str, ...]:
+        """What was left out since the last call."""
+        skipped, self.skipped = tuple(self.skipped), []
+        return skipped
+
+    def drain_removals(self) -> tuple[Removal, ...]:
+        """What became of deactivated and deleted rows since the last call."""
+        found, self._removals = tuple(self._removals), []
+        return found
+
+    def name(self, row: RawRow) -> str:
+        """A row by its id or primary key, for people; empty where it has neither."""
+        names = self._plan.order or ("",)
+        texts = [_text(part) for part in row[self.phase + 1 : self.phase + 1 + len(names)]]
+        pairs = list(zip(names, texts, strict=False))[1 if self._plan.timestamps and len(names) > 1 else 0 :]
+        return ", ".join(f"{name} {text}".strip() for name, text in pairs)
+
+    def _record(self, row: RawRow, living: set[bytes]) -> Written | None:
+        plan, phase = self._plan, row[self.phase]
+        for position, name in self._never_null:
+            if row[position] is None:
+                raise RowError(
+                    f"column {name}: is NULL, though its table says NOT NULL (an outer join gives that); write an"
+                    " expression in its place, such as COALESCE, which makes the field optional"
+                )
+        if phase != b"0" and plan.rows.render_key(row) in living:
+            return None
+        gone = phase == b"2" or (phase == b"1" and plan.tombstones)
+        record = plan.rows.render_deletion(row) if gone else plan.rows.render(row)
+        if record is not None and record[0] is None and not plan.keyless:
+            raise RowError("the record's key is null, which a compacted topic refuses")
+        if phase != b"0" and record is not None and record[0] is not None:
+            self._removals.append(Removal(record[0], record[1], self._parts(row)))
+        return record
+
+    def _living(self, rows: Sequence[RawRow]) -> set[bytes]:
+        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
+        keys: dict[bytes, KeyParts | None] = {}
+        for row in rows:
+            if row[self.phase] == b"2" or (row[self.phase] == b"1" and not self._id_is_key):
+                with suppress(RowError):  # there is no record to be kept from it
+                    if (key := self._plan.rows.render_key(row)) is not None:
+                        keys[key] = self._parts(row)
+        if not keys or not self._key_positions:
+            return set()
+        with suppress(RowError):  # not known of all rows: what publishes the deletes finds that again, and keeps them
+            return self._living_rows.among(keys)
+        return set()
+
+    def _parts(self, row: RawRow) -> KeyParts:
+        return tuple(row[position] for position in self._key_positions)
+
+
+def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
+    """Columns whose schema allows no null, with their positions, where Postgres does not see to it.
+
+    The columns of a query have the NOT NULL of their tables, whatever its joins do; a foreign server promises nothing.
+    The real connector's task fails on such a row.
+    """
+    if plan.kind not in {"q", "f"}:
+        return []
+    fixed = {column.name for column in plan.rows.table.columns if column.not_null}
+    return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
+
+
+def _text(raw: bytes | None) -> str:
+    return "NULL" if raw is None else raw.decode()

@@ -1,0 +1,122 @@
+"""Rows of given record keys sent again as they are now: what ``compactory verify --repair`` asks for.
+
+Whoever calls publishes alone, so that nothing it sends can be older than what a poll has sent before: the rows are read
+in a snapshot of now, and what commits later is sent later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
+
+from ..control.removal import Copy, Removal, misplaced
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.record_batch import PAGE_ROWS, Record, pages
+from ..postgres.server import Server
+from ..publish.partitioner import home_of
+from ..record.record import RowError
+from ..removal_guard import RemovalGuard
+from .verification.checker import Row
+from .verification.table_side import TableSide
+from .verification.topic_side import TopicSide
+
+__all__ = ["Mended", "mend", "refuse_mending"]
+
+_KeyValue: TypeAlias = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """What was sent, and how many keys were left alone because their rows can't be converted."""
+
+    records: Sequence[_KeyValue] = ()
+    left_alone: int = 0
+
+
+def refuse_mending(plan: TablePlan) -> None:
+    """Raise ConfigError for a table of which a key does not say where its record belongs."""
+    if plan.rows.routed or plan.keyless or not plan.rows.key_columns:
+        raise ConfigError(
+            f"{plan.label}: its records have no key, or transforms make their topics; they are not sent again"
+        )
+
+
+def mend(
+    server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: Record
+) -> Mended:
+    """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
+
+    Copies of the keys in other partitions get tombstones: of keys that are gone all, of others those that are older
+    than what is sent. Raises ConfigError, psycopg.Error, TableReplaced, and what a publisher raises.
+    """
+    refuse_mending(plan)
+    records, doubtful = _records(server, plan, set(keys))
+    copies = _copies(kafka, plan, dict(records), guard.partitioner)
+    sent: list[_KeyValue] = []
+    for page in pages(records, PAGE_ROWS):
+        sent += _publish(guard, page, offset, copies)
+    return Mended(records=sent, left_alone=len(doubtful) + len(records) - len(sent))
+
+
+def _publish(
+    guard: RemovalGuard, page: Sequence[_KeyValue], offset: Record, copies: Sequence[Copy]
+) -> Sequence[_KeyValue]:
+    """Publish a page; which of it was sent."""
+    removals = [Removal(key) for key, value in page if value is None]
+    try:
+        living = guard.publish(page, offset, removals, [copy for copy in copies if copy.key in dict(page)])
+    except RowError:  # no key may go, for the key of a row is not known
+        page = [(key, value) for key, value in page if value is not None]
+        living = guard.publish(page, offset, (), [copy for copy in copies if copy.key in dict(page)])
+    return [(key, value) for key, value in page if value is not None or key not in living]
+
+
+def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[_KeyValue], set[bytes]]:
+    """The records of these keys in a snapshot of now, and keys whose row can't be converted."""
+    values: dict[bytes, bytes | None] = {}
+    doubtful: set[bytes] = set()
+    with TableSide(server, plan).look(None) as look:
+        for rows in look.records(plan.topic):
+            for key, value, flags, _ in rows:
+                if key not in wanted:
+                    continue
+                if flags & Row.UNREADABLE:
+                    doubtful.add(key)
+                elif not flags & Row.ABSENT or key not in values:  # an active row wins over a deactivated one
+                    values[key] = None if flags & Row.ABSENT else value
+    if look.unreadable or plan.reading is Reading.NEW_ROWS:
+        doubtful |= wanted - values.keys()  # may be of a row whose key is not known, or of one that is gone and stays
+    else:
+        values |= dict.fromkeys(wanted - values.keys() - doubtful)
+    return [(key, value) for key, value in values.items() if key not in doubtful], doubtful
+
+
+def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None], partitioner: str) -> list[Copy]:
+    """Living copies of keys in other partitions than those to which these records go."""
+    with TopicSide(kafka, plan.topic) as topic:
+        count = len(topic.partitions)
+        if count < 2 or not records:
+            return []
+        found: dict[tuple[bytes, int], int | None] = {}
+        topic.rewind()
+        for messages in topic.read_to(topic.ends()):
+            for message in messages:
+                key, partition = message.key(), message.partition()
+                if isinstance(key, bytes) and partition is not None and key in records:
+                    kind, stamp = message.timestamp()
+                    stamp = stamp if kind == TIMESTAMP_CREATE_TIME else -1
+                    found[key, partition] = stamp if message.value() is not None else None
+    homes = {key: home_of(key, count, partitioner) for key in records}
+    gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
+    now = int(time.time() * 1000)
+    found |= {(key, home): now for key, home in homes.items() if home is not None and records[key] is not None}
+    return [Copy(key, partition) for key, partition in gone if partition != homes[key]] + [
+        *misplaced(found, homes.get, now)
+    ]

@@ -1,0 +1,335 @@
+"""One table of a session: its reader, when it is due, what of its topic is known, and what happened to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from compactory.kafka.client import Kafka
+
+from ..control.control import Control, Stop
+from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.status import StatusBoard
+from ..cursor.identity import Again
+from ..cursor.offset import SourceOffset, offset_key, query_key
+from ..plan.table_plan import TablePlan
+from ..poll.comparison import MOST_COMPARED, Comparison
+from ..poll.readers import COMPARING
+from ..poll.record_batch import PAGE_ROWS, Batch, Reader
+from ..postgres.server import Server
+from ..publish.partitioner import home_of
+from ..publish.publisher import Publisher
+from ..publish.topics import ensure, length
+from ..reconcile.pending_approval import Hold
+from ..reconcile.removals import Removals
+from ..reconcile.sweeper import Sweeper
+from ..record.record import RowError
+from ..removal_guard import RemovalGuard
+from .backoff import Backoff
+from .poll_interval import Pace
+
+if TYPE_CHECKING:
+    from ..config.connector_config import ConnectorConfig
+
+__all__ = ["PolledTable", "Sink", "key_of"]
+
+log = structlog.get_logger("compactory.source")
+
+_LOGGED = 20
+"""Skipped rows of one page that are logged one by one, where that is asked for."""
+
+_REPAIR = "every row is sent again, and stray records get tombstones"
+_LEAVE = "new records go to their new partitions, and the former ones are left to you"
+_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where a session's records go."""
+
+    connector: ConnectorConfig
+    kafka: Kafka
+    publisher: Publisher
+    board: StatusBoard
+    create_topics: bool = True
+    control: Control = field(default_factory=Control)
+
+
+@dataclass(slots=True, kw_only=True)
+class PolledTable:
+    """A table that is polled. Owned by the session's thread."""
+
+    sink: Sink
+    server: Server
+    reader: Reader
+    key: bytes
+    others: list[str] = field(default_factory=list)
+    """Other tables that are published to its topic."""
+    due: float = 0.0
+    pace: Pace = field(init=False)
+    failures: int = 0
+    """Polls in a row that failed."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
+    locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
+    """Pauses while somebody has locked the table."""
+    _locked: bool = False
+    partitions: int = 1
+    """Of its topics."""
+    removals: Removals = field(init=False)
+    guard: RemovalGuard = field(init=False)
+    _stop: Stop | None = None
+    _barred: bool = False  # nothing may be sent: its topic has grown
+    _keys: str | None = None
+    _made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        sink, connector = self.sink, self.sink.connector
+        self.pace = Pace(interval=connector.poll_interval_ms / 1000)
+        self.guard = RemovalGuard(self.server, self.plan, sink.publisher, partial(sink.board.stopped, self.name))
+        self.removals = Removals(
+            sweeper=Sweeper(sink.kafka, self.reader, self._home),
+            hold=Hold(connector.name, self.name, sink.control, sink.board),
+            percent=connector.max_removed_percent,
+            page_rows=min(PAGE_ROWS, connector.batch_max_rows),
+            interval=connector.sweep_interval_ms / 1000,
+            others=self.others,
+            catch_up=self._catch_up,
+            send=self._bury,
+        )
+
+    @property
+    def plan(self) -> TablePlan:
+        """What is fixed about it."""
+        return self.reader.plan
+
+    @property
+    def name(self) -> str:
+        """``schema.table`` for people."""
+        return self.reader.plan.qualified
+
+    @property
+    def remembered(self) -> int:
+        """How many ids of transactions its offset has."""
+        horizon = self.reader.offset.horizon
+        return len(horizon.seen or ()) if horizon is not None else 0
+
+    @property
+    def ailing(self) -> bool:
+        """Whether its last poll failed, or found it locked."""
+        return self.failures > 0 or self._locked
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether a slice of a sweep is due; see :meth:`tend`."""
+        return not (self.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do, by the monotonic clock."""
+        return self.due if self.ailing or self._barred else min(self.due, self.removals.wake_at)
+
+    def go_on_with(self, reader: Reader) -> None:
+        """Read with another reader from now on; a sweep begins anew."""
+        self.removals.close()
+        self.reader = self.removals.sweeper.reader = reader
+
+    def drain(self, stop: Stop) -> bool | None:
+        """Publish everything one poll finds; whether that was anything. None where ``stop`` was set before its end.
+
+        Raises RemovalHeld where nothing may be published before an operator approves it.
+        """
+        before = self.reader.offset
+        self.removals.begin()
+        self._check_partitions()
+        self._compare(before)
+        empty = self._begins_empty()
+        sent, ended = self._poll(stop, gated=not empty)
+        if not ended:
+            return None
+        if empty:  # nobody else's keys were in it
+            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+        if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
+            log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
+        self.removals.ended()
+        self.failures = 0
+        self._locked = False
+        self.backoff.reset()
+        self.locks.reset()
+        self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def tend(self, stop: Stop) -> bool:
+        """Go a slice further with a sweep that is due; whether that removed anything."""
+        self._stop = stop
+        sent = self.removals.tend()
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
+        """Publish the pages of one poll; how many records they had, and whether it was all of them."""
+        sent = 0
+        with closing(self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows))) as pages:
+            for found in pages:
+                batch = self.removals.gate(found) if gated else found
+                self._report(batch)
+                self._publish(batch)
+                self.sink.board.loading(self.name, batch.load)
+                sent += len(batch.records)
+                if stop.is_set():
+                    return sent, False
+        return sent, True
+
+    def _catch_up(self) -> bool:
+        assert self._stop is not None
+        sent, ended = self._poll(self._stop)
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return ended
+
+    def _begins_empty(self) -> bool:
+        """Whether a first load begins on a topic that never had a record."""
+        offset = self.reader.offset
+        if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
+            return False
+        found = self.sink.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return found is not None and not any(self.sink.kafka.high_watermarks(found.all()).values())
+
+    def _check_partitions(self) -> None:
+        """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
+        known, now = self.reader.offset.spread, self.partitions
+        self._barred = known is not None and known != now and not self.plan.keyless
+        if self._barred:
+            growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
+            if self._stamped_by_brokers():
+                self.removals.hold.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
+                raise RemovalHeld(growth, why)
+            remedy = _REPAIR if self.plan.sweeps else _LEAVE
+            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {remedy}")
+            self.removals.hold.release()
+            self._barred = False
+            if self.plan.sweeps:
+                # not compared: what belongs in another partition now has to be sent, though the topic has it
+                self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+        self._assume(replace(self.reader.offset, spread=now))
+        if self.plan.sweeps:
+            facts = (self.plan.soft_delete, self.plan.tombstones, self.sink.publisher.partitioner)
+            self._keys = self._keys or self.plan.rows.key_digest(*facts)
+            self._assume(self.reader.offset.with_keys(self._keys))
+
+    def _assume(self, offset: SourceOffset) -> None:
+        self.reader.acknowledge(Batch([], offset, persist=False))
+
+    def _grown(self, known: int | None, now: int) -> str:
+        return (
+            f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
+            " have in their former partitions would stay there"
+        )
+
+    def _stamped_by_brokers(self) -> bool:
+        config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
+        return config.get("message.timestamp.type") == "LogAppendTime"
+
+    def failed(self, detail: str) -> None:
+        """A poll failed: try again after a pause, unless that was tried often enough."""
+        self.failures += 1
+        most = self.sink.connector.retry_attempts
+        if most > 0 and self.failures >= most:
+            detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
+            self.due = float("inf")
+        else:
+            self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
+        log.error("table failed", table=self.name, detail=detail)
+        self.sink.board.table_failed(self.name, detail)
+
+    def locked(self, holders: list[str]) -> None:
+        """Somebody has locked the table: try again soon, without keeping the others waiting."""
+        self._locked = True
+        self.due = time.monotonic() + self.locks.pause()
+        by = "; ".join(holders) or "a transaction that has ended meanwhile"
+        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
+        self.sink.board.table_waits(self.name, detail)
+
+    def _compare(self, offset: SourceOffset) -> None:
+        """Leave out what the topic has, where the offset says so.
+
+        After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
+        a source that the system ends for its memory would begin again and again.
+        """
+        reader = self.reader
+        if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
+            return
+        records = length(self.sink.kafka, self.plan.topic) if offset.again else 0
+        if records > MOST_COMPARED:
+            log.warning("too large to be compared: every row is sent", table=self.name, records=records)
+            return
+        reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+
+    def _report(self, batch: Batch) -> None:
+        """Count rows that were skipped, and log what the connector wants to know of them."""
+        if not batch.skipped:
+            return
+        errors = self.sink.connector.errors
+        first = not self.sink.board.skipped(self.name, len(batch.skipped))
+        shown = [_named(text, errors.name_rows) for text in batch.skipped[: _LOGGED if errors.log_each else int(first)]]
+        for text in shown:
+            log.warning("row skipped", table=self.name, reason=text)
+        if len(batch.skipped) > len(shown):
+            log.warning("rows skipped", table=self.name, count=len(batch.skipped))
+
+    def _publish(self, batch: Batch) -> None:
+        if batch.persist:
+            if self.plan.rows.dated is not None:
+                self._make_topics(batch)
+            batch = self._send(batch)
+        self.reader.acknowledge(batch)
+        if batch.again is not None and batch.records:
+            log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
+            self.sink.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: Batch) -> Batch:
+        """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
+        try:
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()), batch.removals)
+        except RowError as error:
+            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
+            batch = self.removals.leave(batch)
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()))
+        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
+        self.removals.sweeper.note(sent)
+        return batch
+
+    def _home(self, key: bytes) -> int | None:
+        return home_of(key, self.partitions, self.sink.publisher.partitioner)
+
+    def _make_topics(self, batch: Batch) -> None:
+        """Make the topics that the time has brought."""
+        names = {record[2] for record in batch.records if len(record) == 4} - self._made
+        if names:
+            rules = self.sink.connector.topics
+            topics = {name: rules.of(name) for name in names}
+            self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
+            self._made |= names
+
+    def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
+        """Send tombstones to where these copies are, and an offset with them."""
+        living = self.guard.publish((), (self.key, batch.offset.dumps()), copies=copies)
+        gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
+        self.removals.sweeper.note((key, None) for key in gone)
+        self.reader.acknowledge(batch)
+
+
+def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
+    """The key of the offset of what is read."""
+    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
+
+
+def _named(text: str, name_rows: bool) -> str:
+    """Why a row was skipped, with or without its id."""
+    return text if name_rows else text.partition(": ")[2]
