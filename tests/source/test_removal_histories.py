@@ -14,9 +14,9 @@ from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.poll.digests import LivingKeys
 from compactory_connectors.source.poll.key_ranges import KeyRanges
 from compactory_connectors.source.poll.rendering import Renderer
+from compactory_connectors.source.publish.removal_guard import RemovalGuard
 from compactory_connectors.source.reconcile import removals, sweeper
 from compactory_connectors.source.reconcile import resend as mending
-from compactory_connectors.source.removal_guard import RemovalGuard
 from compactory_connectors.source.run import table_registry as lineup
 from tests.source.conftest import Bench
 from tests.source.history_removals import RemovalHistory

@@ -14,13 +14,13 @@ from hashlib import sha256
 from compactory.errors import ConfigError
 
 from ..config.connector import ConnectorConfig
-from ..key_parts import is_exact, key_reader, sample
 from ..record.column_node import column_node, column_warnings
 from ..record.converters import Render
 from ..record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from ..record.schema import Field, Schema, Type
 from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
+from .key_parts import is_exact, key_reader, sample
 from .row_function import Row, RowCompiler, Written
 from .sql_renderer import Formatted, formatted
 

@@ -12,13 +12,13 @@ from compactory_connectors.database import Inspection, inspect
 
 from ..config.connector_config import ConnectorConfig
 from ..config.selection import Relation
-from ..key_parts import key_type
 from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement
 from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
+from .key_parts import key_type
 from .query_shape import shape_of_query
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from ..living_rows import columns_of_keys
 from ..plan.table_plan import TablePlan
 from ..postgres.server import Server, TableReplaced, statement
 from .conditions import Conditions
 from .digests import digest
+from .living_rows import columns_of_keys
 
 __all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges"]
 

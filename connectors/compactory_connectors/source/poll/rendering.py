@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ..control.removal import Removal
-from ..living_rows import LivingRows, columns_of_keys
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
 from ..postgres.server import RawRow, Server
 from ..record.record import KeyParts, RowError, RowFailed
+from .living_rows import LivingRows, columns_of_keys
 
 __all__ = ["Renderer"]
 

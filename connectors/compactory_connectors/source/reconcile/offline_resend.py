@@ -18,7 +18,7 @@ from ..plan.planning import plan_tables
 from ..postgres.server import Server, postgres_errors
 from ..publish.offsets_topic import read_offsets
 from ..publish.publisher import Publisher
-from ..removal_guard import RemovalGuard
+from ..publish.removal_guard import RemovalGuard
 from ..run.table_task import key_of
 from .resend import Mended, mend
 from .verification.checker import Finding

@@ -21,8 +21,8 @@ from ..plan.table_plan import Reading, TablePlan
 from ..poll.record_batch import PAGE_ROWS, Record, pages
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
+from ..publish.removal_guard import RemovalGuard
 from ..record.record import RowError
-from ..removal_guard import RemovalGuard
 from .verification.checker import Row
 from .verification.table_side import TableSide
 from .verification.topic_side import TopicSide

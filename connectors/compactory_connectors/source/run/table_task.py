@@ -25,12 +25,12 @@ from ..poll.record_batch import PAGE_ROWS, Batch, Reader
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
+from ..publish.removal_guard import RemovalGuard
 from ..publish.topics import ensure, length
 from ..reconcile.pending_approval import Hold
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
-from ..removal_guard import RemovalGuard
 from .backoff import Backoff
 from .poll_interval import Pace
 

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from .control.removal import Copy, Removal
-from .cursor.offset import SourceOffset
-from .living_rows import LivingRows
-from .plan.table_plan import Reading, TablePlan
-from .poll.conditions import Conditions
-from .poll.record_batch import Record
-from .postgres.server import Server, TableReplaced
-from .publish.publisher import Publisher
-from .record.record import KeyParts
+from ..control.removal import Copy, Removal
+from ..cursor.offset import SourceOffset
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.conditions import Conditions
+from ..poll.living_rows import LivingRows
+from ..poll.record_batch import Record
+from ..postgres.server import Server, TableReplaced
+from ..record.record import KeyParts
+from .publisher import Publisher
 
 __all__ = ["RemovalGuard"]
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from .plan.catalog import Column, Table
-from .record.converters import Converter, Render
-from .record.converters.string_converter import StringConverter
-from .record.record import Cell, Java, KeyParts, Kind, Node, StructNode
+from ..record.converters import Converter, Render
+from ..record.converters.string_converter import StringConverter
+from ..record.record import Cell, Java, KeyParts, Kind, Node, StructNode
+from .catalog import Column, Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]
 

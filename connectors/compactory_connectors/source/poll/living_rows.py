@@ -9,10 +9,10 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from .plan.table_plan import TablePlan
-from .poll.conditions import Conditions
-from .postgres.server import ChunkReader, Server, statement
-from .record.record import KeyParts, RowError
+from ..plan.table_plan import TablePlan
+from ..postgres.server import ChunkReader, Server, statement
+from ..record.record import KeyParts, RowError
+from .conditions import Conditions
 
 __all__ = ["LivingRows", "columns_of_keys"]
 

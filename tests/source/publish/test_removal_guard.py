@@ -16,9 +16,9 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.removal import Copy, misplaced
-from compactory_connectors.source.key_parts import key_reader
-from compactory_connectors.source.living_rows import LivingRows
+from compactory_connectors.source.plan.key_parts import key_reader
 from compactory_connectors.source.poll.key_ranges import KeyRanges
+from compactory_connectors.source.poll.living_rows import LivingRows
 from compactory_connectors.source.publish.offsets_topic import read_offsets
 from compactory_connectors.source.publish.partitioner import home_of
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
