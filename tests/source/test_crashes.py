@@ -12,19 +12,20 @@ import pytest
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.identity import Again
+from compactory_connectors.source.cursor.identity import ResendReason
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.poller import Poller
 from tests.source.workload import TERMINALS, table_state, wait_until
+from tests.stack.postgres_copies import new_server
 
 
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[PostgresServer]:
     """A server whose WAL stays in memory for long, to be killed."""
-    server = PostgresServer(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
+    server = new_server(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
     server.start()
     yield server
     server.remove()
@@ -113,7 +114,7 @@ def test_only_what_differs_is_sent_after_a_crash(fragile: PostgresServer, url: s
     feed.settle()
     crash(fragile)
     feed.restart()
-    assert feed.reader.offset.again is Again.CRASH
+    assert feed.reader.offset.again is ResendReason.CRASH
     assert sorted(key for key, _ in feed.settle()) == [b"1", b"2", b"4"]
     assert feed.topic == expected(url)
 
@@ -137,7 +138,7 @@ def test_a_backend_that_crashed_costs_nothing(url: str, feed: Feed) -> None:
         victim.close()
     wait_until(lambda: _restarted(feed), what="the end of recovery")
     assert not feed.reader.offset.compare
-    assert feed.reader.offset.again is Again.CRASH
+    assert feed.reader.offset.again is ResendReason.CRASH
     assert feed.settle() == []
 
 

@@ -34,6 +34,7 @@ def test_the_rules_of_the_page_are_those_of_the_example() -> None:
     assert block.text == (EXAMPLE / "rules.yaml").read_text()
 
 
+@pytest.mark.proof
 def test_the_first_load_of_the_page(database: str, tmp_path: Path) -> None:
     """The page's commands, run in the example's folder: what they print, keep, report and load."""
     needs_spark()

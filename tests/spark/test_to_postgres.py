@@ -576,7 +576,8 @@ CREATE TRIGGER wait AFTER INSERT ON tariffs EXECUTE FUNCTION wait();
 """
 
 
-@pytest.mark.parametrize("moment", ["copy", pytest.param("merge", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("moment", ["copy", "merge"])
 def test_a_driver_that_is_killed(adopted: Loading, moment: str) -> None:
     """Nothing of the load is seen, and the next one finds things as if it had never begun."""
     adopted.load([("T0", "before"), ("other", "before")], ["code", "note"])

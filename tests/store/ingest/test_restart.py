@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,10 @@ Opener = Callable[..., GlobalStore]
 
 
 @pytest.fixture
-def other_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
+def other_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
     """A second cluster, whose disk a test may change."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    own_kafka_server.start()
+    return own_kafka_server
 
 
 @pytest.mark.parametrize("records", [2, 5, 9], ids=["fewer", "as many", "more"])
@@ -142,13 +138,13 @@ def test_a_checkpoint_says_of_each_partition_since_when(topics: Topics, open_sto
     eventually(lambda: store.rebuilds() and store.state is StoreState.READY, 30)
     shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("LOCK"))  # as a crash leaves it
     backend = RocksDB(tmp_path / "b")
-    volume = backend.open(name)
-    assert volume.checkpoint is not None
-    assert volume.checkpoint.complete
-    assert volume.checkpoint.topic_id == store.topic_id(name)
-    assert volume.checkpoint.caught_up.keys() == volume.checkpoint.positions.keys() == {0}
-    assert all(began - 60 < mark.at <= time.time() for mark in volume.checkpoint.caught_up.values())
-    volume.close()
+    storage = backend.open(name)
+    assert storage.checkpoint is not None
+    assert storage.checkpoint.complete
+    assert storage.checkpoint.topic_id == store.topic_id(name)
+    assert storage.checkpoint.caught_up.keys() == storage.checkpoint.positions.keys() == {0}
+    assert all(began - 60 < mark.at <= time.time() for mark in storage.checkpoint.caught_up.values())
+    storage.close()
     backend.close()
 
 

@@ -11,7 +11,6 @@ from ..record.record import KeyParts
 __all__ = [
     "ALL",
     "FEW",
-    "SHARE",
     "Copy",
     "HeldRemoval",
     "Removal",
@@ -22,8 +21,6 @@ __all__ = [
     "too_many",
 ]
 
-SHARE = 20
-"""Percent of a directory's keys that a removal may take where nobody says how many."""
 
 FEW = 10
 """A removal of fewer keys may be of any share, unless it takes all."""

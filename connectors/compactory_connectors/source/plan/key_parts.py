@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+from ..record.column import Column
 from ..record.converters import Converter, Render
 from ..record.converters.string_converter import StringConverter
 from ..record.record import Cell, Java, KeyParts, Kind, Node, StructNode
-from .catalog import Column, Table
+from .catalog import Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]
 

@@ -8,9 +8,10 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
+from ..cursor.offset import offset_key, query_key
 from .chain import RowPlan
 
-__all__ = ["Reading", "TablePlan"]
+__all__ = ["Reading", "TablePlan", "key_of"]
 
 
 class Reading(Enum):
@@ -46,7 +47,7 @@ class TablePlan:
     incrementing: str | None
     key_types: tuple[str, ...]
     shape: str
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
     """Columns that make the order of emission total behind timestamp and id: the primary key."""
     reading: Reading = Reading.VERSIONS
     kind: str = "r"
@@ -98,7 +99,7 @@ class TablePlan:
         """Names of what rows are ordered by, for people: the timestamp, the id, the primary key."""
         named = [" or ".join(self.timestamps)] if self.timestamps else []
         named += [self.incrementing] if self.incrementing else []
-        return (*named, *(tie for tie in self.ties if tie != self.incrementing))
+        return (*named, *(tie for tie in self.tie_breakers if tie != self.incrementing))
 
     def relation(self) -> sql.Composable:
         """What stands behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""
@@ -109,6 +110,11 @@ class TablePlan:
     def suffix_text(self) -> sql.Composable:
         """``query.suffix``, to stand at the end of a query."""
         return _verbatim(self.suffix)
+
+
+def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
+    """The key of the offset of what is read."""
+    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
 
 
 def _verbatim(text: str) -> sql.Composable:

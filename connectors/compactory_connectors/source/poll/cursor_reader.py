@@ -18,12 +18,12 @@ from ..cursor.seen_snapshot import Snapshot
 from ..plan import row_order as place
 from ..plan.catalog import describe_query
 from ..plan.query_shape import shape_of_query
-from ..plan.row_order import instant_of, instant_text
+from ..plan.row_order import end_of_reading, instant_of, instant_text
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .conditions import Conditions
-from .record_batch import PAGE_ROWS, Batch
+from .record_batch import PAGE_ROWS, RecordBatch
 from .rendering import Renderer
 
 __all__ = ["PlaceReader"]
@@ -47,13 +47,15 @@ class PlaceReader:
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        self._order = [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, ties=()), total=False)
+        self._order = (
+            [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, tie_breakers=()), total=False)
+        )
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
         """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -63,7 +65,8 @@ class PlaceReader:
             self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
-            reader = ChunkReader(self._server.connection, "rows", self._query(base, at.now(self.plan)))
+            query = self._query(base, end_of_reading(self.plan, at.now_ms))
+            reader = ChunkReader(self._server.connection, "rows", query)
             complete: _Place | None = None
             rows = reader.fetch(page_rows)
             while len(rows) == page_rows and (following := reader.fetch(1)):
@@ -71,13 +74,13 @@ class PlaceReader:
                 page = self._at(base, complete)
                 records = self._render.records(rows)
                 gone = self._render.drain_removals()
-                yield Batch(records, page, skipped=self._render.drain_skipped(), removals=gone)
+                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), removals=gone)
                 rows = [*following, *reader.fetch(page_rows - 1)]
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
         gone = self._render.drain_removals()
-        yield Batch(records, done, persist, self._render.drain_skipped(), removals=gone)
+        yield RecordBatch(records, done, persist, self._render.drain_skipped(), removals=gone)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Never: time passes, and a view may show what no commit of this database brought."""
@@ -120,9 +123,8 @@ class PlaceReader:
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error."""
         with self._server.reading(serializable=self.plan.serializable) as at:
-            return int(
-                self._server.scalar(statement("source/pending", rows=self._query(self.offset, at.now(self.plan))))
-            )
+            query = self._query(self.offset, end_of_reading(self.plan, at.now_ms))
+            return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def query_text(self) -> str:
         """The query of a poll, for people."""

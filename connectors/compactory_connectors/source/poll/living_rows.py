@@ -14,7 +14,7 @@ from ..postgres.server import ChunkReader, Server, statement
 from ..record.record import KeyParts, RowError
 from .conditions import Conditions
 
-__all__ = ["LivingRows", "columns_of_keys"]
+__all__ = ["LivingRows", "columns_of_keys", "type_name"]
 
 _ALL = sql.SQL("true")
 _ROWS = 10_000  # keys of the table that are looked at in one go
@@ -103,13 +103,13 @@ class LivingRows:
 
 def _match(column: str, name: sql.Identifier, kind: str, nullable: bool) -> sql.Composable:
     """A key column equal to a value; NULL, which no index condition takes, only where one is looked for."""
-    parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": _type(kind)}
+    parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": type_name(kind)}
     equal = sql.SQL("{column} = {value}::{type}").format(**parts)
     if not nullable:
         return equal
     return sql.SQL("({} OR {column} IS NULL AND {value} IS NULL)").format(equal, **parts)
 
 
-def _type(declared: str) -> sql.SQL:
+def type_name(declared: str) -> sql.SQL:
     """A type's name as the catalogue writes it, quoted where it needs to be."""
     return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str

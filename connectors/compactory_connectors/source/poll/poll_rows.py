@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import psycopg
 from psycopg import sql
 from psycopg.pq.abc import PGresult
 
@@ -14,20 +15,22 @@ from ..cursor.offset import Page, SourceOffset
 from ..plan.row_order import ordering
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
-from ..postgres.server import ChunkReader, RawRow, Server, statement
+from ..postgres.server import ChunkReader, RawRow, Server, refusal, statement
 from ..record.composite_text import composite_parts
+from ..record.record import LogUnreadable
 from .conditions import Conditions
 from .prefetch import results_ahead
 from .record_batch import Record
 from .rendering import Renderer
 
-__all__ = ["Chunk", "PollRows"]
+__all__ = ["PollRows", "RowChunk"]
 
+_DELETIONS = "deletions"
 _ASTRAY, _PLACES = 2, 3  # where a formatted row has them, behind key and value
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RowChunk:
     """Some ``rows`` of a poll, in the order of emission."""
 
     rows: int
@@ -52,27 +55,29 @@ class PollRows:
         self._order = ordering(plan)
         encoding = server.connection.info.parameter_status("server_encoding")
         self._formatted = plan.rows.formatted if encoding == "UTF8" else None
+        self.reads_log = True
+        """False: a sweep looks for what was deleted."""
 
     def formats(self, base: SourceOffset) -> bool:
         """Whether Postgres writes the records: those of living rows, in a load.
 
         A chunk may then be asked for before the one before it is used: nothing else may be asked meanwhile.
         """
-        return self._formatted is not None and base.horizon is None
+        return self._formatted is not None and base.seen_snapshot is None
 
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
         """What the offset does not cover, as raw rows: name and text of each query."""
         found = [("rows", self._rows(self._where.unseen_rows(base)))]
-        if self._plan.adopted and base.horizon is not None:
+        if self._plan.adopted and self.reads_log and base.seen_snapshot is not None:
             deleted = statement(
                 "source/deleted",
-                columns=self._columns,
+                columns=self._render.logged_columns,
+                names=sql.Literal(self._render.logged_names),
                 nulls=sql.SQL("").join([sql.SQL("NULL, ")] * (len(self._order) - 1)),
-                table=self._table,
                 oid=sql.Literal(self._plan.oid),
                 unseen=self._where.unseen_deletions(base),
             )
-            found.append(("deletions", deleted))
+            found.append((_DELETIONS, deleted))
         return found
 
     def expected(self, base: SourceOffset) -> int:
@@ -97,11 +102,11 @@ class PollRows:
 
     def chunks(
         self, base: SourceOffset, size: int, purpose: str = "", ahead: Mapping[str, ChunkReader] = MappingProxyType({})
-    ) -> Generator[Chunk]:
+    ) -> Generator[RowChunk]:
         """Chunks of ``size`` rows at the most; only the last one has none behind it, and may be empty.
 
         ``purpose`` tells the cursors of two readings in one transaction apart; ``ahead`` are open already. Raises
-        psycopg.Error.
+        LogUnreadable and psycopg.Error.
         """
         queries = [] if ahead else self.queries(base)
         if self._formatted is not None and self.formats(base):
@@ -117,7 +122,7 @@ class PollRows:
         opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query) for name, query in queries)
         for reader in (*ahead.values(), *opened):
             while True:
-                rows = reader.fetch(size - len(left))
+                rows = self._fetched(reader, size - len(left))
                 complete = len(rows) < size - len(left)
                 left.extend(rows)
                 if complete:
@@ -125,6 +130,14 @@ class PollRows:
                 yield self._raw(left, more=True)
                 left = []
         yield self._raw(left, more=False)
+
+    def _fetched(self, reader: ChunkReader, limit: int) -> list[RawRow]:
+        try:
+            return reader.fetch(limit)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if reader.name.endswith(_DELETIONS) and self._plan.sweeps:
+                raise LogUnreadable(refusal(error)) from error
+            raise
 
     def _rows(self, unseen: sql.Composable) -> sql.Composed:
         return statement(
@@ -140,11 +153,11 @@ class PollRows:
     def _places(self) -> sql.Composable:
         return sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order)
 
-    def _raw(self, rows: list[RawRow], *, more: bool) -> Chunk:
+    def _raw(self, rows: list[RawRow], *, more: bool) -> RowChunk:
         width = self._render.phase
-        return Chunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
+        return RowChunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
 
-    def _living(self, parts: Formatted, living: sql.Composable, size: int, name: str) -> Generator[Chunk]:
+    def _living(self, parts: Formatted, living: sql.Composable, size: int, name: str) -> Generator[RowChunk]:
         """Chunks of living rows that Postgres writes."""
         nothing = sql.SQL("NULL")
         whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END")
@@ -165,12 +178,12 @@ class PollRows:
                 if result.ntuples or last:
                     yield self._written(parts, result, more=not (complete and last))
 
-    def _written(self, parts: Formatted, result: PGresult, *, more: bool) -> Chunk:
+    def _written(self, parts: Formatted, result: PGresult, *, more: bool) -> RowChunk:
         """What Postgres wrote; the place of the last row that has a timestamp says how far the poll has come."""
         last = result.ntuples - 1
         dated = next((row for row in range(last, -1, -1) if result.get_value(row, _PLACES) is not None), last)
         ends = [self._end(result, row) for row in sorted({dated, last} - {-1})]
-        return Chunk(last + 1, lambda: self._records(parts, result), ends, more)
+        return RowChunk(last + 1, lambda: self._records(parts, result), ends, more)
 
     def _end(self, result: PGresult, row: int) -> RawRow:
         places = range(_PLACES, _PLACES + len(self._order))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..control.load_progress import Load
 from ..control.removal import Removal
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.row_function import Written
@@ -18,7 +18,7 @@ from ..postgres.server import RawRow
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "pages"]
+__all__ = ["PAGE_ROWS", "Reader", "Record", "RecordBatch", "pages"]
 
 _Item = TypeVar("_Item")
 
@@ -35,7 +35,7 @@ def pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
@@ -48,7 +48,7 @@ class Batch:
     persist: bool = True
     skipped: tuple[str, ...] = ()
     removals: tuple[Removal, ...] = ()
-    again: Again | None = None
+    again: ResendReason | None = None
     load: Load | None = None
 
 
@@ -68,14 +68,14 @@ class Reader(Protocol):
         """What has been acknowledged."""
         ...
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
         """Poll once. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """
         ...
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         ...
 

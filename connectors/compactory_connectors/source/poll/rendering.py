@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+import psycopg
+from psycopg import sql
+
 from ..control.removal import Removal
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
-from ..postgres.server import RawRow, Server
-from ..record.record import KeyParts, RowError, RowFailed
-from .living_rows import LivingRows, columns_of_keys
+from ..postgres.server import RawRow, Server, refusal, statement
+from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
+from .living_rows import LivingRows, columns_of_keys, type_name
 
 __all__ = ["Renderer"]
+
+_GONE = (b"2", b"3")
 
 
 class Renderer:
@@ -29,21 +34,33 @@ class Renderer:
         """Where a row's phase stands; its place begins behind it."""
         self.key_columns = columns_of_keys(plan)
         self._living_rows = LivingRows(server, plan)
+        keys = {*plan.rows.key_columns, *plan.rows.case_columns}
+        self.logged_names = [name for name in columns if name in keys or plan.rows.routed]
+        """Columns that the tombstone of a logged row is made of; headers may be made of any."""
+        declared = {column.name: column.declared for column in plan.rows.table.columns}
+        self.logged_columns: sql.Composable = sql.SQL(", ").join(
+            _logged(name, declared[name]) if name in self.logged_names else sql.SQL("NULL") for name in columns
+        )
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
-        self._id_is_key = plan.rows.exact_key and plan.ties == plan.rows.key_columns == (plan.incrementing,)
+        self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
         self.skipped: list[str] = []
         """What was left out since this was last emptied."""
         self._removals: list[Removal] = []
 
     def records(self, rows: Sequence[RawRow]) -> list[Written]:
-        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``."""
+        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``.
+
+        Raises LogUnreadable for a deletion whose key is not known, where a sweep finds it.
+        """
         living = self._living(rows)
         records: list[Written] = []
         for row in rows:
             try:
                 record = self._record(row, living)
             except RowError as error:
+                if row[self.phase] in _GONE and self._plan.sweeps:
+                    raise LogUnreadable(str(error)) from error
                 name = self.name(row)
                 problem = f"row {name}: {error}" if name else f"a row: {error}"
                 if not self._plan.tolerant:
@@ -72,6 +89,8 @@ class Renderer:
 
     def _record(self, row: RawRow, living: set[bytes]) -> Written | None:
         plan, phase = self._plan, row[self.phase]
+        if phase == b"3":
+            raise RowError(f"it was logged without one of the columns {', '.join(self.logged_names)}")
         for position, name in self._never_null:
             if row[position] is None:
                 raise RowError(
@@ -92,15 +111,20 @@ class Renderer:
         """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
         keys: dict[bytes, KeyParts | None] = {}
         for row in rows:
-            if row[self.phase] == b"2" or (row[self.phase] == b"1" and not self._id_is_key):
+            if row[self.phase] in _GONE or (row[self.phase] == b"1" and not self._id_is_key):
                 with suppress(RowError):  # there is no record to be kept from it
                     if (key := self._plan.rows.render_key(row)) is not None:
                         keys[key] = self._parts(row)
         if not keys or not self._key_positions:
             return set()
-        with suppress(RowError):  # not known of all rows: what publishes the deletes finds that again, and keeps them
+        try:
             return self._living_rows.among(keys)
-        return set()
+        except RowError:  # not known of all rows: what publishes the deletes finds that again, and keeps them
+            return set()
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if self._plan.sweeps and any(row[self.phase] in _GONE for row in rows):
+                raise LogUnreadable(refusal(error)) from error  # the key's type takes the deleted row's value no more
+            raise
 
     def _parts(self, row: RawRow) -> KeyParts:
         return tuple(row[position] for position in self._key_positions)
@@ -116,6 +140,10 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
         return []
     fixed = {column.name for column in plan.rows.table.columns if column.not_null}
     return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
+
+
+def _logged(name: str, declared: str) -> sql.Composable:
+    return statement("source/logged_column", column=sql.Identifier(name), type=type_name(declared))
 
 
 def _text(raw: bytes | None) -> str:

@@ -24,8 +24,6 @@ from compactory_sql import SOURCE_LOCK_CLASS, query
 from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
-from ..plan.row_order import instant_text
-from ..plan.table_plan import TablePlan
 from .watched_connection import connect
 
 __all__ = [
@@ -59,6 +57,12 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
     return sql.SQL(query(name)).format(**parts)
 
 
+def _of_parts(name: str, oid: int, **others: sql.Composable) -> sql.Composed:
+    """A query about a table and all that holds rows of it."""
+    its = sql.Literal(oid)
+    return statement(name, oid=its, parts=statement("source/parts", oid=its), **others)
+
+
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
     """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it.
@@ -78,10 +82,6 @@ class ReadingAt:
     """A transaction on something without row versions. ``now_ms``: when it began, in milliseconds since 1970."""
 
     now_ms: int
-
-    def now(self, plan: TablePlan) -> str:
-        """The end of what may be read, by the server's clock, as a text that the plan's timestamps compare with."""
-        return instant_text(self.now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
 
 
 @contextmanager
@@ -129,6 +129,7 @@ class ChunkReader:
     """A server-side cursor of the running transaction, read in chunks of raw text rows."""
 
     def __init__(self, connection: psycopg.Connection[Any], name: str, query: sql.Composed) -> None:
+        self.name = name
         self._connection = connection
         self._name = sql.Identifier(name)
         self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
@@ -221,7 +222,12 @@ class Server:
 
     def shape(self, table_oid: int) -> str:
         """A digest of the table's columns and triggers; see the query."""
-        return str(self.scalar(statement("source/shape", oid=sql.Literal(table_oid))))
+        shape = statement("source/shape", oid=sql.Literal(table_oid))
+        return str(self.scalar(_of_parts("source/shape_now", table_oid, shape=shape)))
+
+    def foreign_parts(self, table_oid: int) -> list[str]:
+        """Names of the table's partitions and children that are foreign tables."""
+        return self.column(_of_parts("source/foreign_parts", table_oid))
 
     def peek(self) -> Snapshot:
         """The current snapshot, outside of a poll."""
@@ -294,11 +300,8 @@ class Server:
         known = self._sights.get((oid, name))
         if known is None:
             known = sql.Identifier(f"compactory sight {len(self._sights)}")
-            its = sql.Literal(oid)
-            shape = statement("source/shape", oid=its)
-            self.connection.execute(
-                statement("source/sight", sight=known, table=sql.Literal(name), oid=its, shape=shape)
-            )
+            shape = statement("source/shape", oid=sql.Literal(oid))
+            self.connection.execute(_of_parts("source/sight", oid, sight=known, table=sql.Literal(name), shape=shape))
             self._sights[oid, name] = known
         return known
 

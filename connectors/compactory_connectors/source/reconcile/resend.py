@@ -27,20 +27,20 @@ from .verification.checker import Row
 from .verification.table_side import TableSide
 from .verification.topic_side import TopicSide
 
-__all__ = ["Mended", "mend", "refuse_mending"]
+__all__ = ["ResentRows", "refuse_resend", "resend_rows"]
 
 _KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class ResentRows:
     """What was sent, and how many keys were left alone because their rows can't be converted."""
 
     records: Sequence[_KeyValue] = ()
     left_alone: int = 0
 
 
-def refuse_mending(plan: TablePlan) -> None:
+def refuse_resend(plan: TablePlan) -> None:
     """Raise ConfigError for a table of which a key does not say where its record belongs."""
     if plan.rows.routed or plan.keyless or not plan.rows.key_columns:
         raise ConfigError(
@@ -48,21 +48,21 @@ def refuse_mending(plan: TablePlan) -> None:
         )
 
 
-def mend(
+def resend_rows(
     server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: Record
-) -> Mended:
+) -> ResentRows:
     """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
 
     Copies of the keys in other partitions get tombstones: of keys that are gone all, of others those that are older
     than what is sent. Raises ConfigError, psycopg.Error, TableReplaced, and what a publisher raises.
     """
-    refuse_mending(plan)
+    refuse_resend(plan)
     records, doubtful = _records(server, plan, set(keys))
     copies = _copies(kafka, plan, dict(records), guard.partitioner)
     sent: list[_KeyValue] = []
     for page in pages(records, PAGE_ROWS):
         sent += _publish(guard, page, offset, copies)
-    return Mended(records=sent, left_alone=len(doubtful) + len(records) - len(sent))
+    return ResentRows(records=sent, left_alone=len(doubtful) + len(records) - len(sent))
 
 
 def _publish(

@@ -93,6 +93,10 @@ class RowFailed(RowError):
     """A row that can't become a record; says which row and column, never a value."""
 
 
+class LogUnreadable(Exception):
+    """The key of a logged deletion can't be made of the log any more; says why, never a value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One conversion of a value that is not null; null stays null.

@@ -15,13 +15,13 @@ from compactory.errors import CompactoryError, ConfigError
 
 from ..cursor.offset import SourceOffset, sharing
 from ..plan.planning import Plans, find_plans
-from ..plan.table_plan import TablePlan
+from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
-from .table_task import PolledTable, Sink, key_of
+from .table_task import SessionContext, TableTask
 
-__all__ = ["TOPICS_EVERY", "LeftBehind", "Lineup", "TopicReplaced"]
+__all__ = ["TOPICS_EVERY", "LeftBehind", "TableRegistry", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -44,22 +44,22 @@ class TopicReplaced(CompactoryError):
     retryable = True
 
 
-class Lineup:
+class TableRegistry:
     """Which tables a session polls. Raises psycopg.Error, and what Kafka's side raises."""
 
-    def __init__(self, sink: Sink, server: Server) -> None:
-        self._sink = sink
-        self._connector = sink.connector
+    def __init__(self, context: SessionContext, server: Server) -> None:
+        self._context = context
+        self._connector = context.connector
         self._server = server
-        self._tables: dict[str, PolledTable] = {}
+        self._tables: dict[str, TableTask] = {}
         self._unfit: dict[str, tuple[str, ...]] = {}
         self._topic_ids: dict[str, str | None] = {}
         self._spread: dict[str, int] = {}  # partitions of each topic
         self._look_at_topics = 0.0
         self._look_at_tables = 0.0
 
-    def __iter__(self) -> Iterator[PolledTable]:
-        """The tables that are polled now; the line-up may change meanwhile."""
+    def __iter__(self) -> Iterator[TableTask]:
+        """The tables that are polled now; the table registry may change meanwhile."""
         return iter(list(self._tables.values()))
 
     @property
@@ -72,22 +72,22 @@ class Lineup:
         if strict:
             self._make_topics(found.plans)
         plans, found = (found.plans, found) if strict else self._publishable(found)
-        self._sink.board.warn(*found.warnings)
+        self._context.board.warn(*found.warnings)
         self._refuse_left_behind(plans)
-        self._sink.publisher.open()
+        self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
+        self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
         self._add(plans)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
-            self._sink.board.warn(self._nothing())
+            self._context.board.warn(self._nothing())
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
         found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
         found += [
-            table.detail for table in self._sink.board.picture().tables if table.detail and self._failed(table.table)
+            table.detail for table in self._context.board.picture().tables if table.detail and self._failed(table.table)
         ]
         return found or ([] if self._tables else [self._nothing()])
 
@@ -96,7 +96,7 @@ class Lineup:
         if time.monotonic() < self._look_at_topics:
             return
         self._look_at_topics = time.monotonic() + TOPICS_EVERY
-        found = self._sink.kafka.topics(self._topic_ids) if self._topic_ids else {}
+        found = self._context.kafka.topics(self._topic_ids) if self._topic_ids else {}
         for name, topic_id in self._topic_ids.items():
             if name not in found or found[name].topic_id != topic_id:
                 raise TopicReplaced(
@@ -128,11 +128,11 @@ class Lineup:
         if fresh:
             log.info("tables found", tables=[plan.qualified for plan in fresh])
             self._add(fresh)
-        self._sink.board.warn(*found.problems)
+        self._context.board.warn(*found.problems)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
 
-    def plan_again(self, table: PolledTable) -> None:
+    def plan_again(self, table: TableTask) -> None:
         """The table is another one now: look at it again, and go on where its offset says."""
         if self._tables.get(table.name) is not table:
             return  # that was done since
@@ -153,7 +153,7 @@ class Lineup:
         if (table := self._tables.get(name)) is not None:
             self.plan_again(table)
 
-    def forget_unsent(self, table: PolledTable) -> None:
+    def forget_unsent(self, table: TableTask) -> None:
         """What the last poll read was not published: read on from what was."""
         topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
         table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
@@ -186,16 +186,16 @@ class Lineup:
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
         topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
-        self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._sink.create_topics))
-        self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
+        self._context.board.warn(*ensure(self._context.kafka, topics, create=self._context.create_topics))
+        self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(self, plans: Iterable[TablePlan]) -> None:
         """Begin to poll these tables, each from its offset."""
         plans = list(plans)
         if not plans:
             return
-        values = stored_values(self._sink.kafka)
-        topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
+        values = stored_values(self._context.kafka)
+        topics = self._context.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
         self._spread |= {name: len(found.partitions) for name, found in topics.items()}
         for plan in plans:
@@ -207,7 +207,7 @@ class Lineup:
 
     def _note_neighbours(self) -> None:
         """Tell tables that share a topic of each other; offsets say so only of tables that were polled before."""
-        by_topic: dict[str, list[PolledTable]] = {}
+        by_topic: dict[str, list[TableTask]] = {}
         for table in self._tables.values():
             for topic in table.plan.rows.topics:
                 by_topic.setdefault(topic, []).append(table)
@@ -228,10 +228,10 @@ class Lineup:
         if (former := self._tables.get(plan.qualified)) is not None:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
-        self._tables[plan.qualified] = PolledTable(
-            sink=self._sink, server=self._server, reader=reader, key=key, others=others, partitions=spread
+        self._tables[plan.qualified] = TableTask(
+            context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
-        self._sink.board.table(
+        self._context.board.table(
             plan.qualified,
             plan.topic,
             adopted=plan.adopted,
@@ -249,7 +249,7 @@ class Lineup:
 
     def _refuse_left_behind(self, plans: Iterable[TablePlan]) -> None:
         """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
-        values = stored_values(self._sink.kafka)
+        values = stored_values(self._context.kafka)
         for plan in plans:
             stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
             here = self._server.identity(plan.oid)
@@ -284,7 +284,7 @@ class Lineup:
                 " the table afresh"
             ) from error
 
-    def _known(self, *, but: PolledTable | None = None) -> set[tuple[int, str]]:
+    def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
         return {(table.plan.oid, table.name) for table in self._tables.values() if table is not but}
 
@@ -295,9 +295,9 @@ class Lineup:
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
         if listed or table.plan.query is not None:
-            self._sink.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
+            self._context.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
         else:
-            self._sink.board.gone(name)
+            self._context.board.gone(name)
 
     def _note_unfit(self, found: Plans) -> None:
         """Show tables that can't be polled; those that were polled until now stop."""
@@ -307,11 +307,11 @@ class Lineup:
                 table.removals.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
-            self._sink.board.unfit(name, "; ".join(problems))
+            self._context.board.unfit(name, "; ".join(problems))
             if name in found.locked:
-                self._sink.board.table_waits(name, problems[0])
+                self._context.board.table_waits(name, problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.ailing or not table.pace.fresh or table.removals.hold.active)
+        return table is not None and (table.ailing or not table.poll_interval.fresh or table.removals.hold.active)

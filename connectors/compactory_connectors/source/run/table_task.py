@@ -16,28 +16,28 @@ from compactory.kafka.client import Kafka
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
-from ..cursor.identity import Again
-from ..cursor.offset import SourceOffset, offset_key, query_key
+from ..cursor.identity import ResendReason
+from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
-from ..poll.record_batch import PAGE_ROWS, Batch, Reader
+from ..poll.record_batch import PAGE_ROWS, Reader, RecordBatch
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
-from ..publish.topics import ensure, length
-from ..reconcile.pending_approval import Hold
+from ..publish.topics import ensure, length, read
+from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
 from .backoff import Backoff
-from .poll_interval import Pace
+from .poll_interval import PollInterval
 
 if TYPE_CHECKING:
     from ..config.connector_config import ConnectorConfig
 
-__all__ = ["PolledTable", "Sink", "key_of"]
+__all__ = ["SessionContext", "TableTask"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -50,7 +50,7 @@ _ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class SessionContext:
     """Where a session's records go."""
 
     connector: ConnectorConfig
@@ -62,17 +62,17 @@ class Sink:
 
 
 @dataclass(slots=True, kw_only=True)
-class PolledTable:
+class TableTask:
     """A table that is polled. Owned by the session's thread."""
 
-    sink: Sink
+    context: SessionContext
     server: Server
     reader: Reader
     key: bytes
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     due: float = 0.0
-    pace: Pace = field(init=False)
+    poll_interval: PollInterval = field(init=False)
     failures: int = 0
     """Polls in a row that failed."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
@@ -89,18 +89,18 @@ class PolledTable:
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        sink, connector = self.sink, self.sink.connector
-        self.pace = Pace(interval=connector.poll_interval_ms / 1000)
-        self.guard = RemovalGuard(self.server, self.plan, sink.publisher, partial(sink.board.stopped, self.name))
+        context, connector = self.context, self.context.connector
+        self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
+        self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
         self.removals = Removals(
-            sweeper=Sweeper(sink.kafka, self.reader, self._home),
-            hold=Hold(connector.name, self.name, sink.control, sink.board),
+            sweeper=Sweeper(context.kafka, self.reader, self._home),
+            hold=PendingApproval(connector.name, self.name, context.control, context.board),
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
             interval=connector.sweep_interval_ms / 1000,
             others=self.others,
             catch_up=self._catch_up,
-            send=self._bury,
+            send=self._delete_copies,
         )
 
     @property
@@ -116,8 +116,8 @@ class PolledTable:
     @property
     def remembered(self) -> int:
         """How many ids of transactions its offset has."""
-        horizon = self.reader.offset.horizon
-        return len(horizon.seen or ()) if horizon is not None else 0
+        seen_snapshot = self.reader.offset.seen_snapshot
+        return len(seen_snapshot.seen or ()) if seen_snapshot is not None else 0
 
     @property
     def ailing(self) -> bool:
@@ -153,15 +153,15 @@ class PolledTable:
         if not ended:
             return None
         if empty:  # nobody else's keys were in it
-            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
-        if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
+            self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
+        if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
         self.removals.ended()
         self.failures = 0
         self._locked = False
         self.backoff.reset()
         self.locks.reset()
-        self.sink.board.polled(self.name, sent)
+        self.context.board.polled(self.name, sent)
         return sent > 0
 
     def tend(self, stop: Stop) -> bool:
@@ -169,18 +169,18 @@ class PolledTable:
         self._stop = stop
         sent = self.removals.tend()
         if sent:
-            self.sink.board.polled(self.name, sent)
+            self.context.board.polled(self.name, sent)
         return sent > 0
 
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
         """Publish the pages of one poll; how many records they had, and whether it was all of them."""
         sent = 0
-        with closing(self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows))) as pages:
+        with closing(self.reader.pages(min(PAGE_ROWS, self.context.connector.batch_max_rows))) as pages:
             for found in pages:
                 batch = self.removals.gate(found) if gated else found
                 self._report(batch)
                 self._publish(batch)
-                self.sink.board.loading(self.name, batch.load)
+                self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
@@ -190,16 +190,16 @@ class PolledTable:
         assert self._stop is not None
         sent, ended = self._poll(self._stop)
         if sent:
-            self.sink.board.polled(self.name, sent)
+            self.context.board.polled(self.name, sent)
         return ended
 
     def _begins_empty(self) -> bool:
         """Whether a first load begins on a topic that never had a record."""
         offset = self.reader.offset
-        if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
+        if offset.seen_snapshot is not None or offset.pages or offset.compare or not offset.sweep:
             return False
-        found = self.sink.kafka.topics([self.plan.topic]).get(self.plan.topic)
-        return found is not None and not any(self.sink.kafka.high_watermarks(found.all()).values())
+        found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
 
     def _check_partitions(self) -> None:
         """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
@@ -216,15 +216,15 @@ class PolledTable:
             self._barred = False
             if self.plan.sweeps:
                 # not compared: what belongs in another partition now has to be sent, though the topic has it
-                self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+                self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
         if self.plan.sweeps:
-            facts = (self.plan.soft_delete, self.plan.tombstones, self.sink.publisher.partitioner)
+            facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
             self._assume(self.reader.offset.with_keys(self._keys))
 
     def _assume(self, offset: SourceOffset) -> None:
-        self.reader.acknowledge(Batch([], offset, persist=False))
+        self.reader.acknowledge(RecordBatch([], offset, persist=False))
 
     def _grown(self, known: int | None, now: int) -> str:
         return (
@@ -233,20 +233,20 @@ class PolledTable:
         )
 
     def _stamped_by_brokers(self) -> bool:
-        config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
+        config = self.context.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
         return config.get("message.timestamp.type") == "LogAppendTime"
 
     def failed(self, detail: str) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough."""
         self.failures += 1
-        most = self.sink.connector.retry_attempts
+        most = self.context.connector.retry_attempts
         if most > 0 and self.failures >= most:
             detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
             self.due = float("inf")
         else:
-            self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
+            self.due = time.monotonic() + max(self.backoff.pause(), self.context.connector.poll_interval_ms / 1000)
         log.error("table failed", table=self.name, detail=detail)
-        self.sink.board.table_failed(self.name, detail)
+        self.context.board.table_failed(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:
         """Somebody has locked the table: try again soon, without keeping the others waiting."""
@@ -254,7 +254,7 @@ class PolledTable:
         self.due = time.monotonic() + self.locks.pause()
         by = "; ".join(holders) or "a transaction that has ended meanwhile"
         detail = f"{self.plan.label} is locked by {by}; tried again by itself"
-        self.sink.board.table_waits(self.name, detail)
+        self.context.board.table_waits(self.name, detail)
 
     def _compare(self, offset: SourceOffset) -> None:
         """Leave out what the topic has, where the offset says so.
@@ -265,25 +265,25 @@ class PolledTable:
         reader = self.reader
         if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
             return
-        records = length(self.sink.kafka, self.plan.topic) if offset.again else 0
+        records = length(self.context.kafka, self.plan.topic) if offset.again else 0
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
-        reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+        reader.comparison = Comparison.of(read(self.context.kafka, self.plan.topic))
 
-    def _report(self, batch: Batch) -> None:
+    def _report(self, batch: RecordBatch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
         if not batch.skipped:
             return
-        errors = self.sink.connector.errors
-        first = not self.sink.board.skipped(self.name, len(batch.skipped))
+        errors = self.context.connector.errors
+        first = not self.context.board.skipped(self.name, len(batch.skipped))
         shown = [_named(text, errors.name_rows) for text in batch.skipped[: _LOGGED if errors.log_each else int(first)]]
         for text in shown:
             log.warning("row skipped", table=self.name, reason=text)
         if len(batch.skipped) > len(shown):
             log.warning("rows skipped", table=self.name, count=len(batch.skipped))
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: RecordBatch) -> None:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
@@ -291,9 +291,9 @@ class PolledTable:
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
-            self.sink.board.resent(self.name, batch.again, len(batch.records))
+            self.context.board.resent(self.name, batch.again, len(batch.records))
 
-    def _send(self, batch: Batch) -> Batch:
+    def _send(self, batch: RecordBatch) -> RecordBatch:
         """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
         try:
             living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()), batch.removals)
@@ -306,28 +306,23 @@ class PolledTable:
         return batch
 
     def _home(self, key: bytes) -> int | None:
-        return home_of(key, self.partitions, self.sink.publisher.partitioner)
+        return home_of(key, self.partitions, self.context.publisher.partitioner)
 
-    def _make_topics(self, batch: Batch) -> None:
+    def _make_topics(self, batch: RecordBatch) -> None:
         """Make the topics that the time has brought."""
         names = {record[2] for record in batch.records if len(record) == 4} - self._made
         if names:
-            rules = self.sink.connector.topics
+            rules = self.context.connector.topics
             topics = {name: rules.of(name) for name in names}
-            self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
+            self.context.board.warn(*ensure(self.context.kafka, topics, create=self.context.create_topics))
             self._made |= names
 
-    def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
+    def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
         living = self.guard.publish((), (self.key, batch.offset.dumps()), copies=copies)
         gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
         self.removals.sweeper.note((key, None) for key in gone)
         self.reader.acknowledge(batch)
-
-
-def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
-    """The key of the offset of what is read."""
-    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
 
 
 def _named(text: str, name_rows: bool) -> str:
