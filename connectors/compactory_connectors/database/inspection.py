@@ -21,7 +21,7 @@ __all__ = ["Inspection", "Status", "inspect", "judge", "status"]
 class Inspection:
     """A table as a source finds it.
 
-    ``adopted``: the log of deleted rows can be relied on, and ``updated_xid`` unless it is ``restamped``: the column and
+    ``adopted``: the log of deleted rows can be relied on, and ``updated_xid`` unless it is ``restamped``: column and
     all triggers that matter are there, and enabled as ALWAYS. ``notify``: statements on every part of the table wake a
     sleeping source. ``restamped``: triggers that fire after ours may change ``updated_xid``. ``adoption``: what was
     asked for, None when the table never was adopted. ``problems``: what is not as it should be, vital or not;
