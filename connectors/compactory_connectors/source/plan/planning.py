@@ -271,6 +271,7 @@ def _made(
         and not connector.suffix,
         sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
         warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
+        load_warnings=cursor.load_warnings,
     )
 
 

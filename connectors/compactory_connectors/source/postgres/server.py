@@ -97,13 +97,13 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         place = f"Postgres at {connection.server}"
         reason = " ".join(str(error).split())
         if "password authentication failed" in reason or "no password supplied" in reason:
-            message = f"{place} refused the login: check connection.user and connection.password"
+            message = f"{place} refused the login: check user and password"
             raise ConfigError(message) from error
         if "permission denied" in reason:
             remedy = "compactory sql roles gives each component its rights"
             raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
         if "database" in reason and "does not exist" in reason:
-            raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
+            raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
         ended = (error.sqlstate or "").startswith(_LOST)
         if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             lost = ended or not error.sqlstate
