@@ -112,6 +112,8 @@ class SourceOffset:
 
     What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
     bytes since the WAL began.
+
+    ``keys`` is a digest of what made the records' keys, None where that was not written down.
     """
 
     identity: Identity
@@ -135,6 +137,7 @@ class SourceOffset:
     written: int = 0
     flushed: int = 0
     again: ResendReason | None = None
+    keys: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -192,6 +195,15 @@ class SourceOffset:
             flushed=0,
             again=why,
         )
+
+    def with_keys(self, keys: str) -> SourceOffset:
+        """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
+
+        They are not compared: a record that the topic has may be in another partition than where it belongs now.
+        """
+        if self.keys in {None, keys}:
+            return replace(self, keys=keys)
+        return replace(self.afresh(ResendReason.KEYS), keys=keys, compare=False)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -261,6 +273,7 @@ class SourceOffset:
             "written": self.written,
             "flushed": self.flushed,
             "again": again.value if again else None,
+            "keys": self.keys,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -311,6 +324,7 @@ class SourceOffset:
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
             again=ResendReason(value["again"]) if value.get("again") else None,
+            keys=value.get("keys"),
         )
 
 
