@@ -1,4 +1,4 @@
-"""What runs inside a store: feeds, the two threads, and what is served of it."""
+"""What runs inside a store: the tables of each topic, the two threads, and the tables that are served."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SAY_EVERY = 5.0  # seconds between two log lines while loading
 class Engine:
     """The parts of a `GlobalStore`, put together. It knows nothing of the store, which may be dropped without close.
 
-    ``served`` is what views read, by directory; ``serving`` the feed that is behind it, by topic.
+    ``served`` is what views read, by directory; ``serving`` the topic tables that are behind it, by topic.
     """
 
     def __init__(self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: Options) -> None:
@@ -127,11 +127,11 @@ class Engine:
             served.open = False
 
     def tables_by_topic(self) -> dict[str, TopicTables]:
-        """Return the feed of each topic that is served; of topics not served yet the one that is loading."""
+        """Return the topic tables of each topic that is served; of topics not served yet, those that are loading."""
         return {**self.reader.tables_by_topic, **self.serving}
 
     def tables(self) -> list[Table]:
-        """Return the tables of these feeds."""
+        """Return the table of each directory of these topics."""
         return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
 
     def unusable(self) -> dict[str, str]:
@@ -279,7 +279,7 @@ def _topic_tables(
 
 
 def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:
-    """Let the directories of a topic be answered from this feed."""
+    """Let the directories of a topic be answered from these tables."""
     serving[topic_tables.topic] = topic_tables
     for table in topic_tables.tables:
         served[table.directory.name].swap(table)

@@ -42,14 +42,14 @@ _BATCH = 2000  # messages per call: measured fastest while loading, as the batch
 
 
 class Reader:
-    """Reads every partition that `Progress` knows into the feed of its topic.
+    """Reads every partition that `Progress` knows into the topic tables of its topic.
 
-    It owns the write side of the feeds, and the consumers. What it loads (at the start, and where a rebuild is
-    demanded) is served when it is complete; meanwhile the former feed is. It loads with a far-fetching consumer, then
-    goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+    It owns the write side of the topic tables, and the consumers. What it loads (at the start, and where a rebuild is
+    demanded) is served when it is complete; meanwhile the former tables are. It loads with a far-fetching
+    consumer, then goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
 
-    ``on_served`` is called by the thread with each feed that is complete, ``on_ready`` once when all of them are for
-    the first time.
+    ``on_served`` is called by the thread with the tables of each topic that is complete, ``on_ready`` once when all are
+    complete for the first time.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Reader:
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
-        self._loading: set[str] = set()  # topics whose feed is not complete yet
+        self._loading: set[str] = set()  # topics whose tables are not complete yet
         self._began: dict[str, float] = {}  # when the loading of a topic began
         self._causes: dict[str, str] = {}  # why a topic that loads is read anew
         self._tidied = self._flushed = time.monotonic()
@@ -317,7 +317,7 @@ class Reader:
 
     @contextmanager
     def _watched(self, topic: str) -> Iterator[None]:
-        """Demand a rebuild of a topic whose volume turns out to be damaged."""
+        """Demand a rebuild of a topic whose topic storage turns out to be damaged."""
         try:
             yield
         except BackendCorrupt as error:

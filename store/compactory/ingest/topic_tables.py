@@ -1,4 +1,4 @@
-"""What one topic is read into: the tables of its directories in one volume, and how far they are."""
+"""What one topic is read into: the tables of its directories in one topic storage, and how far they are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TopicTables:
 
     @property
     def resumable(self) -> bool:
-        """Whether the volume holds the topic complete, read under the same definitions."""
+        """Whether the topic storage holds the topic complete, read under the same definitions."""
         checkpoint = self.storage.checkpoint
         return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
 

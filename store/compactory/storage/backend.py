@@ -1,8 +1,8 @@
 """Where a store keeps what it has read: the seam between the engine and memory, or a disk.
 
-A backend lends a `TopicStorage` per topic: one generation of everything that was read of it, with the position up to which
-it was read. Within it each directory has a `DirectoryStorage`. One thread writes a volume and commits it run by run; what readers
-see (`Reading`) is what was committed.
+A backend lends a `TopicStorage` per topic: one generation of everything that was read of it, with the position up to
+which it was read. Within it each directory has a `DirectoryStorage`. One thread writes a topic storage and commits it
+run by run; what readers see (`Reading`) is what was committed.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ class Reading(Protocol):
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""
+        ...
+
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term as `range` does; the first ones cost no sorting of all of them."""
         ...
 
     def terms(self, index: str) -> Iterator[Term]:
@@ -123,7 +127,7 @@ class TopicStorage(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """How far the volume was read when it was opened; None where it begins empty."""
+        """How far the topic storage was read when it was opened; None where it begins empty."""
         ...
 
     def directory_storage(self, directory: str) -> DirectoryStorage:
@@ -148,14 +152,14 @@ class TopicStorage(Protocol):
 
 
 class Backend(Protocol):
-    """Lends volumes. `open`, `fresh` and `promote` are called by one thread at a time."""
+    """Lends topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
 
     def open(self, topic: str) -> TopicStorage:
-        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         ...
 
     def fresh(self, topic: str) -> TopicStorage:
-        """Return a new, empty volume, beside the one that is being served."""
+        """Return a new, empty topic storage, beside the one that is being served."""
         ...
 
     def promote(self, topic: str, storage: TopicStorage) -> None:
@@ -163,9 +167,9 @@ class Backend(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return what there is to say of what all volumes share, for metrics."""
+        """Return what there is to say of what all topic storages share, for metrics."""
         ...
 
     def close(self) -> None:
-        """Release what the backend itself holds. Called once, after the volumes were closed."""
+        """Release what the backend itself holds. Called once, after the topic storages were closed."""
         ...

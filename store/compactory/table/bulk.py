@@ -52,8 +52,8 @@ class Bulk:
     def apply_plain(self, run: Run, *, multi_partition: bool) -> bool:
         """Apply a run to a table without key field, active field, indexes and envelope; False: nothing was done.
 
-        Updates are fine, and so is one key several times: the order is kept. Where the topic is ``multi_partition`` over
-        partitions, keys that another partition has written are not.
+        Updates are fine, and so is one key several times: the order is kept. Where the topic is ``multi_partition``,
+        keys that another partition has written are not.
         """
         if not all(run.keys) or not all(run.values):
             return False

@@ -28,8 +28,8 @@ class KeyOwners:
 
     Several owners may claim one name (an old inactive row and a new active one with the same natural key). All of them
     are kept; the one with the newer record timestamp answers (tie: higher partition, then higher offset), and when it
-    goes, the next appears. Only where there are several they are kept aside, by their trailers: ``candidates`` trailer →
-    cell, ``ranks`` what :class:`PairingHeap` knows of them. Thousands under one name cost each other next to nothing.
+    goes, the next appears. Only where there are several they are kept aside, by their trailers: ``candidates`` trailer
+    → cell, ``ranks`` what :class:`PairingHeap` knows of them. Thousands under one name cost each other next to nothing.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ class Quarantine:
     """The outstanding bad records of one directory.
 
     Written by the reader thread, read by any. The newest 1,000 records or 64 MiB are kept whole; which keys are bad is
-    always known, as ``kept`` (a mapping of the directory's shelf) holds them all. With ``strict`` the first bad record
-    raises BadRecord in the reader instead.
+    always known, as ``kept`` (a mapping of the directory's storage) holds them all. With ``strict`` the first
+    bad record raises BadRecord in the reader instead.
     """
 
     def __init__(self, topic: str, directory: str, kept: MutableMapping[bytes, bytes], *, strict: bool) -> None:

@@ -1,6 +1,7 @@
 """One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
 
-One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells: see `codec.packed_record`.
+One thread applies runs; any thread reads the directory storage meanwhile. Every mapping holds cells: see
+`codec.packed_record`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Table:
 
     ``directory_storage``     where it keeps them; what readers see
     ``indexes``   what `View.find` and `View.one` go by
-    ``multi_partition``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
-                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
-                  records, ``contested_keys`` lists the first
+    ``multi_partition``    the topic has several partitions: a key may turn up in two of them (partition growth, a
+                  foreign partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
+                  such records, ``contested_keys`` lists the first
 
     ``topic_id``  id of the topic that it was read from, once it is served
     ``version``   another object after each run: what was read at the present version is what there is

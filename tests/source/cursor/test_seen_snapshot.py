@@ -1,4 +1,4 @@
-"""The horizon of a poll and the offset that keeps it, as pure data."""
+"""The seen snapshot of a poll and the offset that keeps it, as pure data."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ CRASHED = replace(HERE, statistics_start="2026-01-02 00:00:00+00")
 
 
 def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
-    """Guarantee 8: only ids that the durable horizon does not cover may be given out again."""
+    """Guarantee 8: only ids that the durable seen snapshot does not cover may be given out again."""
     moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
     assert moved.seen_snapshot == moved.durable == offset().durable
     assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, ResendReason.CRASH)
@@ -124,7 +124,7 @@ def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     assert (moved.seen_snapshot, moved.sweep, moved.compare, moved.again) == (None, True, True, ResendReason.CRASH)
 
 
-@pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"horizon": None}])
+@pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"seen_snapshot": None}])
 def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
     moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
@@ -146,7 +146,7 @@ def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
 def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
     now: tuple[int, int], sent: tuple[int, int], where: Identity
 ) -> None:
-    """Guarantee 8: a horizon is kept only where its ids and its WAL are those of the server that is there."""
+    """Guarantee 8: a seen snapshot is kept only where its ids and its WAL are those of the server that is there."""
     (counter, wal), (written, flushed) = now, sent
     known = offset(written=written, flushed=flushed, pages=())
     moved = known.on(where, Snapshot(counter, counter), wal)
@@ -170,7 +170,7 @@ def test_a_counter_that_runs_behind_trusts_nothing() -> None:
 
 
 def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
-    """Guarantee 8: until the next horizon the system column decides, from the snapshot on."""
+    """Guarantee 8: until the next seen snapshot the system column decides, from the snapshot on."""
     stamped = offset(
         seen_snapshot=SeenSnapshot(Snapshot(100, 120)), pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "", "7")),)
     )

@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 
 @pytest.fixture
 def storage(backend: Backend) -> Iterator[TopicStorage]:
-    """An empty volume that was complete once."""
+    """An empty topic storage that was complete once."""
     opened = backend.open("topic")
     opened.commit(read_to(0))
     yield opened
@@ -207,6 +207,18 @@ def test_iteration_goes_over_the_keys_of_its_beginning(storage: TopicStorage) ->
     storage.commit(read_to(2))
     assert sorted([first, *keys]) == [b"%04d" % number for number in range(2500)]
     assert len(list(directory_storage.all_keys())) == 1251
+
+
+def test_keys_of_a_term_come_in_order_from_where_they_are_asked(storage: TopicStorage) -> None:
+    directory_storage = storage.directory_storage("d")
+    postings = directory_storage.postings("i")
+    names = [b"%04d" % number for number in range(1200)]
+    postings.extend(["one", *["many"] * 1200], [b"0007", *reversed(names)])
+    storage.commit(read_to(1))
+    assert list(directory_storage.names_between("i", "many", b"", None)) == names
+    assert list(directory_storage.names_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
+    assert list(directory_storage.names_between("i", "one", b"", None)) == [b"0007"]
+    assert list(directory_storage.names_between("i", "none", b"", None)) == []
 
 
 def test_a_fresh_volume_is_apart_until_it_is_promoted(backend: Backend) -> None:

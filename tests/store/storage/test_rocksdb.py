@@ -298,7 +298,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_set_aside(tmp_path: Path, reopen: Open, damage: str, caplog: Any) -> None:
-    """Guarantee 3: never a crash loop. The store gets an empty volume, and reads anew."""
+    """Guarantee 3: never a crash loop. The store gets an empty topic storage, and reads anew."""
     for round_ in range(2):
         fill(reopen(), 5000)
         reopen().close()

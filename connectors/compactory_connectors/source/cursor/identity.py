@@ -18,6 +18,7 @@ class ResendReason(Enum):
     SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
     PARTITION = "partition"  # an attached partition is sent whole
     SPREAD = "spread"  # the topic was given more partitions
+    KEYS = "keys"  # other keys than before are made of the rows, or they go to other partitions
     PLACE = "place"  # somebody set the offset back
 
 

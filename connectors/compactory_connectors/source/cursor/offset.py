@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 SEEN_LIMIT = 60_000
-"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
-share is not written; after a restart the rows of those ids are sent once more."""
+"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
+than its share is not written; after a restart the rows of those ids are sent once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,16 @@ class Edit:
 class SourceOffset:
     """What the topic holds of a table.
 
-    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
-    a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``seen_snapshot``.
+    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest seen
+    snapshot that a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after
+    ``seen_snapshot``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
     sent: an attached partition brings rows that are older than any snapshot.
 
-    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a seen snapshot no
+               others.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
     ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
@@ -110,6 +112,8 @@ class SourceOffset:
 
     What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
     bytes since the WAL began.
+
+    ``keys`` is a digest of what made the records' keys, None where that was not written down.
     """
 
     identity: Identity
@@ -133,6 +137,7 @@ class SourceOffset:
     written: int = 0
     flushed: int = 0
     again: ResendReason | None = None
+    keys: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -151,12 +156,12 @@ class SourceOffset:
 
         A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
         have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
-        is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
-        that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
-        behind the stored ones: the same comparison.
+        is old again nor a row that never was is found by transaction ids; else the durable seen snapshot is right. A
+        server that recovered at its start may be a backup of this one. So may one of another history, or whose counters
+        run behind the stored ones: the same comparison.
 
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
-        crash: the durable horizon has to do.
+        crash: the durable seen snapshot has to do.
         """
         moved = replace(self, identity=identity)
         if self.seen_snapshot is None and not self.pages:
@@ -191,11 +196,20 @@ class SourceOffset:
             again=why,
         )
 
+    def with_keys(self, keys: str) -> SourceOffset:
+        """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
+
+        They are not compared: a record that the topic has may be in another partition than where it belongs now.
+        """
+        if self.keys in {None, keys}:
+            return replace(self, keys=keys)
+        return replace(self.afresh(ResendReason.KEYS), keys=keys, compare=False)
+
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
 
-        Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
-        Deletions may not have been logged either, so keys that the table lacks are removed.
+        Where it is another one, rows may have been written without a stamp: until the next seen snapshot ``xmin``
+        decides. Deletions may not have been logged either, so keys that the table lacks are removed.
         """
         if shape == self.shape:
             return self
@@ -259,6 +273,7 @@ class SourceOffset:
             "written": self.written,
             "flushed": self.flushed,
             "again": again.value if again else None,
+            "keys": self.keys,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -309,6 +324,7 @@ class SourceOffset:
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
             again=ResendReason(value["again"]) if value.get("again") else None,
+            keys=value.get("keys"),
         )
 
 

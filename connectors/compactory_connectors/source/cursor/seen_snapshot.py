@@ -1,7 +1,7 @@
 """What a poll has seen of a table: pure data, no I/O.
 
 ``updated_date`` is a transaction's start and ids are given before the commit, so neither tells which rows became
-visible since the last poll. A *horizon* does: the ``pg_snapshot`` of that poll and, for a table without
+visible since the last poll. A *seen snapshot* does: the ``pg_snapshot`` of that poll and, for a table without
 ``updated_xid``, the transaction ids of row versions that were already visible above the snapshot's floor.
 
 Source: PostgreSQL documentation, 9.27 "Transaction ID and Snapshot Information Functions".
@@ -55,7 +55,7 @@ class SeenSnapshot:
 
     @classmethod
     def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> SeenSnapshot:
-        """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
+        """A seen snapshot whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
 
         What runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits.
         """

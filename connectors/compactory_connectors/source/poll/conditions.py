@@ -29,7 +29,7 @@ class Conditions:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
         if base.fresh or base.rewind is not None or base.seen_snapshot is None:
             return False
-        return self.plan.adopted and base.seen_snapshot.seen is None
+        return self.plan.stamped and base.seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
@@ -54,7 +54,7 @@ class Conditions:
         return place.beyond(self.plan, text, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
-        """Row versions after the horizon, and those that somebody asked to have sent again."""
+        """Row versions after the seen snapshot, and those that somebody asked to have sent again."""
         if self.plan.reading is Reading.WHOLE:
             return sql.SQL("true")
         if base.rewind is None:
@@ -92,8 +92,8 @@ class Conditions:
         return sql.SQL(" AND ").join(conditions)
 
     def _unseen(self, seen_snapshot: SeenSnapshot) -> sql.Composable:
-        """Row versions that were not visible at the horizon."""
-        if self.plan.adopted and seen_snapshot.seen is None:
+        """Row versions that were not visible at the seen snapshot."""
+        if self.plan.stamped and seen_snapshot.seen is None:
             return _not_in_snapshot(sql.SQL("t.updated_xid"), seen_snapshot.snapshot)
         recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(seen_snapshot.snapshot.xmin))
         if not seen_snapshot.seen:

@@ -41,7 +41,7 @@ class OffsetBuilder:
         ends: Sequence[RawRow],
     ) -> SourceOffset:
         """The offset after the poll's last page."""
-        if self.plan.adopted:
+        if self.plan.stamped:
             seen_snapshot = SeenSnapshot(at.snapshot)
         else:
             groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.pages))
@@ -62,7 +62,7 @@ class OffsetBuilder:
     def _durable(
         self, known: SeenSnapshot | None, seen_snapshot: SeenSnapshot, at: PollSnapshot
     ) -> SeenSnapshot | None:
-        """The newest horizon whose WAL has been flushed.
+        """The newest seen snapshot whose WAL has been flushed.
 
         Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
         keep the flush position behind.

@@ -62,6 +62,7 @@ class TableReader:
             identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
         )
         self.offset = self._here(self._stored)
+        self._unsettled = _not_durable(self.offset)
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._render = Renderer(server, plan)
@@ -81,15 +82,17 @@ class TableReader:
         self.offset = batch.offset
         if batch.persist:
             self._stored = batch.offset
+            if batch.records or _reaches(batch.offset.durable, self._unsettled):
+                self._unsettled = _not_durable(batch.offset) if batch.records else None
         if not batch.offset.compare:
             self.comparison = None
 
     def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
-        The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
-        snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
-        Raises psycopg.Error and TableReplaced.
+        The last page's offset has the new seen snapshot. The transaction is closed before that page is handed over, so
+        no snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next. Raises
+        psycopg.Error and TableReplaced.
         """
         self._load = None
         if self.comparison is not None:
@@ -146,7 +149,7 @@ class TableReader:
             xids.update(recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
-            seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
+            seen = set() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
@@ -161,14 +164,20 @@ class TableReader:
                 for chunk in chunks:
                     self.comparison.expect((record[0], record[1]) for record in chunk.records())
         self._render.drain_skipped()
+        self._render.drain_removals()
 
     def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
         self._loaded += chunk.rows
+        records = self._lacking(chunk.records())
+        removals = self._render.drain_removals()
+        if self.comparison is not None and removals:
+            sent = {(record[0], record[1]) for record in records}
+            removals = tuple(each for each in removals if (each.key, each.value) in sent)
         return RecordBatch(
-            self._lacking(chunk.records()),
+            records,
             offset,
             skipped=self._render.drain_skipped(),
-            deactivated=self._render.drain_deactivated(),
+            removals=removals,
             again=again,
             load=self._progress_of_load(),
         )
@@ -230,12 +239,12 @@ class TableReader:
         seen_snapshot = self.offset.seen_snapshot
         if self._whole or seen_snapshot is None or seen_snapshot.snapshot != snapshot or self.offset.rewind is not None:
             return False
-        return self.offset.again is None and self._stored.settled
+        return self.offset.again is None and self.settled
 
     @property
     def settled(self) -> bool:
-        """Whether a crash of the server can't take back what was sent."""
-        return self._stored.settled
+        """Whether a crash of the server can't take back what was sent, and the stored offset says so of all of it."""
+        return self._stored.settled and self._unsettled is None
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
@@ -270,8 +279,8 @@ class TableReader:
         return sum(int(self._server.scalar(count)) for count in counts)
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:
-        """The horizon of everything that this snapshot shows, before all of it has been read."""
-        if self.plan.adopted:
+        """The seen snapshot of everything that this snapshot shows, before all of it has been read."""
+        if self.plan.stamped:
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
@@ -288,12 +297,26 @@ class TableReader:
             return True
         if (done.settled and not stored.settled) or (done.sweep and not stored.sweep):
             return True
+        if self._unsettled is not None and _reaches(done.durable, self._unsettled):
+            return True
         return done.seen_snapshot.snapshot.xmax - stored.seen_snapshot.snapshot.xmax > _REFRESH_XIDS
 
     def _lacking(self, records: list[Record]) -> list[Record]:
         if self.comparison is None or self.plan.rows.routed:
             return records
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
+
+
+def _not_durable(offset: SourceOffset) -> SeenSnapshot | None:
+    """What the offset has seen, where what is durable of it is older: deletions between the two can't be pruned yet."""
+    return None if _reaches(offset.durable, offset.seen_snapshot) else offset.seen_snapshot
+
+
+def _reaches(durable: SeenSnapshot | None, seen_snapshot: SeenSnapshot | None) -> bool:
+    if durable is None or seen_snapshot is None:
+        return seen_snapshot is None
+    seen, wanted = durable.snapshot, seen_snapshot.snapshot
+    return seen.xmin >= wanted.xmin and seen.xmax >= wanted.xmax
 
 
 def _too_old(seen_snapshot: SeenSnapshot | None, snapshot: Snapshot) -> bool:

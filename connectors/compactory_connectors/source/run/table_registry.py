@@ -59,7 +59,7 @@ class TableRegistry:
         self._look_at_tables = 0.0
 
     def __iter__(self) -> Iterator[TableTask]:
-        """The tables that are polled now; the line-up may change meanwhile."""
+        """The tables that are polled now; the table registry may change meanwhile."""
         return iter(list(self._tables.values()))
 
     @property
@@ -229,7 +229,7 @@ class TableRegistry:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = TableTask(
-            context=self._context, reader=reader, key=key, others=others, partitions=spread
+            context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
         self._context.board.table(
             plan.qualified,
@@ -238,6 +238,8 @@ class TableRegistry:
             reading=plan.reading.value,
             covered=plan.reading.covered,
         )
+        if offset is None:
+            self._context.board.warn(*plan.load_warnings)
         log.info(
             "table",
             table=plan.qualified,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,11 +22,15 @@ from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
 from ..poll.record_batch import PAGE_ROWS, Reader, RecordBatch
+from ..postgres.server import Server
+from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
+from ..publish.removal_guard import RemovalGuard
 from ..publish.topics import ensure, length, read
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
+from ..record.record import RowError
 from .backoff import Backoff
 from .poll_interval import PollInterval
 
@@ -61,6 +66,7 @@ class TableTask:
     """A table that is polled. Owned by the session's thread."""
 
     context: SessionContext
+    server: Server
     reader: Reader
     key: bytes
     others: list[str] = field(default_factory=list)
@@ -76,15 +82,18 @@ class TableTask:
     partitions: int = 1
     """Of its topics."""
     removals: Removals = field(init=False)
+    guard: RemovalGuard = field(init=False)
     _stop: Stop | None = None
     _barred: bool = False  # nothing may be sent: its topic has grown
+    _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         context, connector = self.context, self.context.connector
         self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
+        self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
         self.removals = Removals(
-            sweeper=Sweeper(context.kafka, self.reader, self.partitions),
+            sweeper=Sweeper(context.kafka, self.reader, self._home),
             hold=PendingApproval(connector.name, self.name, context.control, context.board),
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
@@ -209,6 +218,10 @@ class TableTask:
                 # not compared: what belongs in another partition now has to be sent, though the topic has it
                 self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
+        if self.plan.sweeps:
+            facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
+            self._keys = self._keys or self.plan.rows.key_digest(*facts)
+            self._assume(self.reader.offset.with_keys(self._keys))
 
     def _assume(self, offset: SourceOffset) -> None:
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
@@ -274,12 +287,26 @@ class TableTask:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            self.context.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
-            self.removals.sweeper.note(batch.records)
+            batch = self._send(batch)
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
             self.context.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: RecordBatch) -> RecordBatch:
+        """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
+        try:
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()), batch.removals)
+        except RowError as error:
+            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
+            batch = self.removals.leave(batch)
+            living = self.guard.publish(batch.records, (self.key, batch.offset.dumps()))
+        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
+        self.removals.sweeper.note(sent)
+        return batch
+
+    def _home(self, key: bytes) -> int | None:
+        return home_of(key, self.partitions, self.context.publisher.partitioner)
 
     def _make_topics(self, batch: RecordBatch) -> None:
         """Make the topics that the time has brought."""
@@ -292,8 +319,9 @@ class TableTask:
 
     def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
-        self.context.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
-        self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
+        living = self.guard.publish((), (self.key, batch.offset.dumps()), copies=copies)
+        gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
+        self.removals.sweeper.note((key, None) for key in gone)
         self.reader.acknowledge(batch)
 
 

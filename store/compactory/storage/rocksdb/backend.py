@@ -77,7 +77,7 @@ class RocksDB:
         return f"<RocksDB {str(self.path)!r}>"
 
     def open(self, topic: str) -> RocksTopicStorage:
-        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         self._lock.take()
         folder = TopicFolder(self.path, topic)
         generation = folder.current()
@@ -91,7 +91,7 @@ class RocksDB:
         return storage
 
     def fresh(self, topic: str) -> RocksTopicStorage:
-        """Return a new, empty volume, beside the one that is being served; removed when it is closed unpromoted."""
+        """Return a new, empty topic storage beside the served one; it is removed when it is closed unpromoted."""
         storage = self._new(TopicFolder(self.path, topic), topic)
         self._beside.add(storage)
         return storage
@@ -143,7 +143,7 @@ class RocksDB:
         self._lock.leave()
 
     def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksTopicStorage | None:
-        """Return the volume in a folder; None where it had to be set aside, or holds nothing."""
+        """Return the topic storage in a folder; None where it had to be set aside, or holds nothing."""
         if (generation / DAMAGED).exists():
             folder.set_aside(generation, "it was found damaged while it was read")
             return None

@@ -1,4 +1,4 @@
-"""The mappings and indexes of a volume as the writing thread sees and changes them."""
+"""The mappings and indexes of a topic storage as the writing thread sees and changes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 
 class Source:
-    """Where parts read what was written: the database, and while a volume is loaded in bulk what spares reading it."""
+    """Where key spaces read: the database, and during a bulk load the filter that spares reading it."""
 
     def __init__(self, database: Database, seen: Seen | None) -> None:
         self.database = database

@@ -30,7 +30,7 @@ _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that t
 
 
 class State:
-    """What a volume knows of itself: the one record under `STATE`."""
+    """What a topic storage knows of itself: the one record under `STATE`."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -50,7 +50,8 @@ class State:
             state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
             checkpoint = held["checkpoint"]
             checkpoint["positions"] = _numbered(checkpoint["positions"])
-            checkpoint["tails"] = {int(number): tuple(tail) for number, tail in checkpoint.get("tails", {}).items()}
+            tails = checkpoint.pop("tails", {}).items()  # its name in folders of format 2
+            checkpoint["last_record_epochs"] = {int(number): tuple(tail) for number, tail in tails}
             caught_up = checkpoint["caught_up"].items()
             checkpoint["caught_up"] = {int(number): CaughtUp(**mark) for number, mark in caught_up}
             state.checkpoint = Checkpoint(**checkpoint)
@@ -61,18 +62,20 @@ class State:
     def data(self) -> bytes:
         """Return the bytes to store."""
         assert self.checkpoint is not None
+        checkpoint = asdict(self.checkpoint)
+        checkpoint["tails"] = checkpoint.pop("last_record_epochs")
         held = {
             "format": FORMAT,
             "topic": self.topic,
             "parts": self.parts,
             "sizes": self.sizes,
-            "checkpoint": asdict(self.checkpoint),
+            "checkpoint": checkpoint,
         }
         return orjson.dumps(held, option=orjson.OPT_NON_STR_KEYS)
 
 
 class Contents:
-    """The parts of a volume, by directory and name. Belongs to the writing thread."""
+    """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
 
     def __init__(self, database: Database, state: State) -> None:
         self.database = database
