@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 
 from .offset import SourceOffset, sharing
 from .planning import Plans, find_plans
@@ -78,7 +78,7 @@ class Lineup:
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        self._add(plans)
+        self._add(plans, strict=strict)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._sink.board.warn(self._nothing())
@@ -167,7 +167,9 @@ class Lineup:
         """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
         try:
             self._make_topics(found.plans)
-        except ConfigError:
+        except Unreachable:
+            raise
+        except CompactoryError:
             return self._one_by_one(found)
         return found.plans, found
 
@@ -177,8 +179,11 @@ class Lineup:
         for plan in found.plans:
             try:
                 self._make_topics([plan])
-            except ConfigError as error:
-                unfit.append((plan.qualified, tuple(error.problems)))
+            except Unreachable:
+                raise
+            except CompactoryError as error:
+                problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+                unfit.append((plan.qualified, tuple(problems)))
             else:
                 fit.append(plan)
         return tuple(fit), replace(found, unfit=tuple(unfit))
@@ -189,8 +194,8 @@ class Lineup:
         self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._sink.create_topics))
         self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
-    def _add(self, plans: Iterable[TablePlan]) -> None:
-        """Begin to poll these tables, each from its offset."""
+    def _add(self, plans: Iterable[TablePlan], *, strict: bool = False) -> None:
+        """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
         plans = list(plans)
         if not plans:
             return
@@ -201,8 +206,14 @@ class Lineup:
         for plan in plans:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
-            offset = self._usable(self._offset(values.get(key), plan), topic, plan)
-            self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
+            try:
+                stored = self._offset(values.get(key), plan)
+            except CompactoryError as error:
+                if strict:
+                    raise
+                self._leave_out(plan.qualified, str(error))
+                continue
+            self._open(plan, key, self._usable(stored, topic, plan), topic, sharing(plan.topic, key, values))
         self._note_neighbours()
 
     def _note_neighbours(self) -> None:
@@ -251,7 +262,10 @@ class Lineup:
         """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
         values = stored_values(self._sink.kafka)
         for plan in plans:
-            stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
+            try:
+                stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
+            except CompactoryError:
+                continue  # told where the table is opened
             here = self._server.identity(plan.oid)
             if stored is not None and stored.identity.ahead_of(here):
                 raise LeftBehind(
@@ -311,6 +325,11 @@ class Lineup:
             if name in found.locked:
                 self._sink.board.table_waits(name, problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        log.error("table can't be polled", table=name, problems=[why])
+        self._unfit[name] = (why,)
+        self._sink.board.unfit(name, why)
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)

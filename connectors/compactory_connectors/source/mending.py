@@ -14,7 +14,8 @@ from typing import TypeAlias
 from compactory.errors import ConfigError
 from compactory.kafka import Kafka
 
-from .page import PAGE_ROWS, Record, pages
+from .page import Record, pages
+from .page_size import PAGE_ROWS
 from .partitioner import agrees, partition_of
 from .publisher import Publisher
 from .removal import Copy

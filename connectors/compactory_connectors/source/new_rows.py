@@ -16,7 +16,8 @@ from .comparison import Comparison
 from .horizon import Snapshot
 from .id_ranges import MOST_GAPS, IdRanges, Span
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch, Record
+from .page import Batch, Record
+from .page_size import PAGE_ROWS, PageBytes, PageFill
 from .record import RowFailed
 from .rendering import Renderer
 from .server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
@@ -60,7 +61,7 @@ class NewRowsReader:
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
         """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -73,14 +74,14 @@ class NewRowsReader:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(at)
             self._render.drain_skipped()
-            reader = ChunkReader(self._server.connection, "rows", self._query(base))
-            rows = reader.fetch(page_rows)
-            while len(rows) == page_rows:
+            reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
+            rows = reader.page()
+            while not reader.ended:
                 base = self._after(base, rows, at)
                 yield Batch(self._lacking(rows), base, skipped=self._render.drain_skipped())
                 if self.comparison is not None:
                     self.comparison.settle()
-                rows = reader.fetch(page_rows)
+                rows = reader.page()
             records = self._lacking(rows)
             done = replace(self._finished(base, rows, at), compare=False)
         self._polled = at.snapshot

@@ -10,6 +10,8 @@ from .horizon import Snapshot
 from .identity import Again
 from .load import Load
 from .offset import SourceOffset
+from .page_size import PAGE_ROWS, PageBytes
+from .record import RowFailed
 from .row_function import Written
 from .server import RawRow
 from .table_plan import TablePlan
@@ -17,12 +19,9 @@ from .table_plan import TablePlan
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["PAGE_ROWS", "Batch", "Reader", "Record", "pages"]
+__all__ = ["Batch", "Reader", "Record", "pages"]
 
 _Item = TypeVar("_Item")
-
-PAGE_ROWS = 10_000
-"""Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
 
 Record = Written
 """Key and value, and where the plan is routed topic and headers; the value None is a tombstone."""
@@ -45,7 +44,7 @@ class Batch:
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[RowFailed, ...] = ()
     deactivated: tuple[bytes, ...] = ()
     again: Again | None = None
     load: Load | None = None
@@ -67,8 +66,8 @@ class Reader(Protocol):
         """What has been acknowledged."""
         ...
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
-        """Poll once. Acknowledge each page before asking for the next.
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+        """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """

@@ -18,7 +18,8 @@ from .catalog import describe_query
 from .conditions import Conditions
 from .horizon import Snapshot
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch
+from .page import Batch
+from .page_size import PAGE_ROWS, PageBytes, PageFill
 from .place import instant_of, instant_text
 from .query_shape import shape_of_query
 from .record import RowFailed
@@ -53,7 +54,7 @@ class PlaceReader:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
         """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -63,16 +64,17 @@ class PlaceReader:
             self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
-            reader = ChunkReader(self._server.connection, "rows", self._query(base, at.now(self.plan)))
+            query = self._query(base, at.now(self.plan))
+            reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
-            rows = reader.fetch(page_rows)
-            while len(rows) == page_rows and (following := reader.fetch(1)):
+            rows = reader.page()
+            while not reader.ended and (following := reader.page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
                 records = self._render.records(rows)
                 gone = self._render.drain_deactivated()
                 yield Batch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
-                rows = [*following, *reader.fetch(page_rows - 1)]
+                rows = following
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
@@ -102,7 +104,7 @@ class PlaceReader:
         query = statement("source/keys", columns=columns, table=self.plan.relation(), present=present)
         with self._server.reading():
             reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.fetch(PAGE_ROWS):
+            while rows := reader.page():
                 yield rows
 
     def key_ranges(self) -> None:

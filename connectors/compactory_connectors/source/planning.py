@@ -18,7 +18,7 @@ from .place import instant_text
 from .query_shape import shape_of_query
 from .rights import read_rights
 from .selection import Relation
-from .server import Server, statement
+from .server import Server, refusal, statement
 from .setting import nearest
 from .table_plan import Reading, TablePlan
 
@@ -83,6 +83,10 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
             except psycopg.errors.LockNotAvailable:
                 unfit.append((str(relation), (_locked(server, relation),)))
                 locked.append(str(relation))
+            except psycopg.Error as error:
+                if server.connection.closed:
+                    raise
+                unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
             else:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))

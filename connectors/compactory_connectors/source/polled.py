@@ -19,7 +19,8 @@ from .hold import Hold
 from .identity import Again
 from .offset import SourceOffset, offset_key, query_key
 from .pace import Pace
-from .page import PAGE_ROWS, Batch, Reader
+from .page import Batch, Reader
+from .page_size import PAGE_ROWS, PageBytes
 from .publisher import Publisher
 from .readers import COMPARING
 from .removal import Copy, HeldRemoval, RemovalHeld
@@ -54,6 +55,7 @@ class Sink:
     board: StatusBoard
     create_topics: bool = True
     control: Control = field(default_factory=Control)
+    page_bytes: PageBytes = field(default_factory=PageBytes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,7 +168,8 @@ class PolledTable:
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
         """Publish the pages of one poll; how many records they had, and whether it was all of them."""
         sent = 0
-        with closing(self.reader.pages(min(PAGE_ROWS, self.sink.connector.batch_max_rows))) as pages:
+        rows = min(PAGE_ROWS, self.sink.connector.batch_max_rows)
+        with closing(self.reader.pages(rows, self.sink.page_bytes)) as pages:
             for found in pages:
                 batch = self.removals.gate(found) if gated else found
                 self._report(batch)
@@ -264,9 +267,9 @@ class PolledTable:
             return
         errors = self.sink.connector.errors
         first = not self.sink.board.skipped(self.name, len(batch.skipped))
-        shown = [_named(text, errors.name_rows) for text in batch.skipped[: _LOGGED if errors.log_each else int(first)]]
-        for text in shown:
-            log.warning("row skipped", table=self.name, reason=text)
+        shown = batch.skipped[: _LOGGED if errors.log_each else int(first)]
+        for row in shown:
+            log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
         if len(batch.skipped) > len(shown):
             log.warning("rows skipped", table=self.name, count=len(batch.skipped))
 
@@ -274,12 +277,20 @@ class PolledTable:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+            self._send(batch)
             self.removals.sweeper.note(batch.records)
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
             self.sink.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: Batch) -> None:
+        size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
+        began = time.monotonic()
+        try:
+            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+        finally:
+            self.sink.page_bytes.took(size, time.monotonic() - began)
 
     def _make_topics(self, batch: Batch) -> None:
         """Make the topics that the time has brought."""
@@ -300,8 +311,3 @@ class PolledTable:
 def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
     """The key of the offset of what is read."""
     return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
-
-
-def _named(text: str, name_rows: bool) -> str:
-    """Why a row was skipped, with or without its id."""
-    return text if name_rows else text.partition(": ")[2]

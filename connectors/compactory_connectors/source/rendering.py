@@ -38,7 +38,7 @@ class Renderer:
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = bool(plan.incrementing) and plan.incrementing in plan.rows.key_columns
         self._never_null = _never_null(plan)
-        self.skipped: list[str] = []
+        self.skipped: list[RowFailed] = []
         """What was left out since this was last emptied."""
         self._deactivated: list[bytes] = []
 
@@ -50,16 +50,15 @@ class Renderer:
             try:
                 record = self._record(row, living)
             except RowError as error:
-                name = self.name(row)
-                problem = f"row {name}: {error}" if name else f"a row: {error}"
+                failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
-                    raise RowFailed(problem) from error
-                self.skipped.append(problem)
+                    raise failed from error
+                self.skipped.append(failed)
             else:
                 records += [] if record is None else [record]
         return records
 
-    def drain_skipped(self) -> tuple[str, ...]:
+    def drain_skipped(self) -> tuple[RowFailed, ...]:
         """What was left out since the last call."""
         skipped, self.skipped = tuple(self.skipped), []
         return skipped

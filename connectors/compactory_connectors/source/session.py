@@ -14,7 +14,7 @@ from typing import Self
 import psycopg
 import structlog
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka import Kafka
 
 from .attention import Attention
@@ -23,8 +23,10 @@ from .control import Control, Stop
 from .floor import Floor, holders
 from .heartbeat import Heartbeat
 from .horizon import Snapshot
+from .lease import LeaseUnsure
 from .lineup import Lineup
 from .mending import mend
+from .page_size import PageBytes
 from .planning import find_plans
 from .polled import PolledTable, Sink
 from .publisher import Permit, Publisher, TopicRefused
@@ -63,6 +65,7 @@ class Session:
         strict: bool = True,
         control: Control | None = None,
         permit: Permit | None = None,
+        page_bytes: PageBytes | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
 
@@ -88,6 +91,7 @@ class Session:
                 board=board,
                 create_topics=allowed,
                 control=control or Control(),
+                page_bytes=page_bytes or PageBytes(),
             )
             session = cls(sink, server)
             try:
@@ -183,7 +187,7 @@ class Session:
         except RemovalHeld as held:
             log.debug("table held", table=table.name, removal=held.removal.id)
         except RowFailed as error:
-            table.failed(f"{table.plan.label}: {error}")
+            table.failed(f"{table.plan.label}: {error.told(name_rows=self._connector.errors.name_rows)}")
         except TableReplaced:
             self._lineup.plan_again(table)
         except TopicRefused as error:
@@ -195,7 +199,17 @@ class Session:
             if self._server.connection.closed:
                 raise
             table.failed(f"{table.plan.label}: {refusal(error)}")
+        except CompactoryError as error:
+            if self._concerns_all(error):
+                raise
+            table.failed(f"{table.plan.label}: {error}")
+            self._lineup.forget_unsent(table)
         return None
+
+    def _concerns_all(self, error: CompactoryError) -> bool:
+        """Whether no table can be published now: a connection or the lease is lost."""
+        away = isinstance(error, Unreachable) and error.system in {"Kafka", "Postgres"}
+        return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._sink.publisher.usable
 
     def _waits(self, table: PolledTable) -> bool:
         """Whether an open transaction has made what is to be remembered too much to go on."""

@@ -18,6 +18,7 @@ from .backoff import Backoff
 from .connector_config import ConnectorConfig
 from .control import Control, Halt, Stop
 from .lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, Tenure
+from .page_size import PageBytes
 from .pausing import Pausing
 from .publisher import TransactionTimedOut
 from .session import Session
@@ -51,6 +52,7 @@ class Source:
         """What operators want of it."""
         self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
         self._standby = Standby(connector, self.control, self._board)
+        self._page_bytes = PageBytes()
         self._fenced: list[float] = []  # when, by others than holders of the lease
         self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
@@ -132,6 +134,7 @@ class Source:
             strict=once or not self._opened,
             control=self.control,
             permit=lease,
+            page_bytes=self._page_bytes,
         )
         try:
             self._opened = True

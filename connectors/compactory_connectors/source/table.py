@@ -7,9 +7,10 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from psycopg import sql
 
@@ -21,7 +22,8 @@ from .identity import Again
 from .key_ranges import KeyRanges
 from .load import Load
 from .offset import SourceOffset
-from .page import PAGE_ROWS, Batch, Record
+from .page import Batch, Record
+from .page_size import PAGE_ROWS, PageBytes, PageFill
 from .place import ordering
 from .poll_rows import Chunk, PollRows
 from .rendering import Renderer
@@ -80,7 +82,7 @@ class TableReader:
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
         The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
@@ -90,15 +92,16 @@ class TableReader:
         self._load = None
         if self.comparison is not None:
             self.comparison.take_back()
-        while not (yield from self._within_snapshot(page_rows)):
+        fill = partial(PageFill, page_rows, page_bytes or PageBytes())
+        while not (yield from self._within_snapshot(fill)):
             pass
 
-    def _within_snapshot(self, page_rows: int) -> Generator[Batch, None, bool]:
+    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[Batch, None, bool]:
         """Pages of one snapshot; whether they were all that the poll has."""
         began = time.monotonic()
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
-        ahead = self._rows.readers(base) if indexed else {}
+        ahead = self._rows.readers(base, fill()) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
@@ -106,16 +109,15 @@ class TableReader:
             streaming=base.horizon is None,
             serializable=self.plan.serializable,
             ahead=[*ahead.values()],
-            limit=page_rows,
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             supposed, base = base, self._adapted(base, at, indexed)
             again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
-            self._look_ahead(base, page_rows)
+            self._look_ahead(base, fill())
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
-            with closing(self._rows.chunks(base, page_rows, ahead=ahead if base == supposed else {})) as chunks:
+            with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
                 chunk = next(chunks)
                 patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
                 while chunk.more:
@@ -142,12 +144,12 @@ class TableReader:
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
         return True
 
-    def _look_ahead(self, base: SourceOffset, page_rows: int) -> None:
+    def _look_ahead(self, base: SourceOffset, fill: PageFill) -> None:
         """What has to be known of all rows before the first is handed over."""
         if base.horizon is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if self.comparison is not None and not self._id_is_key:
-            with closing(self._rows.chunks(replace(base, pages=()), page_rows, "expected ")) as chunks:
+            with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
                 for chunk in chunks:
                     self.comparison.expect((record[0], record[1]) for record in chunk.records())
         self._render.drain_skipped()
@@ -240,7 +242,7 @@ class TableReader:
         query = statement("source/keys", columns=columns, table=self._table, present=present)
         with self._server.poll(self._table, self.plan.oid):
             reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.fetch(PAGE_ROWS):
+            while rows := reader.page():
                 yield rows
 
     def key_ranges(self) -> KeyRanges | None:
