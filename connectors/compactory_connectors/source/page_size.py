@@ -12,7 +12,7 @@ _LEAST = 1 << 16
 _MOST = 1 << 23
 _LONG = 1.0  # seconds that a transaction should take at the most
 
-_FIRST_FETCH = 100
+_FIRST_FETCH = 32
 _MOST_FETCH = 1000
 
 
@@ -36,8 +36,8 @@ class PageBytes:
 class PageFill:
     """Divides pages of at most ``rows`` rows into fetches that are small while it is not known how large rows are.
 
-    A page ends with the fetch that brings it to its number of bytes. One fetch is all that may exceed it: as many rows
-    as fit if they are as large as those before.
+    A page ends where no other row would fit. Only its last fetch may exceed its bytes: it has as many rows as fit if
+    they are as large as those before.
     """
 
     def __init__(self, rows: int, page_bytes: PageBytes | None = None) -> None:
@@ -62,7 +62,7 @@ class PageFill:
         self._fetch = min(_MOST_FETCH, 4 * self._fetch)
         self._rows_left -= rows
         self._bytes_left -= size
-        full = self._rows_left <= 0 or self._bytes_left <= 0
+        full = self._rows_left <= 0 or self._bytes_left < self._row_bytes
         if full:
             self.begin()
         return full

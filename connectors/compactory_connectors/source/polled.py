@@ -226,8 +226,8 @@ class PolledTable:
         config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
         return config.get("message.timestamp.type") == "LogAppendTime"
 
-    def failed(self, detail: str) -> None:
-        """A poll failed: try again after a pause, unless that was tried often enough."""
+    def failed(self, detail: str, logged: str | None = None) -> None:
+        """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
         self.failures += 1
         most = self.sink.connector.retry_attempts
         if most > 0 and self.failures >= most:
@@ -235,7 +235,7 @@ class PolledTable:
             self.due = float("inf")
         else:
             self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
-        log.error("table failed", table=self.name, detail=detail)
+        log.error("table failed", table=self.name, detail=logged or detail)
         self.sink.board.table_failed(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:

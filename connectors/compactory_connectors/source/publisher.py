@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from compactory.errors import CompactoryError, LeaseLost
+from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka import Kafka, kafka_errors
 
 from .page import Record
@@ -286,6 +286,12 @@ class Publisher:
             if code in _FENCED:
                 raise LeaseLost("another source took over this connector's transactional id") from error
             self._give_up_what_is_refused(error)
+            if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
+                raise Unreachable(
+                    "Kafka",
+                    f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s: it is away,"
+                    " or takes records too slowly; the next pages are smaller",
+                ) from error
             raise
         self.usable = True
 

@@ -93,7 +93,7 @@ class RowFailed(RowError):
         self.reason = reason
 
     def told(self, *, name_rows: bool) -> str:
-        """The text for logs and status, with the row's id only where that is asked for."""
+        """The text for logs, with the row's id only where that is asked for."""
         return str(self) if name_rows else self.reason
 
 

@@ -187,7 +187,8 @@ class Session:
         except RemovalHeld as held:
             log.debug("table held", table=table.name, removal=held.removal.id)
         except RowFailed as error:
-            table.failed(f"{table.plan.label}: {error.told(name_rows=self._connector.errors.name_rows)}")
+            logged = error.told(name_rows=self._connector.errors.name_rows)
+            table.failed(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")
         except TableReplaced:
             self._lineup.plan_again(table)
         except TopicRefused as error:

@@ -49,7 +49,7 @@ KEYS: tuple[Setting, ...] = (
     honoured("errors.log.enable", "log every skipped row; else the first of a table and the count", "false", boolean),
     honoured(
         "errors.log.include.messages",
-        "name a row that is skipped, or stops its table, by its id in log and status; values never appear",
+        "name a row that is skipped, or stops its table, by its id in the log; values never appear",
         "false",
         boolean,
     ),
