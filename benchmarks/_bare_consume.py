@@ -14,7 +14,7 @@ import orjson
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from benchmarks._reading import Clock, memory, reads
-from compactory.kafka import _PROFILES  # a private name, so that the two can't drift apart
+from compactory.kafka.client import _PROFILES  # a private name, so that the two can't drift apart
 
 
 def main() -> None:

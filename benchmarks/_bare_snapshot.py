@@ -13,7 +13,7 @@ import uuid
 import psycopg
 from confluent_kafka import Producer
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 QUERY = """COPY (SELECT id, json_build_object('id', id, 'terminalId', terminal_id, 'acquirerId', acquirer_id,
                         'isActive', is_active, 'updatedDate', to_char(updated_date, 'YYYY-MM-DD HH24:MI:SS.MS'))::text

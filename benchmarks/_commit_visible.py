@@ -22,7 +22,7 @@ from confluent_kafka import Consumer
 
 from benchmarks.directories import TABLE, adopted, consuming, filled, loaded, postgres, processor, source
 from benchmarks.stage import python
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 ROWS = 50_000
 RATE = 100

@@ -26,7 +26,7 @@ import psycopg
 from confluent_kafka import Consumer
 
 from benchmarks.directories import TABLE, adopted, consuming, filled, postgres, processor, source, wait_for
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import embedded_binaries
 
 ROWS = 50_000

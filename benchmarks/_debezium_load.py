@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
 LOST = 600.0  # seconds

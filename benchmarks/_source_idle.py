@@ -19,7 +19,7 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.directories import CONSUMER, TABLE, adopted, postgres, processor, source, wait_for
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_sql import read
 
 SECONDS = 20.0

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import structlog
 
-from compactory.kafka import Kafka
-from compactory_connectors.source.connector import parse_connector
-from compactory_connectors.source.source import Source
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.connector import parse_connector
+from compactory_connectors.source.run.source import Source
 
 CONNECTOR = Path(__file__).parents[1] / "examples" / "connectors" / "terminal_acquirer.json"
 

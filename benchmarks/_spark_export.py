@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.stage import LAUNCHED, WORK
 from compactory import Directory
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.session import SparkOptions, open_session
 

@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_sql import read

@@ -8,7 +8,7 @@ from benchmarks.bootstrap import count
 from benchmarks.rows import AT_LEAST, Figures, Wanted, beside, plain
 from benchmarks.stage import Command, Comparison, Measured, Stage, Terms, python
 from benchmarks.topics import append
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 __all__ = ["comparisons"]
 

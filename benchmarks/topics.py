@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 __all__ = ["VALUE", "append", "filled", "value"]
 

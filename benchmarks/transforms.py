@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.rows import Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
-from compactory_connectors.source.catalog import Column, Table
-from compactory_connectors.source.chain import compile_plan
-from compactory_connectors.source.connector import parse_connector
+from compactory_connectors.source.config.connector import parse_connector
+from compactory_connectors.source.plan.catalog import Column, Table
+from compactory_connectors.source.plan.chain import compile_plan
 
 __all__ = ["comparisons"]
 

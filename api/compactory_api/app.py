@@ -23,20 +23,20 @@ from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
-from .access import Access
-from .bad_records import SCOPE, error_routes
-from .digests import digest_routes
-from .entries import entry_routes
-from .freshness import Freshness
-from .health import Health
-from .lookup import Lookups
-from .metrics import Exposition
-from .openapi import document
-from .operations import operation_routes
-from .path import ENTRIES, raw_path
-from .problem import problem
-from .refusal import BadRequest, MethodRefused, NoResource
-from .timing import Timing
+from .protocol.access import Access
+from .protocol.freshness import Freshness
+from .protocol.openapi import document
+from .protocol.path import ENTRIES, raw_path
+from .protocol.problem import problem
+from .protocol.refusal import BadRequest, MethodRefused, NoResource
+from .protocol.timing import Timing
+from .routes.bad_records import SCOPE, error_routes
+from .routes.digests import digest_routes
+from .routes.entries import entry_routes
+from .routes.health import Health
+from .routes.lookup import Lookups
+from .routes.metrics import Exposition
+from .routes.operations import operation_routes
 
 __all__ = ["Application", "create_app"]
 

@@ -17,13 +17,13 @@ from typing import Any, Self, cast
 from compactory.errors import CompactoryError
 from compactory.worker import Worker
 
-from .access import Access, Scope, Tokens, is_loopback
-from .health import Health
 from .listen import Listen
-from .metrics import Exposition
-from .orders import CONNECTORS, Orders
-from .problem import problem
-from .refusal import BadRequest, Forbidden, MethodRefused, NoResource, TooLarge, Unauthorized
+from .protocol.access import Access, Scope, Tokens, is_loopback
+from .protocol.problem import problem
+from .protocol.refusal import BadRequest, Forbidden, MethodRefused, NoResource, TooLarge, Unauthorized
+from .routes.health import Health
+from .routes.metrics import Exposition
+from .routes.orders import CONNECTORS, Orders
 
 __all__ = ["Listener"]
 

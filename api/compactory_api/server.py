@@ -16,8 +16,8 @@ from compactory.errors import StoreClosed
 from compactory.store import GlobalStore
 from compactory.worker import Worker
 
-from .access import Access
 from .app import Application, create_app
+from .protocol.access import Access
 
 __all__ = ["Server"]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from . import directories, errors, get, serve, source, spark, spark_export, sql, verify
+from .commands import directories, errors, get, serve, source, spark, spark_export, sql, verify
+from .context.flags import Flags, command
 from .demo import command as demo
-from .flags import Flags, command
 
 __all__ = ["app", "run"]
 
@@ -63,7 +63,7 @@ def _run() -> int:
     try:
         return app(prog_name="compactory", standalone_mode=False) or 0
     except Exception as error:
-        from .failure import code_of, report  # with all that it imports, only when something went wrong
+        from .context.failure import code_of, report  # with all that it imports, only when something went wrong
 
         if (code := code_of(error)) is None:
             raise

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from compactory_cli import failure
+from compactory_cli.context import failure
 from compactory_cli.main import app
 
 from .markdown import cell, code, page, table, unmarked

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB
-from compactory_cli import configuration, environment, settings_file
+from compactory_cli.context import configuration, environment, settings_file
 
 from .markdown import cell, code, described, page, table
 
@@ -70,7 +70,7 @@ _VARIABLES = {
 
 def page_text() -> str:
     """The page."""
-    from compactory.properties import OWNED
+    from compactory.kafka.properties import OWNED
 
     owned = ", ".join(f"`{name}={value}`" for name, value in OWNED.items())
     return page(

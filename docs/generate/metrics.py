@@ -13,10 +13,10 @@ from compactory import GlobalStore, Partition, RocksDB
 from compactory.records import RebuildCause
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
-from compactory_api.metrics import Exposition
-from compactory_api.timing import BOUNDS, Timing
-from compactory_connectors.source.status import SourceState, SourceStatus, TableStatus
-from compactory_connectors.source.worker import SourceWorker
+from compactory_api.protocol.timing import BOUNDS, Timing
+from compactory_api.routes.metrics import Exposition
+from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
+from compactory_connectors.source.run.worker import SourceWorker
 
 from .markdown import cell, code, page, table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from compactory_connectors.source.record.transforms import PREDICATES, REGISTRY
+from compactory_connectors.source.record.transforms.registry import Entry
 from compactory_connectors.source.setting import Setting
-from compactory_connectors.source.transforms import PREDICATES, REGISTRY
-from compactory_connectors.source.transforms.registry import Entry
 
 from .markdown import cell, code, page, table, unmarked
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from compactory_connectors.source.catalog import Column
-from compactory_connectors.source.column_node import column_node
-from compactory_connectors.source.column_options import ColumnOptions, ColumnTypes, Granularity
-from compactory_connectors.source.column_shape import Shape
-from compactory_connectors.source.converters.avro_schema import AvroNames, avro_schema
-from compactory_connectors.source.converters.json_converter import JsonConverter
-from compactory_connectors.source.converters.string_converter import StringConverter
-from compactory_connectors.source.record import Java, Node, StructNode
-from compactory_connectors.source.schema import Schema, Type
+from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column_node import column_node
+from compactory_connectors.source.record.column_options import ColumnOptions, ColumnTypes, Granularity
+from compactory_connectors.source.record.column_shape import Shape
+from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema
+from compactory_connectors.source.record.converters.json_converter import JsonConverter
+from compactory_connectors.source.record.converters.string_converter import StringConverter
+from compactory_connectors.source.record.record import Java, Node, StructNode
+from compactory_connectors.source.record.schema import Schema, Type
 
 from .markdown import cell, code, page, table
 
@@ -183,7 +183,7 @@ def page_text() -> str:
         "## Known differences",
         table(["", "the real connector", "here"], _DIFFERENCES),
     ]
-    return page("Types", "`connectors/compactory_connectors/source/column_type.py`", *parts)
+    return page("Types", "`connectors/compactory_connectors/source/record/column_type.py`", *parts)
 
 
 def _supported() -> Iterator[list[str]]:

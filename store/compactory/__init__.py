@@ -6,8 +6,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
     store["terminal_acquirer"]["T1"]
 """
 
-from compactory.asynchronous import AsyncGlobalStore
-from compactory.backend import Backend
+from compactory.async_store import AsyncGlobalStore
 from compactory.directory import Directory, Index
 from compactory.errors import (
     BackendFailed,
@@ -28,12 +27,13 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
+from compactory.lookup.view import View
 from compactory.records import Entry, Partition, RecordError, StoreState
-from compactory.rocks.backend import RocksDB
+from compactory.storage.backend import Backend
+from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
-from compactory.view import View
-from compactory.writer import DirectoryWriter
+from compactory.writing.writer import DirectoryWriter
 
 __all__ = [
     "AsyncGlobalStore",

@@ -11,23 +11,23 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from compactory.backend import Backend
 from compactory.directory import Directory
-from compactory.engine import Engine
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
-from compactory.heap import Memory
-from compactory.holding import Holding
-from compactory.kafka import Kafka
-from compactory.loading import Loading
-from compactory.memory import collector_paused, trim_early
-from compactory.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
-from compactory.progress import clock
+from compactory.ingest.engine import Engine
+from compactory.ingest.gc_tuning import collector_paused, trim_early
+from compactory.ingest.loading import Loading
+from compactory.ingest.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
+from compactory.ingest.progress import clock
+from compactory.kafka.client import Kafka
+from compactory.lookup.snapshot import Holding
+from compactory.lookup.view import View
 from compactory.records import Contested, Partition, RecordError, StoreState, Topic
-from compactory.table import Table
+from compactory.storage.backend import Backend
+from compactory.storage.memory_backend import Memory
+from compactory.table.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
-from compactory.view import View
 
 __all__ = ["GlobalStore"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compactory import Directory, Index
-from compactory_api.access import Access, Tokens
+from compactory_api.protocol.access import Access, Tokens
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from compactory import Directory, Entry, Index
-from compactory_api import listing
+from compactory_api.routes import listing
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compactory import Directory, StoreState
-from compactory_api.document import Status
+from compactory_api.protocol.document import Status
 from tests.api.serving import Serving
-from tests.store.test_rebuild import recreate
+from tests.store.ingest.test_rebuild import recreate
 from tests.store.topics import Topics, eventually, send
 
 Serve = Callable[..., Serving]

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_sql import read
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from compactory import ConfigError, Directory, Index, RocksDB
-from compactory_cli.configuration import Configuration, load
-from compactory_cli.environment import read_environment
-from compactory_cli.flags import Flags, LogFormat, LogLevel
+from compactory_cli.context.configuration import Configuration, load
+from compactory_cli.context.environment import read_environment
+from compactory_cli.context.flags import Flags, LogFormat, LogLevel
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from compactory import (
     WaitTimeout,
 )
 from compactory.errors import BackendLocked
-from compactory_cli.failure import StepFailed, code_of, report
+from compactory_cli.context.failure import StepFailed, code_of, report
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from compactory.loading import Loading
-from compactory_cli import load_bars, loading_bar
-from compactory_cli.load_bars import LoadBars
-from compactory_cli.loading_bar import LoadingBar
-from compactory_connectors.source.load import Load
-from compactory_connectors.source.status import StatusBoard
+from compactory.ingest.loading import Loading
+from compactory_cli.views import load_bars, loading_bar
+from compactory_cli.views.load_bars import LoadBars
+from compactory_cli.views.loading_bar import LoadingBar
+from compactory_connectors.source.control.load_progress import Load
+from compactory_connectors.source.control.status import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell
 from tests.store.topics import Topics, eventually, send

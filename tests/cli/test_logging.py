@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from compactory_cli.configuration import load
-from compactory_cli.environment import read_environment
-from compactory_cli.flags import Flags, LogFormat, LogLevel
-from compactory_cli.logging import configure_logging, hide_secrets
+from compactory_cli.context.configuration import load
+from compactory_cli.context.environment import read_environment
+from compactory_cli.context.flags import Flags, LogFormat, LogLevel
+from compactory_cli.context.logging import configure_logging, hide_secrets
 
 
 @pytest.fixture(autouse=True)

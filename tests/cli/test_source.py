@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory import GlobalStore
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from tests.cli.conftest import NOBODY_HOME, Article, Shell
 
 

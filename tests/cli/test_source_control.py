@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from compactory.worker import Order, Verb
-from compactory_api.access import Tokens
 from compactory_api.listen import Listen
 from compactory_api.listener import Listener
-from compactory_connectors.source.removal import HeldRemoval
-from compactory_connectors.source.status import SourceState, StatusBoard
-from compactory_connectors.source.worker import SourceWorker
+from compactory_api.protocol.access import Tokens
+from compactory_connectors.source.control.removal import HeldRemoval
+from compactory_connectors.source.control.status import SourceState, StatusBoard
+from compactory_connectors.source.run.worker import SourceWorker
 from tests.api.serving import ask
 from tests.api.test_operations import samples
 from tests.api.test_orders import Told

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli import main
-from compactory_connectors.source.offset import offset_key
-from compactory_connectors.source.topics import OFFSETS_TOPIC, ensure, read, stored_values
+from compactory_connectors.source.cursor.offset import offset_key
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, read, stored_values
 from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell
 from tests.cli.test_source import altered, await_topic, wait
 

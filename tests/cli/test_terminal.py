@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactory_cli.terminal import legible
+from compactory_cli.views.terminal import legible
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory import GlobalStore
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from compactory_sql import read
 from tests.docs.pages import ROOT, Block, blocks

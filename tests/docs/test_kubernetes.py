@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from compactory_api.listener import _PATHS
-from compactory_cli.settings_file import read_settings
-from compactory_connectors.source.properties import parse_properties
+from compactory_cli.context.settings_file import read_settings
+from compactory_connectors.source.config.properties import parse_properties
 from tests.docs.pages import ROOT, blocks, usage_problem
 
 DOCUMENTS = [

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compactory_cli.settings_file import read_settings
-from compactory_connectors.source.connector import parse_connector
+from compactory_cli.context.settings_file import read_settings
+from compactory_connectors.source.config.connector import parse_connector
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, usage_problem
 
 

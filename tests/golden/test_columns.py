@@ -13,16 +13,16 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
-from compactory_connectors.source.catalog import Column
-from compactory_connectors.source.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
-from compactory_connectors.source.column_type import column_cell
-from compactory_connectors.source.converters import REGISTRY
-from compactory_connectors.source.converters.json_converter import JsonConverter
-from compactory_connectors.source.converters.json_text import schema_json
-from compactory_connectors.source.converters.string_converter import StringConverter
-from compactory_connectors.source.record import Node, RowError, StructNode
-from compactory_connectors.source.schema import Field, Schema, Type
-from compactory_connectors.source.server import connect, raw_rows
+from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.postgres.server import connect, raw_rows
+from compactory_connectors.source.record.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
+from compactory_connectors.source.record.column_type import column_cell
+from compactory_connectors.source.record.converters import REGISTRY
+from compactory_connectors.source.record.converters.json_converter import JsonConverter
+from compactory_connectors.source.record.converters.json_text import schema_json
+from compactory_connectors.source.record.converters.string_converter import StringConverter
+from compactory_connectors.source.record.record import Node, RowError, StructNode
+from compactory_connectors.source.record.schema import Field, Schema, Type
 from compactory_sql import query
 
 GOLDEN = Path(__file__).parent / "columns"

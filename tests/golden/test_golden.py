@@ -11,10 +11,10 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from compactory_connectors.source.catalog import describe_tables
-from compactory_connectors.source.chain import compile_plan
-from compactory_connectors.source.connector import load_connector
-from compactory_connectors.source.server import connect, raw_rows
+from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.plan.catalog import describe_tables
+from compactory_connectors.source.plan.chain import compile_plan
+from compactory_connectors.source.postgres.server import connect, raw_rows
 
 GOLDEN = Path(__file__).parent
 

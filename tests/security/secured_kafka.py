@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from tests.security.identity_provider import AUDIENCE, IdentityProvider
 from tests.stack.apache_kafka import QUICK, ApacheKafka
 from tests.stack.certificates import Authority, Certified

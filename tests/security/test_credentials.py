@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from compactory import ConfigError, Unreachable
-from compactory.kafka import Kafka
-from compactory.oauth import TokenSource
+from compactory.kafka.client import Kafka
+from compactory.kafka.oauth import TokenSource
 from tests.stack.certificates import Authority
 
 HERE = {"bootstrap.servers": "127.0.0.1:1"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactory import ConfigError, GlobalStore
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from tests.security.secured_kafka import KEY_PASSWORD, SecuredKafka
 
 TLS = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from compactory import Directory, DirectoryWriter, GlobalStore
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_sql import read
 from tests.cli.conftest import Article, Shell
 from tests.security.secured_kafka import KEY_PASSWORD, PASSWORD, SecuredKafka, logged, toml

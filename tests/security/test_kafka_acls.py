@@ -27,12 +27,12 @@ from confluent_kafka.admin import (
 )
 
 from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
-from compactory.kafka import Kafka
-from compactory_connectors.source.connector import load_connector
-from compactory_connectors.source.offset_desk import OffsetDesk
-from compactory_connectors.source.offset_editor import signed
-from compactory_connectors.source.source import Source
-from compactory_connectors.source.topics import OFFSETS_TOPIC
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+from compactory_connectors.source.offsets.offset_editor import signed
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
+from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka
 from tests.source.conftest import ARTICLE, article_environment
 from tests.source.workload import TERMINALS, wait_until

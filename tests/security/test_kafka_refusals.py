@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compactory import CompactoryError, ConfigError, GlobalStore, Unreachable
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from tests.cli.conftest import Outcome, Shell
 from tests.security.identity_provider import unsecured_token
 from tests.security.secured_kafka import USER, SecuredKafka, everything, logged, toml

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from compactory import GlobalStore
-from compactory_cli.configuration import load
-from compactory_cli.environment import read_environment
-from compactory_cli.flags import Flags
+from compactory_cli.context.configuration import load
+from compactory_cli.context.environment import read_environment
+from compactory_cli.context.flags import Flags
 from tests.docs.pages import ROOT, Block, blocks
 from tests.security.secured_kafka import CLIENT_SECRET, KEY_PASSWORD, PASSWORD, SecuredKafka
 

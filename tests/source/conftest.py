@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.connector import ConnectorConfig, SoftDelete, load_connector
-from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.source import Source
-from compactory_connectors.source.status import SourceState
-from compactory_connectors.source.topics import read
+from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete, load_connector
+from compactory_connectors.source.control.status import SourceState
+from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.run.source import Source
 from tests.source.harness import STAMP, Feed
 from tests.source.workload import TERMINALS, wait_until
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 
-from compactory_connectors.source.comparison import Comparison
-from compactory_connectors.source.horizon import Horizon
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.page import Batch
-from compactory_connectors.source.server import Server, TableReplaced
-from compactory_connectors.source.table import TableReader
-from compactory_connectors.source.table_plan import TablePlan
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.cursor.seen_snapshot import Horizon
+from compactory_connectors.source.plan.table_plan import TablePlan
+from compactory_connectors.source.poll.comparison import Comparison
+from compactory_connectors.source.poll.record_batch import Batch
+from compactory_connectors.source.poll.table import TableReader
+from compactory_connectors.source.postgres.server import Server, TableReplaced
 
 COLUMNS = ("id", "terminal_id", "acquirer_id", "is_active")
 

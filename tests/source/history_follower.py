@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import psycopg
 
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.page import Batch
-from compactory_connectors.source.planning import plan_tables
-from compactory_connectors.source.readers import open_reader
-from compactory_connectors.source.server import Server, TableReplaced
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.plan.planning import plan_tables
+from compactory_connectors.source.poll.readers import open_reader
+from compactory_connectors.source.poll.record_batch import Batch
+from compactory_connectors.source.postgres.server import Server, TableReplaced
 from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
 from tests.source.poller import config, settings

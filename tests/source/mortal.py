@@ -18,10 +18,11 @@ from typing import Any
 import structlog
 
 from compactory.errors import LeaseLost
-from compactory.kafka import Kafka
-from compactory_connectors.source import publisher, session
-from compactory_connectors.source.connector import load_connector
-from compactory_connectors.source.source import Source
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.publish import publisher
+from compactory_connectors.source.run import session
+from compactory_connectors.source.run.source import Source
 
 STEPS = (
     "before begin", "after begin", "within records", "after records", "before commit", "after commit", "before poll",

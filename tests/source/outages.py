@@ -21,9 +21,9 @@ import psycopg
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.source.jdbc_url import Connection
-from compactory_connectors.source.source import Source
-from compactory_connectors.source.status import SourceState
+from compactory_connectors.source.config.jdbc_url import Connection
+from compactory_connectors.source.control.status import SourceState
+from compactory_connectors.source.run.source import Source
 from tests.source.conftest import ARTICLE, Bench, Running, article_environment
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.apache_kafka import ApacheKafka

@@ -9,13 +9,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from compactory_connectors.source.connector import ConnectorConfig, parse_connector
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.page import Reader
-from compactory_connectors.source.planning import plan_tables
-from compactory_connectors.source.readers import open_reader
-from compactory_connectors.source.server import Server
-from compactory_connectors.source.table_plan import TablePlan
+from compactory_connectors.source.config.connector import ConnectorConfig, parse_connector
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.plan.planning import plan_tables
+from compactory_connectors.source.plan.table_plan import TablePlan
+from compactory_connectors.source.poll.readers import open_reader
+from compactory_connectors.source.poll.record_batch import Reader
+from compactory_connectors.source.postgres.server import Server
 
 KEYED = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",

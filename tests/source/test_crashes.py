@@ -12,9 +12,9 @@ import pytest
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.identity import Again
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.topics import stored_values
+from compactory_connectors.source.cursor.identity import Again
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.poller import Poller

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from compactory_connectors.source import conditions
-from compactory_connectors.source.conditions import Conditions
-from compactory_connectors.source.horizon import Horizon, Snapshot
-from compactory_connectors.source.offset import SourceOffset
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot
+from compactory_connectors.source.poll import conditions
+from compactory_connectors.source.poll.conditions import Conditions
 from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import Follower
 from tests.source.history_writer import Writer

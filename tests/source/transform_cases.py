@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactory_connectors.source.branches import Failed, grow, leaves, tested, usual
-from compactory_connectors.source.catalog import Column
-from compactory_connectors.source.column_type import column_cell
-from compactory_connectors.source.converters import Converter
-from compactory_connectors.source.record import Cell, Kind, Node, Record, RowError, StructNode, cells
-from compactory_connectors.source.row_function import RowCompiler, RowFunctions
-from compactory_connectors.source.schema import Field, Schema, Type
-from compactory_connectors.source.transforms import TransformSpec, read_transforms
+from compactory_connectors.source.plan.branches import Failed, grow, leaves, tested, usual
+from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.plan.row_function import RowCompiler, RowFunctions
+from compactory_connectors.source.record.column_type import column_cell
+from compactory_connectors.source.record.converters import Converter
+from compactory_connectors.source.record.record import Cell, Kind, Node, Record, RowError, StructNode, cells
+from compactory_connectors.source.record.schema import Field, Schema, Type
+from compactory_connectors.source.record.transforms import TransformSpec, read_transforms
 
 __all__ = ["Refused", "attempted", "chain_of", "column_node", "functions_of", "raw_row", "source_record"]
 

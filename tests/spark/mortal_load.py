@@ -10,8 +10,8 @@ import signal
 import sys
 
 from compactory import Directory
-from compactory.kafka import Kafka
-from compactory_connectors.source.publisher import Publisher
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import open_session
 from compactory_connectors.spark.target import Mode

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compactory import Directory
-from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
+from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory_connectors.spark.export.files import read
 from compactory_connectors.spark.export.folder import ExportFolder
 from compactory_connectors.spark.export.job import ExportOptions, export

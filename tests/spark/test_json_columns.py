@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactory.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.errors import ConfigError
-from compactory_connectors.source.partitioner import partition_of
+from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.spark.export.json_columns import JsonReader
 from compactory_connectors.spark.export.json_types import merged, settled, spelt
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from compactory import GlobalStore
-from compactory_api.access import Access
+from compactory_api.protocol.access import Access
 from compactory_connectors.spark.jars import find_jars
 from tests.api.serving import Serving
 from tests.source.conftest import ARTICLE, Bench, article_environment
-from tests.source.test_verification import send
+from tests.source.reconcile.test_verification import send
 from tests.spark.conftest import needs_spark
 
 JOB = Path(__file__).parents[2] / "examples" / "spark" / "compactory_job.py"

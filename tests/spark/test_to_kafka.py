@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 
 from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
-from compactory.kafka import Kafka
-from compactory_connectors.source.converters import ConverterSpec
-from compactory_connectors.source.converters.json_converter import JsonConverter
-from compactory_connectors.source.identity import Identity
-from compactory_connectors.source.jdbc_url import parse_url
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.offset_edit import Change as OffsetChange
-from compactory_connectors.source.offset_editor import edit_offsets, signed
-from compactory_connectors.source.offsets_topic import StoredOffset, read_offsets
-from compactory_connectors.source.partitioner import partition_of
-from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.source import Source
-from compactory_connectors.source.status import SourceState
-from compactory_connectors.source.topics import read
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.source.control.status import SourceState
+from compactory_connectors.source.cursor.identity import Identity
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.offsets.offset_edit import Change as OffsetChange
+from compactory_connectors.source.offsets.offset_editor import edit_offsets, signed
+from compactory_connectors.source.publish.offsets_topic import StoredOffset, read_offsets
+from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.record.converters import ConverterSpec
+from compactory_connectors.source.record.converters.json_converter import JsonConverter
+from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.into_topic.topic_claim import owners

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory import Directory
-from compactory_connectors.source.partitioner import partition_of
+from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.spark.into_topic.topic_changes import Judge, Outgoing, Tally, change_of, living, unpacked
 from compactory_connectors.spark.target import Change, Mode, Sample
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compactory.errors import Unreachable
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.topic.frame import capture, latest
 from tests.store.topics import Topics

@@ -13,14 +13,14 @@ import pytest
 
 from compactory import Directory, GlobalStore
 from compactory.errors import CompactoryError
-from compactory_api.access import Access
-from compactory_cli.remote import Server
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.source import Source
-from compactory_connectors.source.verification.judgement import Finding
-from compactory_connectors.source.verification.outcome import Outcome
-from compactory_connectors.source.verification.verification import verify
-from compactory_connectors.source.verification.verifier import Options
+from compactory_api.protocol.access import Access
+from compactory_cli.context.remote import Server
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.reconcile.verification.checker import Finding
+from compactory_connectors.source.reconcile.verification.outcome import Outcome
+from compactory_connectors.source.reconcile.verification.verification import verify
+from compactory_connectors.source.reconcile.verification.verifier import Options
+from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.verification import table_rows
@@ -29,8 +29,8 @@ from compactory_connectors.spark.verification.store_side import compare_store
 from compactory_connectors.spark.verification.table_pass import TablePass
 from compactory_connectors.spark.verification.topic_states import TopicStates
 from tests.api.serving import Serving
-from tests.source import test_verification as cases
 from tests.source.conftest import Bench
+from tests.source.reconcile import test_verification as cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

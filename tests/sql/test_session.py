@@ -14,8 +14,8 @@ from compactory.errors import ConfigError
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, install, plan
 from compactory_connectors.database.session import pooled_by_transaction, refuse_pooling
-from compactory_connectors.source.lease_claim import connect_lease
-from compactory_connectors.source.server import Server
+from compactory_connectors.source.leadership.lease_claim import connect_lease
+from compactory_connectors.source.postgres.server import Server
 
 from .conftest import one
 

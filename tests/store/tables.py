@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from compactory import Directory, View
-from compactory.backend import Volume
-from compactory.batch import Run
-from compactory.checkpoint import Checkpoint
 from compactory.errors import NotReady
-from compactory.heap import Memory
+from compactory.lookup.view import Served
 from compactory.records import Partition
-from compactory.table import Table
-from compactory.view import Served
+from compactory.storage.backend import Volume
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.memory_backend import Memory
+from compactory.table.batch import Run
+from compactory.table.table import Table
 
 
 class Log:

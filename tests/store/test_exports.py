@@ -36,7 +36,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 
 def test_three_modules_import_the_client() -> None:
-    """Everything else goes through `compactory.kafka`, which asks by `compactory.admin`; the third maps errors."""
+    """Everything else goes through `compactory.kafka.client`, which asks by `compactory.kafka.admin`; the third maps errors."""
     from pathlib import Path
 
     folder = Path(compactory.__file__).parent

@@ -12,16 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from compactory import (
-    CompactoryError,
-    ConfigError,
-    GlobalStore,
-    StoreFailed,
-    StoreState,
-    Unreachable,
-    memory,
-)
-from compactory.engine import Engine
+from compactory import CompactoryError, ConfigError, GlobalStore, StoreFailed, StoreState, Unreachable
+from compactory.ingest import gc_tuning as memory
+from compactory.ingest.engine import Engine
 from tests.forks import forked
 from tests.store.topics import Topics, eventually
 

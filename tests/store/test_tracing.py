@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from compactory import AsyncGlobalStore, Directory, DirectoryWriter, GlobalStore, WaitTimeout
-from tests.store.test_rebuild import recreate
+from tests.store.ingest.test_rebuild import recreate
 from tests.store.topics import Topics, eventually
 
 _exporter = InMemorySpanExporter()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..flags import Flags, command
+from ..context.flags import Flags, command
 
 if TYPE_CHECKING:
     from .narrator import Narrator
@@ -69,7 +69,7 @@ def start(flags: Flags, server: _Server) -> None:
 
 
 def _order(flags: Flags, action: str, server: Server) -> None:
-    from ..terminal import print_json, say, seconds
+    from ..views.terminal import print_json, say, seconds
     from .control import order
     from .home import Home
 
@@ -120,7 +120,7 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
     """Tell everything. Raises StepFailed whatever a step fails of."""
     from compactory.errors import CompactoryError
 
-    from ..failure import StepFailed
+    from ..context.failure import StepFailed
     from .story import tell
 
     try:

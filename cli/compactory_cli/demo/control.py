@@ -10,7 +10,7 @@ from typing import Any
 
 from compactory.errors import CompactoryError, Unreachable
 
-from ..failure import StepFailed
+from ..context.failure import StepFailed
 from .home import Home
 
 __all__ = ["Control", "order"]

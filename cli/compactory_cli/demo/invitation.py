@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..stack.postgres import embedded_binaries
-from ..terminal import seconds
+from ..views.terminal import seconds
 from .stage import TOPIC, Stage
 
 __all__ = ["invitation"]

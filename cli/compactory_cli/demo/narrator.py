@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..terminal import output, print_json, say, seconds
+from ..views.terminal import output, print_json, say, seconds
 
 __all__ = ["Narrator", "Step"]
 

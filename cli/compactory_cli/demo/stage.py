@@ -15,15 +15,15 @@ import psycopg
 
 from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 from compactory_connectors.database import Adoption, adopt
-from compactory_connectors.source.verification.outcome import Outcome
-from compactory_connectors.source.verification.verification import verify
-from compactory_connectors.source.verification.verifier import Options
+from compactory_connectors.source.reconcile.verification.outcome import Outcome
+from compactory_connectors.source.reconcile.verification.verification import verify
+from compactory_connectors.source.reconcile.verification.verifier import Options
 from compactory_sql import read
 
-from ..failure import StepFailed
-from ..loading import load_connectors
+from ..context.failure import StepFailed
+from ..context.loading import load_connectors
 from ..stack.port import free_port
 from ..stack.process import Process
 from .client import Client

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..failure import StepFailed
-from ..terminal import number, seconds
+from ..context.failure import StepFailed
+from ..views.terminal import number, seconds
 from .narrator import Narrator
 from .stage import TOPIC, Stage
 

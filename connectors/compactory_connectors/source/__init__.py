@@ -1,10 +1,10 @@
 """The source: polls Postgres tables into compacted topics, in the place of the Kafka Connect JDBC source connector."""
 
-from .connector import ConnectorConfig, load_connector
-from .preview import TablePreview, preview
-from .source import Source
-from .status import SourceState, SourceStatus, TableStatus
-from .transforms import SourceRecord
+from .config.connector import ConnectorConfig, load_connector
+from .control.status import SourceState, SourceStatus, TableStatus
+from .record.transforms import SourceRecord
+from .run.preview import TablePreview, preview
+from .run.source import Source
 
 __all__ = [
     "ConnectorConfig",

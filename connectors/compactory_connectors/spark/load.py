@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from compactory.errors import CompactoryError
-from compactory_connectors.source.removal import SHARE
+from compactory_connectors.source.control.removal import SHARE
 
 from .checking.checks import Checks, Reason
 from .checking.duplicates import resolve

@@ -10,11 +10,11 @@ from psycopg import sql
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory.kafka import Kafka
-from compactory_connectors.source.jdbc_url import Connection
-from compactory_connectors.source.selection import split_identifier
-from compactory_connectors.source.server import postgres_errors
-from compactory_connectors.source.watched_connection import connect
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.jdbc_url import Connection
+from compactory_connectors.source.config.selection import split_identifier
+from compactory_connectors.source.postgres.server import postgres_errors
+from compactory_connectors.source.postgres.watched_connection import connect
 from compactory_sql import query
 
 from ..topic.frame import capture, latest

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 from ..topic.extent import Extent
 from ..topic.reading import Reading, read_span

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 from ..topic.extent import Extent
 from .manifest import Export, Manifest

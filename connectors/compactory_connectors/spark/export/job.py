@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 from ..identifier import quoted
 from ..stages import Stages

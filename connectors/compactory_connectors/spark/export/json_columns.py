@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from compactory.decoding import document, path
+from compactory.codec.decoding import document, path
 from compactory.directory import Envelope
 
 from .json_types import as_json, conform, infer, known, merged, nameable, settled, spelt

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import orjson
 
-from compactory.digest import VERSION as DIGEST_VERSION
-from compactory.digest import DirectoryDigest, RangeDigest
 from compactory.directory import Envelope
 from compactory.errors import ConfigError
+from compactory.lookup.digest import VERSION as DIGEST_VERSION
+from compactory.lookup.digest import DirectoryDigest, RangeDigest
 
 __all__ = ["MANIFEST", "VERSION", "Counts", "Export", "ExportFile", "Manifest", "Place", "read_manifest"]
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compactory.digest import RANGES, DirectoryDigest, RangeDigest
+from compactory.lookup.digest import RANGES, DirectoryDigest, RangeDigest
 
 from .json_columns import Fields
 from .json_types import merged
@@ -37,7 +37,7 @@ def _no_sums() -> npt.NDArray[np.uint64]:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of `compactory.digest`."""
+    """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of `compactory.lookup.digest`."""
 
     rows: int = 0
     tombstones: int = 0

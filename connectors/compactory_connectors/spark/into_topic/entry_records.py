@@ -1,7 +1,7 @@
 """Records of a directory that is mastered in Kafka, as a DirectoryWriter writes them: JSON objects under a text key.
 
 What JSON has no like of is text: decimals and dates in Postgres' spelling, times in ISO 8601 (RFC 3339 where there is a
-zone), bytes in base64; a json or jsonb column is part of the object. Sources: ``compactory.encoding``, RFC 8259.
+zone), bytes in base64; a json or jsonb column is part of the object. Sources: ``compactory.codec.encoding``, RFC 8259.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Self
 import orjson
 import pyarrow as pa
 
+from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
-from compactory.encoding import Encoding
 from compactory.errors import ConfigError, WriteRefused
-from compactory_connectors.source.record import RowError
+from compactory_connectors.source.record.record import RowError
 
 from ..column_types import ColumnType, parse_type
 from ..target import TargetColumn

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute
 
-from compactory_connectors.source.java_calendar import proleptic_date, proleptic_day_number
-from compactory_connectors.source.record import RowError
+from compactory_connectors.source.javatext.java_calendar import proleptic_date, proleptic_day_number
+from compactory_connectors.source.record.record import RowError
 
 from ..column_types import ColumnType
 from .jsonb_text import jsonb_text

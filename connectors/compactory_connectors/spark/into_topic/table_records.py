@@ -13,14 +13,14 @@ from typing import Self, cast
 import pyarrow as pa
 
 from compactory.errors import ConfigError
-from compactory_connectors.source.catalog import Table
-from compactory_connectors.source.chain import RowPlan, compile_plan
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.converters import Render
-from compactory_connectors.source.jdbc_url import Connection
-from compactory_connectors.source.record import RowError
-from compactory_connectors.source.row_function import Written
-from compactory_connectors.source.server import RawRow
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.config.jdbc_url import Connection
+from compactory_connectors.source.plan.catalog import Table
+from compactory_connectors.source.plan.chain import RowPlan, compile_plan
+from compactory_connectors.source.plan.row_function import Written
+from compactory_connectors.source.postgres.server import RawRow
+from compactory_connectors.source.record.converters import Render
+from compactory_connectors.source.record.record import RowError
 
 from ..target import TargetColumn
 from .postgres_text import Text, Texts, text_of, unwritable

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from compactory.destination import Destination
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
-from compactory.kafka import Kafka
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.page import Record
-from compactory_connectors.source.partitioner import agrees
-from compactory_connectors.source.publisher import TransactionTimedOut
-from compactory_connectors.source.removal import Copy
-from compactory_connectors.source.topics import ensure
+from compactory.kafka.client import Kafka
+from compactory.writing.destination import Destination
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.control.removal import Copy
+from compactory_connectors.source.poll.record_batch import Record
+from compactory_connectors.source.publish.partitioner import agrees
+from compactory_connectors.source.publish.publisher import TransactionTimedOut
+from compactory_connectors.source.publish.topics import ensure
 
 from ..target import Change, Differences, Mode, Received, TargetColumn, Written
 from ..topic.extent import Extent, TopicChanged

@@ -14,9 +14,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from compactory.decoding import document, path
+from compactory.codec.decoding import document, path
 from compactory.directory import Directory
-from compactory_connectors.source.partitioner import partition_of
+from compactory_connectors.source.publish.partitioner import partition_of
 
 from ..record_batch import Batches, of_rows
 from ..target import Change, Mode, Sample

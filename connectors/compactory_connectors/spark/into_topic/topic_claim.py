@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 
 from compactory.errors import ConfigError, LeaseLost, Unreachable
-from compactory.kafka import Kafka
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.lease import Lease
-from compactory_connectors.source.offsets_topic import StoredOffset, read_offsets
-from compactory_connectors.source.publisher import Publisher
-from compactory_connectors.source.sighting import running_sources
-from compactory_connectors.source.topics import OFFSETS_TOPIC
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.leadership.lease import Lease
+from compactory_connectors.source.publish.offsets_topic import StoredOffset, read_offsets
+from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
+from compactory_connectors.source.run.overview import running_sources
 
 __all__ = ["TopicClaim", "owners"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory.kafka import Kafka
-from compactory.open_transactions import open_transactions
+from compactory.kafka.client import Kafka
+from compactory.kafka.open_transactions import open_transactions
 from compactory.records import Partition
 
 __all__ = ["Extent", "Span", "TopicChanged", "capture"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 from ..record_batch import Task
 from .extent import Extent, capture

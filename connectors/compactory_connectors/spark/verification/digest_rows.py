@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactory.digest import Digester, RangeDigest
+from compactory.lookup.digest import Digester, RangeDigest
 
 __all__ = ["digest_of", "digest_rows"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
-from compactory.kafka import Kafka
-from compactory_connectors.source.verification.judgement import Finding
-from compactory_connectors.source.verification.progress import Progress, untold
+from compactory.kafka.client import Kafka
+from compactory.lookup.digest import DirectoryDigest, range_of
+from compactory_connectors.source.reconcile.verification.checker import Finding
+from compactory_connectors.source.reconcile.verification.progress import Progress, untold
 
 from ..export.files import read
 from ..export.folder import ExportFolder

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from compactory.batch import Run
-from compactory.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.directory import Directory
-from compactory.heap import MemoryShelf
+from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
-from compactory.table import Table
+from compactory.storage.memory_backend import MemoryShelf
+from compactory.table.batch import Run
+from compactory.table.table import Table
 
 from ..record_batch import Batches, Task, of_rows
 from .digest_rows import digest_of, digest_rows

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from compactory.digest import VERSION, DirectoryDigest, RangeDigest
 from compactory.directory import Directory, Index
 from compactory.errors import CompactoryError
+from compactory.lookup.digest import VERSION, DirectoryDigest, RangeDigest
 
 __all__ = ["RunningStore", "StoreDigest", "StoreRecord", "read_digest", "read_record"]
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from compactory.digest import DirectoryDigest, range_of
 from compactory.errors import CompactoryError
-from compactory_connectors.source.verification.judgement import Finding
-from compactory_connectors.source.verification.progress import Progress, untold
+from compactory.lookup.digest import DirectoryDigest, range_of
+from compactory_connectors.source.reconcile.verification.checker import Finding
+from compactory_connectors.source.reconcile.verification.progress import Progress, untold
 
 from .held import BAD, HELD, digest_held, list_held
 from .running_store import RunningStore, StoreDigest, StoreRecord, read_digest, read_record

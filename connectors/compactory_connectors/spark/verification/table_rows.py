@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from psycopg import sql
 
-from compactory.digest import record_digest
 from compactory.errors import CompactoryError
-from compactory_connectors.source.connector import ConnectorConfig
-from compactory_connectors.source.offset import SourceOffset
-from compactory_connectors.source.planning import plan_tables
-from compactory_connectors.source.server import PollSnapshot, Server, postgres_errors, statement
-from compactory_connectors.source.verification.table_side import Look, Pages
+from compactory.lookup.digest import record_digest
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.plan.planning import plan_tables
+from compactory_connectors.source.postgres.server import PollSnapshot, Server, postgres_errors, statement
+from compactory_connectors.source.reconcile.verification.table_side import Look, Pages
 
 from ..record_batch import Batches, Task, of_rows
 

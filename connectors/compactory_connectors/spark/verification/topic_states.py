@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from compactory.kafka import Kafka
+from compactory.kafka.client import Kafka
 
 from ..topic.extent import Extent, capture
 from ..topic.frame import latest, records

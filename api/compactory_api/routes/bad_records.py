@@ -1,0 +1,130 @@
+"""Routes to bad records: list them, apply them once more, let go of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+
+from compactory.errors import NotReady, WaitTimeout
+from compactory.records import RecordError
+from compactory.store import GlobalStore
+
+from ..protocol.access import Scope
+from ..protocol.document import Dealt, Errors, RecordPlace, RecordPlaces
+from ..protocol.openapi import problems
+from ..protocol.refusal import BadRequest, Forbidden
+
+__all__ = ["SCOPE", "error_routes"]
+
+SCOPE = "compactory.scope"  # where the ASGI scope says what the request may see
+_MOST_ERRORS = 1000
+_PLACES = {"type": "array", "items": RecordPlace.model_json_schema()}
+_SCHEMA = {"type": "object", "required": ["errors"], "properties": {"errors": _PLACES}}
+_BODY = {"requestBody": {"content": {"application/json": {"schema": _SCHEMA}}}}
+
+Deal = Callable[..., list[RecordError]]
+
+
+def error_routes(store: GlobalStore) -> APIRouter:
+    """Return the routes. They raise the errors of `problem`'s table."""
+    routes = APIRouter(tags=["operations"])
+
+    @routes.get(
+        "/v1/errors",
+        operation_id="list_errors",
+        summary="Outstanding bad records; their bytes only for the admin token",
+        responses={200: {"model": Errors}, **problems(400, 401, 421)},
+    )
+    async def errors(
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=_MOST_ERRORS, description="Newest of each directory first")] = 100,
+    ) -> Response:
+        whole = request.scope.get(SCOPE) is Scope.ADMIN
+        found = sorted(store.errors(), key=lambda error: error.timestamp_ms, reverse=True)
+        shown = [_described(error, whole=whole) for error in found[:limit]]
+        return _json({"errors": shown, "outstanding": len(found)})
+
+    @routes.post(
+        "/v1/errors:retry",
+        operation_id="retry_errors",
+        summary="Apply bad records once more; needs the admin token",
+        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
+        openapi_extra=_BODY,
+    )
+    async def retry(request: Request) -> Response:
+        return _json(await _deal(store, request, store.retry))
+
+    @routes.post(
+        "/v1/errors:skip",
+        operation_id="skip_errors",
+        summary="Let go of bad records, as if they had never come; needs the admin token",
+        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
+        openapi_extra=_BODY,
+    )
+    async def skip(request: Request) -> Response:
+        return _json(await _deal(store, request, store.skip))
+
+    return routes
+
+
+async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, Any]:
+    if request.scope.get(SCOPE) is not Scope.ADMIN:
+        raise Forbidden("bad records are dealt with by whoever has the admin token (COMPACTORY_HTTP_ADMIN_TOKEN)")
+    wanted = _chosen(await request.body())
+    chosen = [
+        error
+        for error in store.errors()
+        if wanted is None or (error.directory, error.partition, error.offset) in wanted
+    ]
+    try:
+        left = await asyncio.to_thread(deal, *chosen) if chosen else []
+    except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
+        raise NotReady(str(error)) from None
+    return {"done": len(chosen) - len(left), "outstanding": len(store.errors())}
+
+
+def _chosen(body: bytes) -> set[tuple[str, int, int]] | None:
+    """Return the places that a body names; None for all."""
+    if not body:
+        return None
+    try:
+        places = RecordPlaces.model_validate_json(body).errors
+    except ValidationError as error:
+        raise BadRequest(
+            [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        ) from None
+    return {(place.directory, place.partition, place.offset) for place in places}
+
+
+def _json(document: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _described(error: RecordError, *, whole: bool) -> dict[str, Any]:
+    """Describe a bad record. The text of an error can quote the value, so it is for the admin scope only."""
+    place = {
+        "directory": error.directory,
+        "topic": error.topic,
+        "partition": error.partition,
+        "offset": error.offset,
+        "timestamp_ms": error.timestamp_ms,
+    }
+    if not whole:
+        return {**place, "error": error.error.partition(":")[0]}
+    return {
+        **place,
+        "error": error.error,
+        "stacktrace": error.stacktrace,
+        "key_base64": _base64(error.key),
+        "value_base64": _base64(error.value),
+    }
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()

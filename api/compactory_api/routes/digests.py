@@ -1,0 +1,273 @@
+"""Routes to digests of what a directory holds, for comparisons with its topic: see `compactory.lookup.digest` and `holding`.
+
+Work is done in threads, in slices with pauses between them that are as long, so that lookups go on beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Generator, Iterator
+from itertools import chain
+from threading import BoundedSemaphore
+from typing import Annotated, Any
+
+import anyio
+import orjson
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from compactory.directory import Directory
+from compactory.errors import NotReady, WaitTimeout
+from compactory.lookup.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
+from compactory.lookup.snapshot import HeldRecord, Holding
+from compactory.store import GlobalStore
+
+from ..protocol.document import Digest
+from ..protocol.openapi import problems
+from ..protocol.refusal import BadRequest
+from ..protocol.values import text_or_base64
+
+__all__ = ["digest_routes"]
+
+_LINES = "application/x-ndjson"
+_CHUNK = 64 << 10  # bytes of lines that are sent at once
+_MOST_LISTINGS = 4  # at a time: each holds on to what changes meanwhile
+_LONGEST = 300.0  # seconds that a listing may take, its client included
+_RANGES = r"^\d{1,3}(-\d{1,3})?(,\d{1,3}(-\d{1,3})?){0,255}$"
+_ANSWERS = problems(400, 401, 404, 421, 503)
+
+
+def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter:
+    """Return the routes, which let go of a digest once the server is ``stopping``.
+
+    They raise the errors of `problem`'s table.
+    """
+    routes = APIRouter(prefix="/v1/directories/{directory}/digest", tags=["operations"])
+    digests = _Digests(store, stopping)
+    listings = _Listings(store)
+
+    @routes.get(
+        "",
+        operation_id="get_digest",
+        summary="Digests of all that a directory holds, by key range, at exactly known positions",
+        responses={200: {"model": Digest}, **_ANSWERS},
+    )
+    async def digest(directory: str) -> Response:
+        found = await digests.of(directory)
+        return Response(orjson.dumps(found), media_type="application/json", headers={"cache-control": "no-store"})
+
+    @routes.get(
+        "/{ranges}",
+        operation_id="list_digests",
+        summary="The records of some key ranges with their digests, a line of JSON each",
+        response_class=StreamingResponse,
+        responses={
+            200: {
+                "content": {_LINES: {"schema": {"type": "string"}}},
+                "description": "First line: what get_digest says without digests. Then a record a line, in no order:"
+                " key, digest, partition, offset, timestamp_ms, bad. Last line: how many; without it the answer was"
+                " cut off. A bad key, whose newest record is bad, shows its last good record, or none",
+            },
+            **_ANSWERS,
+        },
+    )
+    async def records(
+        directory: str,
+        ranges: Annotated[str, Path(description="7 or 0,7 or 16-31: of 0 to 255", pattern=_RANGES)],
+        values: Annotated[bool, Query(description="Show the values too")] = False,
+    ) -> Response:
+        chosen = _chosen(ranges)
+        return await run_in_threadpool(_Sent, listings.lines(directory, chosen, values=values))
+
+    return routes
+
+
+class _Digests:
+    """Digests as they are asked for: one is computed at a time, and kept while nothing changes.
+
+    Of one event loop; whoever asks while one of the directory is computed gets that one's answer.
+    """
+
+    def __init__(self, store: GlobalStore, stopping: Callable[[], bool]) -> None:
+        self._store = store
+        self._stopping = stopping
+        self._turn = asyncio.Semaphore(1)
+        self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._known: dict[str, tuple[tuple[int, frozenset[bytes]], DirectoryDigest]] = {}
+
+    async def of(self, name: str) -> dict[str, Any]:
+        """Return the answer's document."""
+        task = self._under_way.get(name)
+        if task is None:
+            task = self._under_way[name] = asyncio.ensure_future(self._computed(name))
+            task.add_done_callback(lambda done: (self._under_way.pop(name), done.cancelled() or done.exception()))
+        return await asyncio.shield(task)
+
+    async def _computed(self, name: str) -> dict[str, Any]:
+        async with self._turn:
+            return await asyncio.to_thread(self._compute, name)
+
+    def _compute(self, name: str) -> dict[str, Any]:
+        began = time.monotonic()
+        with _held(self._store, name) as holding:
+            state = holding.revision, holding.bad
+            known = self._known.get(name)
+            digest = known[1] if known is not None and known[0] == state else holding.digest(self._pause())
+        self._known[name] = state, digest
+        return {
+            **_described(holding),
+            "seconds": round(time.monotonic() - began, 3),
+            **_shown(digest.total),
+            "ranges": [_shown(each) for each in digest.ranges],
+        }
+
+    def _pause(self) -> Callable[[], None]:
+        """What is called between slices. The event loop would wait for the thread at its end, with the store open."""
+        pause = _Pause()
+
+        def paused() -> None:
+            pause()
+            if self._stopping():
+                raise NotReady("the server stops; ask again later, or another one")
+
+        return paused
+
+
+class _Listings:
+    """Records as they are asked for, a few answers at a time."""
+
+    def __init__(self, store: GlobalStore) -> None:
+        self._store = store
+        self._free = BoundedSemaphore(_MOST_LISTINGS)
+
+    def lines(self, name: str, ranges: Collection[int], *, values: bool) -> Generator[bytes]:
+        """Yield the lines of an answer, some at a time. Raises NotReady where too many are under way."""
+        if not self._free.acquire(blocking=False):
+            raise NotReady(f"{_MOST_LISTINGS} listings are being sent already; ask again when one is done")
+        try:
+            with _held(self._store, name) as holding:
+                yield from _chunks(_documents(holding, ranges, values=values))
+        finally:
+            self._free.release()
+
+
+class _Sent(StreamingResponse):
+    """An answer whose lines are made while it is sent; they end with it, however it ends."""
+
+    def __init__(self, lines: Generator[bytes]) -> None:
+        first = next(lines)  # what it raises now is an answer of its own
+        super().__init__(chain([first], lines), media_type=_LINES, headers={"cache-control": "no-store"})
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, unless the client takes too long: one that does not read would hold on to it for ever."""
+        try:
+            with anyio.move_on_after(_LONGEST):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._lines.close()
+
+
+class _Pause:
+    """Pauses as long as the work since the last pause took; ends what takes too long."""
+
+    def __init__(self, longest: float | None = None) -> None:
+        self._since = time.perf_counter()
+        self._deadline = None if longest is None else time.monotonic() + longest
+
+    def __call__(self) -> None:
+        time.sleep(min(time.perf_counter() - self._since, 0.05))
+        self._since = time.perf_counter()
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise NotReady(f"the listing was not taken within {_LONGEST:g} s")
+
+
+def _held(store: GlobalStore, name: str) -> Holding:
+    try:
+        return store.holding(name)
+    except WaitTimeout as error:  # the reader is at something else: nothing that a precondition is about
+        raise NotReady(str(error)) from None
+
+
+def _documents(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    yield _described(holding)
+    number = 0
+    for line in _records(holding, ranges, values=values):
+        yield line
+        number += 1
+    yield {"records": number}
+
+
+def _records(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    left = {key for key in holding.bad if range_of(key) in ranges}
+    for record in holding.records(ranges, _Pause(_LONGEST)):
+        bad = record.key in left
+        left.discard(record.key)
+        yield _record(record, bad=bad, values=values)
+    for key in left:
+        yield {**text_or_base64("key", key), "bad": True}
+
+
+def _record(record: HeldRecord, *, bad: bool, values: bool) -> dict[str, Any]:
+    return {
+        **text_or_base64("key", record.key),
+        "digest": record.digest.hex(),
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "bad": bad,
+        **(text_or_base64("value", record.value) if values else {}),
+    }
+
+
+def _chunks(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    chunk = bytearray()
+    for line in lines:
+        chunk += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        if len(chunk) >= _CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
+
+
+def _described(holding: Holding) -> dict[str, Any]:
+    directory = holding.directory
+    return {
+        "directory": directory.name,
+        "topic": directory.topic,
+        "topic_id": holding.topic_id,
+        "version": VERSION,
+        "definition": _definition(directory),
+        "positions": {str(number): position for number, position in sorted(holding.positions.items())},
+        "bad": len(holding.bad),
+    }
+
+
+def _definition(directory: Directory[Any]) -> dict[str, Any]:
+    decode = {dict: "object", bytes: "bytes", str: "text"}.get(directory.decode, "callable")  # type: ignore[call-overload]
+    return {
+        "key": directory.key,
+        "active": directory.active,
+        "envelope": directory.envelope,
+        "decode": decode,
+        "indexes": [list(index.fields) for index in directory.indexes],
+    }
+
+
+def _shown(digest: RangeDigest) -> dict[str, Any]:
+    return {"count": digest.count, "digest": str(digest)}
+
+
+def _chosen(text: str) -> frozenset[int]:
+    """Return the numbers of ranges in ``0,7`` or ``16-31``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers or numbers[-1] >= RANGES:
+            raise BadRequest(f"ranges: {part!r} is none; they go from 0 to {RANGES - 1}")
+        found.update(numbers)
+    return frozenset(found)

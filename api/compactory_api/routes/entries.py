@@ -1,0 +1,144 @@
+"""Routes to many entries at once: batches by key, pages by index, prefix or all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from compactory.errors import BadRecord
+from compactory.lookup.view import View
+from compactory.records import Entry
+from compactory.store import GlobalStore
+
+from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
+from ..protocol.freshness import Freshness, tokens_of, wait_of
+from ..protocol.openapi import FRESHNESS_HEADERS, problems
+from ..protocol.refusal import BadRequest, TooLarge, UnsupportedMedia
+from ..protocol.values import embedder
+from . import listing
+
+__all__ = ["MOST_KEYS", "entry_routes"]
+
+MOST_KEYS = 1000
+_MOST_BYTES = 8 << 20  # of a request body
+_JSON = "application/json"
+
+
+def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
+    """Return the routes. They raise the errors of `problem`'s table."""
+    routes = APIRouter(prefix="/v1/directories/{directory}", tags=["entries"])
+    embed = {directory.name: embedder(directory) for directory in store.directories}
+
+    @routes.post(
+        "/entries:batchGet",
+        operation_id="batch_get_entries",
+        summary="Look up to 1,000 keys up",
+        responses={200: {"model": BatchAnswer}, **problems(400, 401, 404, 412, 413, 415, 421, 503)},
+        openapi_extra={
+            "parameters": FRESHNESS_HEADERS,
+            "requestBody": {"required": True, "content": {_JSON: {"schema": BatchQuestion.model_json_schema()}}},
+        },
+    )
+    async def batch_get(directory: str, request: Request) -> Response:
+        view = store[directory]
+        keys = _keys(await _body(request))
+        await _await_offset(freshness, request, view)
+        return _json(_batch(view, keys, embed[directory]))
+
+    @routes.get(
+        "/entries",
+        operation_id="list_entries",
+        summary="List entries in the order of their keys",
+        responses={200: {"model": ListedEntries}, **problems(400, 401, 404, 412, 421, 502, 503)},
+        openapi_extra={"parameters": FRESHNESS_HEADERS},
+    )
+    async def list_entries(
+        directory: str,
+        request: Request,
+        index: Annotated[str | None, Query(description="Only entries with `value` in this index")] = None,
+        value: Annotated[
+            list[str] | None,
+            Query(description="One per field of the index, in its order; 5 finds the number and the text"),
+        ] = None,
+        prefix: Annotated[str, Query(description="Only keys that begin with this")] = "",
+        limit: Annotated[int, Query(ge=1, le=listing.MOST_ENTRIES)] = listing.DEFAULT_LIMIT,
+        cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
+    ) -> Response:
+        view = store[directory]
+        if value and index is None:
+            raise BadRequest("value: give index= too; it says in which field to look")
+        await _await_offset(freshness, request, view)
+        query = listing.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
+        page = await asyncio.to_thread(listing.page, view, query, cursor)
+        entries = [_listed(entry, embed[directory]) for entry in page.entries]
+        return _json({"entries": entries, "next_cursor": page.next_cursor})
+
+    return routes
+
+
+def _json(document: Any) -> Response:
+    return Response(orjson.dumps(document), media_type=_JSON, headers={"cache-control": "no-store"})
+
+
+async def _await_offset(freshness: Freshness, request: Request, view: View[Any]) -> None:
+    least = ",".join(request.headers.getlist("compactory-min-offset"))
+    if least:
+        prefer = ",".join(request.headers.getlist("prefer"))
+        tokens = tokens_of(least.encode("latin-1"), view.directory.topic)
+        await freshness.wait(tokens, wait_of(prefer.encode("latin-1")))
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    if kind != _JSON:
+        raise UnsupportedMedia(f"the body is {kind or 'of no type'}; send Content-Type: {_JSON}")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise TooLarge(f"the body is larger than {_MOST_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def _keys(body: bytes) -> list[str]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list):
+        raise BadRequest('the body must be {"keys": ["…", …]}')
+    if len(keys) > MOST_KEYS:
+        raise TooLarge(f"{len(keys)} keys; {MOST_KEYS} are the most in one batch")
+    if not all(isinstance(key, str) for key in keys):
+        raise BadRequest("every key must be text; a number is looked up by its decimal digits")
+    return keys
+
+
+def _batch(view: View[Any], keys: list[str], embed: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+    bad: list[str] = []
+    for key in dict.fromkeys(keys):
+        try:
+            found[key] = embed(view.raw(key))
+        except BadRecord:
+            bad.append(key)
+        except KeyError:
+            missing.append(key)
+    if not keys:
+        len(view)  # raises NotReady: no keys is no reason to say that all is well
+    return {"found": found, "missing": missing, "bad": bad}
+
+
+def _listed(entry: Entry, embed: Any) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "value": embed(entry.value),
+        "partition": entry.partition,
+        "offset": entry.offset,
+        "timestamp_ms": entry.timestamp_ms,
+    }

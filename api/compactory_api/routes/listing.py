@@ -1,0 +1,136 @@
+"""Pages of a directory in key order, all of it or by index or prefix, with a cursor that survives changes. Pure.
+
+A page begins after the last key of the page before (keyset), so that an entry that is there all the time is listed
+exactly once, whatever comes and goes around it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+import orjson
+
+from compactory.errors import BadRecord
+from compactory.lookup.view import View
+from compactory.records import Entry
+
+from ..protocol.refusal import BadRequest
+
+__all__ = ["DEFAULT_LIMIT", "MOST_ENTRIES", "Page", "Query", "page"]
+
+DEFAULT_LIMIT = 100
+MOST_ENTRIES = 1000
+_MARK = 8  # bytes of the fingerprint that ties a cursor to its query
+_MOST_READINGS = 64  # of a composite value: six fields that could each be text or a number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to list. ``values`` are those of the index's fields, in their order; without ``index`` everything."""
+
+    directory: str
+    index: str | None = None
+    values: tuple[str, ...] = ()
+    prefix: str = ""
+    limit: int = DEFAULT_LIMIT
+
+    def mark(self) -> bytes:
+        """Return what tells this query from others; the limit may change from page to page."""
+        text = orjson.dumps([self.directory, self.index, self.values, self.prefix])
+        return hashlib.blake2b(text, digest_size=_MARK).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Entries in the order of their keys, and the cursor of the page after; None when this was the last."""
+
+    entries: Sequence[Entry]
+    next_cursor: str | None
+
+
+def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
+    """Return a page. The first one without an index puts the keys in order (0.5 s a million); they stay in order.
+
+    Raises BadRequest for a cursor of another query and for a wrong number of values, UnknownIndex, NotReady.
+    """
+    after = None if cursor is None else _key_after(query, cursor)
+    if query.index is not None:
+        found = [entry for entry in _from_index(view, query) if _follows(entry.key, query.prefix, after)]
+        keys = [entry.key for entry in found[: query.limit + 1]]
+        shown = found[: query.limit]
+    else:
+        keys = list(islice(view.keys_from(after, query.prefix), query.limit + 1))
+        shown = list(_entries(view, keys[: query.limit]))
+    more = len(keys) > query.limit
+    return Page(entries=shown, next_cursor=_cursor(query, keys[query.limit - 1]) if more else None)
+
+
+def _entries(view: View[Any], keys: Iterable[str]) -> Iterator[Entry]:
+    for key in keys:
+        try:
+            yield view.entry(key)
+        except BadRecord:
+            raise
+        except KeyError:
+            continue  # deleted meanwhile
+
+
+def _from_index(view: View[Any], query: Query) -> list[Entry]:
+    fields = view.directory.index_named(query.index or "")
+    if fields is None:
+        view.index(query.index or "")  # raises UnknownIndex, naming those there are
+        return []
+    if len(query.values) != len(fields.fields):
+        names = ", ".join(fields.fields)
+        raise BadRequest(
+            f"index {query.index!r} covers {len(fields.fields)} fields ({names}): give value= for each, in this order;"
+            f" {len(query.values)} given"
+        )
+    found: dict[str, Entry] = {}
+    for reading in _readings(query.values):
+        for entry in view.entries(**dict(zip(fields.fields, reading, strict=True))):
+            found[entry.key] = entry
+    return [found[key] for key in sorted(found)]
+
+
+def _readings(values: Iterable[str]) -> list[tuple[Any, ...]]:
+    """Return what the texts of a URL can stand for: each the text itself, or the number or boolean that it spells."""
+    readings = list(product(*(_scalars(value) for value in values)))
+    if len(readings) > _MOST_READINGS:
+        raise BadRequest(f"value: {len(readings)} combinations of texts and numbers; {_MOST_READINGS} are the most")
+    return readings
+
+
+def _scalars(text: str) -> list[Any]:
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return [text]
+    return [text, parsed] if isinstance(parsed, bool | int | float) else [text]
+
+
+def _follows(key: str, prefix: str, after: str | None) -> bool:
+    return key.startswith(prefix) and (after is None or key > after)
+
+
+def _cursor(query: Query, key: str) -> str:
+    return base64.urlsafe_b64encode(query.mark() + key.encode()).decode().rstrip("=")
+
+
+def _key_after(query: Query, cursor: str) -> str:
+    try:
+        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        mark, key = raw[:_MARK], raw[_MARK:].decode()
+        if len(mark) < _MARK:
+            raise ValueError("too short")
+    except (binascii.Error, ValueError):
+        raise BadRequest("cursor: not one of ours; take next_cursor of the page before, unchanged") from None
+    if mark != query.mark():
+        raise BadRequest("cursor: it belongs to another directory, index, value or prefix; begin without one")
+    return key

@@ -1,0 +1,83 @@
+"""Routes for those who run it: probes, metrics, directories, status."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from compactory.store_worker import StoreWorker
+
+from ..protocol.document import Directories, Readiness, Status
+from ..protocol.openapi import OPEN, problems
+from .health import Health
+from .metrics import Exposition
+
+__all__ = ["operation_routes"]
+
+_PLAIN = {"text/plain": {"schema": {"type": "string"}}}
+
+
+def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+
+    @routes.get(
+        "/livez",
+        tags=["probes"],
+        summary="Whether the process should go on running",
+        responses={503: {"description": "A part died; restart the process"}},
+        openapi_extra=OPEN,
+    )
+    async def livez() -> Response:
+        return _json(*health.liveness())
+
+    @routes.get(
+        "/readyz",
+        tags=["probes"],
+        summary="Whether lookups are answered",
+        responses={200: {"model": Readiness}, 503: {"model": Readiness, "description": "Not yet, or not any more"}},
+        openapi_extra=OPEN,
+    )
+    async def readyz() -> Response:
+        return _json(*health.readiness())
+
+    @routes.get(
+        "/metrics",
+        tags=["operations"],
+        summary="Figures for Prometheus",
+        responses={200: {"content": _PLAIN, "description": "Prometheus text format, or OpenMetrics if asked for"}},
+        openapi_extra=OPEN,
+    )
+    async def metrics(request: Request) -> Response:
+        text, content_type = await asyncio.to_thread(exposition.render, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": content_type})
+
+    @routes.get(
+        "/v1/directories",
+        tags=["operations"],
+        operation_id="list_directories",
+        summary="Every directory and how it is",
+        responses={200: {"model": Directories}, **problems(401, 421)},
+    )
+    async def directories() -> Response:
+        return _json(200, {"directories": worker.directories()})
+
+    @routes.get(
+        "/v1/status",
+        tags=["operations"],
+        operation_id="get_status",
+        summary="What every part of the process does",
+        responses={200: {"model": Status}, **problems(401, 421)},
+    )
+    async def status() -> Response:
+        return _json(200, health.status())
+
+    return routes
+
+
+def _json(status: int, document: dict[str, Any]) -> Response:
+    headers = {"cache-control": "no-store"}
+    return Response(orjson.dumps(document), status_code=status, media_type="application/json", headers=headers)

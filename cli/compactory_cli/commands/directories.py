@@ -1,0 +1,120 @@
+"""``compactory directories``: every directory, how much it holds and how long it took to load."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, command
+from ..views.terminal import number, output, print_json, seconds, table
+
+if TYPE_CHECKING:
+    from compactory import Directory
+
+    from ..context.configuration import Configuration
+
+__all__ = ["directories"]
+
+
+@command
+def directories(
+    flags: Flags,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+    ] = None,
+) -> None:
+    """List directories: entries, partitions, lag, bad records, load time.
+
+    Loads those named, or all of compactory.toml; asks the server at COMPACTORY_URL if that is set, which also tells
+    state and age, and why what it serves is old.
+    """
+    from ..context.session import begin
+
+    configuration = begin(flags)
+    rows = _ask(configuration) if configuration.url else _load(configuration, names or [])
+    if flags.json:
+        print_json({"directories": rows})
+    elif configuration.url:
+        _print_remote(rows)
+    else:
+        _print(rows)
+
+
+def _load(configuration: Configuration, names: list[str]) -> list[dict[str, Any]]:
+    from compactory import ConfigError
+
+    from ..context.reading import resolve
+
+    chosen = names or list(configuration.directories)
+    if not chosen:
+        raise ConfigError(
+            "which directories? name topics: compactory directories TOPIC…,"
+            " or describe them as [directories.NAME] in compactory.toml"
+        )
+    return [_loaded(configuration, directory) for directory in resolve(configuration, chosen)]
+
+
+def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str, Any]:
+    """One directory, loaded by itself so that its time is its own."""
+    from ..context.reading import read
+
+    began = time.perf_counter()
+    with read(configuration, [directory]) as store:
+        took = time.perf_counter() - began
+        positions = store.positions()
+        return {
+            "name": directory.name,
+            "topic": directory.topic,
+            "entries": len(store[directory.name]),
+            "partitions": len(positions),
+            "lag": sum(end - positions[part] for part, end in store.end_offsets().items() if part in positions),
+            "bad_records": len(store.errors()),
+            "load_seconds": round(took, 4),
+        }
+
+
+def _ask(configuration: Configuration) -> list[dict[str, Any]]:
+    from ..context.remote import Server
+
+    return Server(configuration.url or "", configuration.tokens.any).directories()
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    right = ("entries", "partitions", "lag", "bad records", "load time")
+    shown = table("name", "topic", *right, right=right)
+    for row in rows:
+        bad = row["bad_records"]
+        shown.add_row(
+            f"[bold]{row['name']}[/]",
+            row["topic"],
+            number(row["entries"]),
+            str(row["partitions"]),
+            number(row["lag"]),
+            f"[red]{number(bad)}[/]" if bad else "0",
+            seconds(row["load_seconds"]),
+        )
+    output().print(shown)
+
+
+def _print_remote(rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+
+    right = ("entries", "partitions", "lag", "age")
+    shown = table("name", "topic", "state", *right, right=right)
+    for row in rows:
+        shown.add_row(
+            f"[bold]{row['name']}[/]",
+            row["topic"],
+            f"[yellow]{row['state']}[/]" if row.get("stale") else str(row["state"]),
+            number(row["entries"]) if row["entries"] is not None else "–",
+            str(row["partitions"]),
+            number(row["lag"]),
+            seconds(row["age_seconds"]) if row.get("age_seconds") is not None else "–",
+        )
+    output().print(shown)
+    for row in rows:
+        if row.get("stale"):
+            output().print(f"[bold]{escape(row['name'])}[/] is old: {escape(row['stale'])}", highlight=False)

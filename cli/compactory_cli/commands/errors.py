@@ -1,0 +1,180 @@
+"""``compactory errors``: bad records; list them, have them applied once more, let go of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, command
+from ..views.terminal import number, output, print_json, table
+
+if TYPE_CHECKING:
+    from compactory import RecordError
+
+    from ..context.configuration import Configuration
+
+__all__ = ["errors"]
+
+_Place = tuple[str, int, int]  # directory, partition, offset
+
+
+@command
+def errors(
+    flags: Flags,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.", show_default=False),
+    ] = None,
+    places: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place",
+            metavar="DIRECTORY:PARTITION:OFFSET",
+            help="The record there; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Have the server apply them once more.")] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Have the server let go of them, as if they had never come.")
+    ] = False,
+) -> None:
+    """List bad records: those that can't be applied and that no newer record of their key superseded.
+
+    Asks the server at COMPACTORY_URL (with COMPACTORY_HTTP_ADMIN_TOKEN it tells more, and may retry and skip), or reads
+    the topics. Exit code 1 where a retried record is bad still.
+    """
+    from ..context.session import begin
+
+    configuration = begin(flags)
+    only = _only(places or [])
+    if retry or skip:
+        _deal(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
+        return
+    listed, outstanding = _listed(configuration, names or [], only)
+    found = _chosen(listed, names or [], only)
+    if flags.json:
+        print_json({"errors": found, "outstanding": outstanding})
+        return
+    _print(found)
+    if outstanding > len(listed):
+        output().print(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
+
+
+def _only(texts: Iterable[str]) -> set[_Place]:
+    from compactory import ConfigError
+
+    found: set[_Place] = set()
+    wrong = []
+    for text in texts:
+        directory, *numbers = text.rsplit(":", 2)
+        if directory and len(numbers) == 2 and all(each.isascii() and each.isdigit() for each in numbers):
+            found.add((directory, int(numbers[0]), int(numbers[1])))
+        else:
+            wrong.append(f"--place {text}: must be DIRECTORY:PARTITION:OFFSET, such as terminal_acquirer:0:42")
+    if wrong:
+        raise ConfigError(wrong)
+    return found
+
+
+def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place]) -> tuple[list[dict[str, Any]], int]:
+    """Bad records of the server, or of the topics of these directories; how many there are in all."""
+    if configuration.url:
+        from ..context.remote import Server
+
+        tokens = configuration.tokens
+        server = Server(configuration.url, tokens.admin or tokens.any)
+        _check(names, only, [each["name"] for each in server.directories()])
+        return server.errors()
+    from compactory import ConfigError
+
+    from ..context.reading import read, resolve
+
+    wanted = dict.fromkeys([*names, *sorted(place[0] for place in only)]) or list(configuration.directories)
+    if not wanted:
+        raise ConfigError(
+            "which directories? name topics: compactory errors TOPIC…,"
+            " or describe them as [directories.NAME] in compactory.toml"
+        )
+    with read(configuration, resolve(configuration, wanted)) as store:
+        found = [_described(error) for error in store.errors()]
+    return found, len(found)
+
+
+def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
+    from compactory import ConfigError
+
+    unknown = [name for name in dict.fromkeys([*names, *(place[0] for place in only)]) if name not in known]
+    if unknown:
+        raise ConfigError(f"the server has no directory {name!r}; it has: {', '.join(known)}" for name in unknown)
+
+
+def _described(error: RecordError) -> dict[str, Any]:
+    names = ("directory", "topic", "partition", "offset", "timestamp_ms", "error", "stacktrace")
+    raw = {"key_base64": error.key, "value_base64": error.value}
+    return {name: getattr(error, name) for name in names} | {name: _base64(text) for name, text in raw.items()}
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]) -> list[dict[str, Any]]:
+    """Those of the directories named and of the places; all of them where neither is given."""
+    return [
+        each
+        for each in found
+        if not (names or only)
+        or each["directory"] in names
+        or (each["directory"], each["partition"], each["offset"]) in only
+    ]
+
+
+def _deal(
+    configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
+) -> None:
+    from compactory import ConfigError
+
+    from ..context.remote import Server
+
+    if both:
+        raise ConfigError("--retry and --skip contradict each other; give one")
+    if not configuration.url:
+        raise ConfigError(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
+    if verb == "skip" and not names and not only:
+        raise ConfigError("--skip lets go of records for good: name directories, or records by --place")
+    server = Server(configuration.url, configuration.tokens.admin or configuration.tokens.any)
+    places = None
+    if names or only:
+        places = [
+            {name: each[name] for name in ("directory", "partition", "offset")}
+            for each in _chosen(_listed(configuration, names, only)[0], names, only)
+        ]
+    answer = server.deal(verb, places)
+    if flags.json:
+        print_json(answer)
+    else:
+        done = "applied" if verb == "retry" else "let go of"
+        output().print(f"{number(answer['done'])} {done}, {number(answer['outstanding'])} outstanding")
+    left = answer["outstanding"] if places is None else len(places) - answer["done"]
+    if verb == "retry" and left > 0:
+        raise typer.Exit(1)
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+
+    from ..views.moment import moment_text
+
+    shown = table("directory", "partition", "offset", "error", "written", right=("partition", "offset"))
+    for each in found:
+        written = moment_text(each["timestamp_ms"] * 1000) if each["timestamp_ms"] >= 0 else "–"
+        place = (str(each["partition"]), str(each["offset"]))
+        shown.add_row(f"[bold]{escape(each['directory'])}[/]", *place, escape(each["error"]), written)
+    if found:
+        output().print(shown)
+    else:
+        output().print("no bad records")

@@ -1,0 +1,116 @@
+"""``compactory serve``: lookups over HTTP from directories held in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, LogLevel, command
+
+if TYPE_CHECKING:
+    from compactory import Directory
+
+    from ..context.configuration import Configuration
+
+__all__ = ["Missing", "serve"]
+
+
+class Missing(StrEnum):
+    """What becomes of topics that do not exist."""
+
+    FAIL = "fail"
+    WAIT = "wait"
+
+
+@command
+def serve(
+    flags: Flags,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.", show_default=False),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let everybody in who can reach the address; no token is asked for.")
+    ] = False,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain", metavar="SECONDS", min=0, max=300, help="Go on accepting so long after SIGTERM, not ready."
+        ),
+    ] = 0.0,
+    missing_topic: Annotated[
+        Missing | None,
+        typer.Option(
+            "--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.", show_default=False
+        ),
+    ] = None,
+    start_stale: Annotated[
+        bool,
+        typer.Option(
+            "--start-stale", help="Serve what the backend on disk holds whole at once, and catch up behind it."
+        ),
+    ] = False,
+) -> None:
+    """Serve lookups over HTTP until SIGTERM or Ctrl-C: those directories, or all of compactory.toml.
+
+    Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
+    COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
+    """
+    from ..context.problems import Problems
+    from ..context.session import begin
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    directories = problems.of(partial(_directories, configuration, names or ()))
+    kafka = problems.of(configuration.kafka)
+    backend = problems.of(configuration.backend)
+    if start_stale and backend is None:
+        problems.add(['--start-stale needs a backend on disk: write [store] backend = "rocksdb" into compactory.toml'])
+    from compactory_api.listen import Listen
+    from compactory_api.protocol.access import Access
+
+    place = problems.of(partial(Listen.parse, listen or configuration.listen))
+    host = place.host if place is not None else "localhost"
+    access = problems.of(partial(Access.for_listener, host, configuration.tokens, no_auth=no_auth))
+    problems.raise_any()
+    assert directories is not None
+    assert kafka is not None
+    assert place is not None
+    assert access is not None
+    import structlog
+
+    from compactory import GlobalStore
+    from compactory_api.server import Server
+
+    from ..views.loading_bar import LoadingBar
+
+    with place.bind() as bound:
+        url = Listen(place.host, bound.getsockname()[1])
+        bar = LoadingBar("loading", lines=False)
+        options = dict(configuration.store_options)
+        options |= {"missing_topic": missing_topic.value} if missing_topic is not None else {}
+        options |= {"start_stale": True} if start_stale else {}
+        store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
+        server = Server(store, access=access, drain=drain, loading=bar)
+        structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
+        server.run(bound)
+
+
+def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
+    from compactory import ConfigError, Directory
+
+    chosen = list(dict.fromkeys(names)) or list(configuration.directories)
+    if not chosen:
+        raise ConfigError(
+            "which directories? name topics: compactory serve TOPIC…,"
+            " or describe them as [directories.NAME] in compactory.toml"
+        )
+    return [configuration.directory(name) or Directory(name) for name in chosen]

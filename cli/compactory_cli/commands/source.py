@@ -1,0 +1,99 @@
+"""``compactory source``: run connectors, or look at what they would send.
+
+As in every module of commands, what takes long to import is imported where it is used: --help answers at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..context.flags import Flags, LogLevel, command
+from ..context.loading import Connectors, Providers, load_connectors
+from . import source_control, source_offsets
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="source",
+    help="Poll Postgres tables into compacted topics, as a Kafka Connect JDBC source connector describes it.",
+    no_args_is_help=True,
+)
+
+app.add_typer(source_offsets.app)
+app.command("status")(source_control.status)
+app.command("pause")(source_control.pause)
+app.command("resume")(source_control.resume)
+app.command("restart")(source_control.restart)
+app.command("approve")(source_control.approve)
+
+
+@app.command("run")
+@command
+def run(
+    flags: Flags,
+    connectors: Connectors,
+    once: Annotated[bool, typer.Option("--once", help="Publish what is committed by now, then end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first records; write nothing.")] = False,
+    provider: Providers = None,
+    no_create_topics: Annotated[
+        bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and /v1/status there.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
+    from ..context.session import begin
+
+    if dry_run:
+        begin(flags)
+        _preview(flags, connectors, provider, records=True)
+        return
+    from ..context.problems import Problems
+    from .health import health_on, listen_on
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    loaded = problems.of(partial(load_connectors, connectors, provider or ()))
+    kafka = problems.of(configuration.kafka)
+    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
+    problems.raise_any()
+    assert loaded is not None
+    assert kafka is not None
+    from .workers import run_sources
+
+    health = health_on(place, configuration.tokens)
+    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json, health=health)
+
+
+@app.command("validate")
+@command
+def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
+    """Check connectors against their databases; show topic, key, fields and SQL of every table."""
+    from ..context.session import begin
+
+    begin(flags)
+    _preview(flags, connectors, provider, records=False)
+
+
+def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
+    from compactory_connectors.source.run.preview import preview_connector
+
+    from ..context.problems import Problems
+    from ..views.preview import show
+
+    loaded = load_connectors(connectors, provider or ())
+    problems = Problems()
+    found = [(config, problems.of(partial(preview_connector, config))) for config in loaded]
+    problems.raise_any()
+    show([(config, what) for config, what in found if what is not None], as_json=flags.json, records=records)

@@ -1,0 +1,288 @@
+"""``compactory source status|pause|resume|restart|approve``: look at running sources and give them orders.
+
+The process is asked over HTTP; what can be told without it is told from Kafka and Postgres.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, command
+from ..context.loading import Providers, load_connectors
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.control.target_state import Target
+
+    from ..context.configuration import Configuration
+    from ..context.remote import Server
+
+__all__ = ["approve", "pause", "restart", "resume", "status"]
+
+_LOOK = 0.2  # seconds between looks whether an order was carried out
+_FILES = (".json", ".properties")
+_NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
+
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.", show_default=False),
+]
+_Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[CONNECTOR]", help="Its name, or file; default: the only one of the process.", show_default=False
+    ),
+]
+_Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Where the source's --listen is; default: COMPACTORY_URL, else COMPACTORY_LISTEN.",
+        show_default=False,
+    ),
+]
+_Table = Annotated[
+    str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="Only this one.", show_default=False)
+]
+_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="For how long to wait until it is so.")]
+
+
+@command
+def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
+    """Show what sources do, table by table. Exit code 1 where one failed, is held, or nothing publishes.
+
+    Without a URL, or where nobody answers there, connector files are looked up in Kafka and Postgres.
+    """
+    from compactory.errors import ConfigError, Unreachable
+
+    from ..context.session import begin
+    from ..views.source_view import healthy, show_sightings, show_status
+
+    configuration = begin(flags)
+    place = _place(configuration, flags, url)
+    files = [name for name in names or () if name.endswith(_FILES)]
+    unseen = None
+    if place is not None:
+        try:
+            found = _status(place, _named(names or (), provider))
+        except Unreachable as error:
+            if not files:
+                raise
+            unseen = str(error)
+        else:
+            show_status(found, place.place, as_json=flags.json)
+            _exit(all(healthy(each) for each in found))
+            return
+    if not files or len(files) < len(names or ()):
+        raise ConfigError(
+            "which process? give --url http://HOST:PORT of a source's --listen, set COMPACTORY_URL,"
+            " or name connector files to see what Kafka and Postgres know of them"
+        )
+    from compactory_connectors.source.run.overview import sight
+
+    seen = [sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())]
+    show_sightings(seen, unseen, as_json=flags.json)
+    _exit(all(each.aim.paused or each.holder or each.running for each in seen))
+
+
+@command
+def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
+    """Stop publishing a connector until it is resumed, over restarts of the process. It keeps its lease."""
+    from compactory_connectors.source.control.target_state import Target
+
+    _aim(flags, name, url, wait, provider, Target.PAUSED)
+
+
+@command
+def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
+    """Go on with a connector that was paused."""
+    from compactory_connectors.source.control.target_state import Target
+
+    _aim(flags, name, url, wait, provider, Target.RUNNING)
+
+
+@command
+def restart(
+    flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
+) -> None:
+    """Look afresh at a connector, or at one of its tables, at once: failures are forgotten, offsets are not."""
+    from ..context.session import begin
+
+    server = _server(begin(flags), flags, url)
+    connector = _only(server, name, provider)
+    answer = server.order(connector, "restart", table=table)
+    _show([answer], server, flags)
+
+
+@command
+def approve(
+    flags: Flags,
+    name: _Name = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="With its schema; default: the only one.", show_default=False),
+    ] = None,
+    removal: Annotated[
+        str | None,
+        typer.Option("--removal", metavar="ID", help="The one that the status shows by this id.", show_default=False),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
+    ] = False,
+    url: _Url = None,
+    provider: Providers = None,
+) -> None:
+    """Let a source remove what it holds back. Only what is held now is approved: what is found later is held again."""
+    from compactory.errors import ConfigError
+
+    from ..context.session import begin
+
+    server = _server(begin(flags), flags, url)
+    connector = _only(server, name, provider)
+    held = [
+        each
+        for each in server.connector(connector)["tables"]
+        if each.get("removal") and table in (None, each["table"]) and removal in (None, each["removal"]["id"])
+    ]
+    if len(held) != 1:
+        listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
+        raise ConfigError(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
+    _confirm(held[0], yes=yes or removal is not None)
+    answer = server.order(connector, "approve", table=held[0]["table"], document={"removal": held[0]["removal"]["id"]})
+    _show([answer], server, flags)
+
+
+def _aim(flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, target: Target) -> None:
+    """Pause or resume: over HTTP where there is a place, else by way of the offsets topic."""
+    from compactory.errors import ConfigError
+
+    from ..context.session import begin
+
+    configuration = begin(flags)
+    if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
+        for connector in load_connectors([Path(name)], provider or ()):
+            _aim_without(configuration, connector, target, flags)
+        return
+    server = _server(configuration, flags, url)
+    connector_name = _only(server, name, provider)
+    paused = target.value == "PAUSED"
+    answer = server.order(connector_name, "pause" if paused else "resume")
+    answer = _until(
+        lambda: server.connector(connector_name),
+        answer,
+        lambda found: found["target_stored"] and (found["state"] == "PAUSED") == paused,
+        wait,
+    )
+    if answer["target"] != target.value:
+        raise ConfigError(f"somebody else has ordered {answer['target']} meanwhile")
+    _show([answer], server, flags)
+
+
+def _aim_without(configuration: Configuration, connector: ConnectorConfig, target: Target, flags: Flags) -> None:
+    from compactory_connectors.source.control.target_state import Aim
+    from compactory_connectors.source.run.overview import aim_from_outside, sight
+
+    from ..views.source_view import show_sightings
+
+    kafka = configuration.kafka()
+    aim_from_outside(connector, kafka, Aim(target=target, since=time.time()))
+    show_sightings([sight(connector, kafka)], None, as_json=flags.json)
+
+
+def _until(
+    look: Callable[[], dict[str, Any]], found: dict[str, Any], done: Callable[[dict[str, Any]], bool], wait: float
+) -> dict[str, Any]:
+    """The status once it is as wanted. Raises StepFailed when that takes too long; the order stands all the same."""
+    from ..context.failure import StepFailed
+
+    deadline = time.monotonic() + wait
+    while not done(found):
+        if time.monotonic() >= deadline:
+            stored = "" if found["target_stored"] else ", not stored yet"
+            raise StepFailed(
+                f"{found['connector']} was told, and after {wait:g} s it is {found['state']}{stored}: {found['detail']}"
+            )
+        time.sleep(_LOOK)
+        found = look()
+    return found
+
+
+def _place(configuration: Configuration, flags: Flags, url: str | None) -> Server | None:
+    from ..context.remote import Server
+
+    found = url or configuration.url
+    if found is None and not flags.kafka and configuration.worker_listen:
+        host, _, port = configuration.worker_listen.rpartition(":")
+        found = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
+    tokens = configuration.tokens
+    return Server(found.rstrip("/"), tokens.admin or tokens.any) if found else None
+
+
+def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:
+    from compactory.errors import ConfigError
+
+    place = _place(configuration, flags, url)
+    if place is None:
+        raise ConfigError(
+            "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
+            " orders take COMPACTORY_HTTP_ADMIN_TOKEN"
+        )
+    return place
+
+
+def _status(server: Server, names: set[str]) -> list[dict[str, Any]]:
+    """The connectors of a process, or those of these names. Raises ConfigError for one that it does not run."""
+    from compactory.errors import ConfigError
+
+    found = [worker for worker in server.status()["workers"] if "connector" in worker]
+    missing = sorted(names - {worker["connector"] for worker in found})
+    if missing:
+        known = ", ".join(worker["connector"] for worker in found) or "none"
+        raise ConfigError(f"{server.place} does not run {', '.join(missing)}; it runs: {known}")
+    return [worker for worker in found if not names or worker["connector"] in names]
+
+
+def _only(server: Server, name: str | None, provider: Providers) -> str:
+    """The connector that is meant: by name, by file, or as the only one."""
+    from compactory.errors import ConfigError
+
+    known = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
+    if len(known) != 1:
+        raise ConfigError(f"which connector? {server.place} runs: {', '.join(known) or 'none'}")
+    return str(known[0])
+
+
+def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
+    files = [Path(name) for name in names if name.endswith(_FILES)]
+    return {name for name in names if not name.endswith(_FILES)} | {
+        connector.name for connector in load_connectors(files, provider or ())
+    }
+
+
+def _confirm(held: dict[str, Any], *, yes: bool) -> None:
+    from compactory.errors import ConfigError
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        removal = f"--removal {held['removal']['id']}"
+        raise ConfigError(f"{held['table']}: {held['detail']}; nobody can be asked here: {removal} approves just this")
+    typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
+
+
+def _show(found: list[dict[str, Any]], server: Server, flags: Flags) -> None:
+    from ..views.source_view import show_status
+
+    show_status(found, server.place, as_json=flags.json)
+
+
+def _exit(well: bool) -> None:
+    if not well:
+        raise typer.Exit(1)

@@ -1,0 +1,365 @@
+"""``compactory source offsets``: what the source has published, table by table, and how to change what it thinks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, command
+from ..context.loading import Connector, Providers, load_connectors
+
+if TYPE_CHECKING:
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.cursor.offset import Edit
+    from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+    from compactory_connectors.source.offsets.offset_edit import Change
+    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="offsets",
+    help="Show, forget, set and move the offsets of a connector.",
+    no_args_is_help=True,
+)
+
+_Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.", show_default=False
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
+_Force = Annotated[bool, typer.Option("--force", help="Also while a source is running; it goes on from here.")]
+_Name = Annotated[
+    str | None,
+    typer.Option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.", show_default=False),
+]
+
+
+@app.command("show")
+@command
+def show(
+    flags: Flags,
+    connector: Connector,
+    provider: Providers = None,
+    table: _Tables = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count the rows that a poll would send now; asks Postgres.")
+    ] = False,
+) -> None:
+    """Show the offset of every table: how far it got, on which server, when it was written, who edited it.
+
+    Asks Kafka alone, unless rows are to be counted.
+    """
+    from ..views.offsets_view import show_offsets
+
+    config, kafka = _begin(flags, connector, provider)
+    if not count:
+        show_offsets(config, *_stored(config, kafka, table or ()), as_json=flags.json)
+        return
+    from compactory_connectors.source.publish.offsets_topic import matching
+
+    with _desk(config, kafka) as desk:
+        stored = desk.stored()
+        names = matching(list(desk.plans), table or ())
+        found = [(name, stored.get(desk.key(name))) for name in names]
+        rows = {name: desk.count(name, item.offset if item else None) for name, item in found}
+    show_offsets(config, found, "", rows=rows, as_json=flags.json)
+
+
+@app.command("reset")
+@command
+def reset(
+    flags: Flags,
+    connector: Connector,
+    provider: Providers = None,
+    table: _Tables = None,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    force: _Force = False,
+) -> None:
+    """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
+    from compactory_connectors.source.offsets.offset_editor import signed
+
+    config, kafka = _begin(flags, connector, provider)
+    edit = signed("reset")
+    with _desk(config, kafka, alone=force) as desk:
+        decide = desk.resets(table or ())
+        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+
+
+@app.command("set")
+@command
+def set_(
+    flags: Flags,
+    connector: Connector,
+    provider: Providers = None,
+    table: _Tables = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="TIME",
+            help="Send from there on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
+            show_default=False,
+        ),
+    ] = None,
+    incrementing: Annotated[
+        int | None,
+        typer.Option(
+            "--incrementing",
+            metavar="ID",
+            help="Of rows of that time those with a greater id.",
+            show_default=False,
+        ),
+    ] = None,
+    to_id: Annotated[
+        int | None,
+        typer.Option("--to-id", metavar="ID", help="Send from the row with this id on.", show_default=False),
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="Send from this time on.", show_default=False)
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Give up rows that were never sent and are not beyond the place.")
+    ] = False,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    force: _Force = False,
+) -> None:
+    """Set offsets to a place: the next run sends the rows beyond it, again or for the first time.
+
+    Rows that were committed since the last poll are sent in any case, unless --skip gives them up.
+    """
+    from compactory_connectors.source.offsets.offset_editor import signed
+
+    place = _place(timestamp, incrementing, to_id, to_time)
+    config, kafka = _begin(flags, connector, provider)
+    given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-id": to_id, "--to-time": to_time}
+    edit = signed(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
+    with _desk(config, kafka) as desk:
+        decide = desk.settings(table or (), place, edit, skip=skip)
+        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+
+
+@app.command("import")
+@command
+def import_(
+    flags: Flags,
+    connector: Connector,
+    provider: Providers = None,
+    table: _Tables = None,
+    from_connect: Annotated[
+        str | None,
+        typer.Option(
+            "--from-connect",
+            metavar="TOPIC",
+            help="The worker's offset.storage.topic, on this Kafka.",
+            show_default=False,
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="A standalone worker's offset.storage.file.filename.",
+            show_default=False,
+        ),
+    ] = None,
+    connect_name: _Name = None,
+    connect_group_id: Annotated[
+        str | None,
+        typer.Option(
+            "--connect-group-id",
+            metavar="GROUP",
+            help="The workers' group.id: say so while workers are alive.",
+            show_default=False,
+        ),
+    ] = None,
+    by_cursor: Annotated[
+        bool, typer.Option("--by-cursor", help="Trust Connect's place; do not compare tables with topics.")
+    ] = False,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    force: _Force = False,
+) -> None:
+    """Go on where Kafka Connect stopped, without losing or repeating a record. Stop its connector first.
+
+    The first run compares every row with the topic: what Connect lost by reading too early is sent, and what is there
+    is not.
+    """
+    from compactory.errors import ConfigError
+    from compactory_connectors.source.offsets.connect_offsets import connector_offsets, read_file, read_topic
+    from compactory_connectors.source.offsets.offset_editor import signed
+
+    if (from_connect is None) == (from_file is None):
+        raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
+    config, kafka = _begin(flags, connector, provider)
+    name = connect_name or config.name
+    place = f"topic {from_connect!r}" if from_connect is not None else str(from_file)
+    found = read_topic(kafka, from_connect) if from_connect is not None else read_file(Path(from_file or ""))
+    offsets = connector_offsets(found, name, place)
+    if connect_group_id is not None:
+        _warn_of_workers(kafka, connect_group_id)
+    edit = signed(f"import of connector {name} from {place}")
+    with _desk(config, kafka) as desk:
+        decide = desk.imports(table or (), offsets, edit, by_cursor=by_cursor)
+        if left := desk.left(offsets):
+            _warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
+        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+
+
+@app.command("export")
+@command
+def export(
+    flags: Flags,
+    connector: Connector,
+    provider: Providers = None,
+    table: _Tables = None,
+    to_connect: Annotated[
+        str | None,
+        typer.Option(
+            "--to-connect",
+            metavar="TOPIC",
+            help="Write them into the workers' offset.storage.topic; without it they are printed.",
+            show_default=False,
+        ),
+    ] = None,
+    connect_name: _Name = None,
+    dry_run: _DryRun = False,
+) -> None:
+    """Give offsets back to Kafka Connect: as the body of its PATCH /connectors/NAME/offsets, or into its topic.
+
+    Its tasks read the topic when they start; publish everything and stop the source first.
+    """
+    from compactory_connectors.source.offsets.connect_export import export_offsets, write_offsets
+
+    from ..views.offsets_view import show_export
+
+    config, kafka = _begin(flags, connector, provider)
+    offsets = [item for _, item in _stored(config, kafka, table or ())[0] if item is not None]
+    exported = export_offsets(kafka, offsets, connect_name or config.name, to_connect)
+    if to_connect is not None and not dry_run:
+        write_offsets(kafka, to_connect, exported)
+    written = to_connect if to_connect is not None and not dry_run else None
+    show_export(exported, topic=written, as_json=flags.json)
+
+
+def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[ConnectorConfig, Kafka]:
+    """The connector and the cluster; problems of both at once."""
+    from functools import partial
+
+    from compactory.errors import ConfigError
+
+    from ..context.problems import Problems
+    from ..context.session import begin
+
+    configuration = begin(flags)
+    problems = Problems()
+    loaded = problems.of(partial(load_connectors, [path], providers or ()))
+    kafka = problems.of(configuration.kafka)
+    problems.raise_any()
+    assert loaded is not None
+    assert kafka is not None
+    if len(loaded) > 1:
+        names = ", ".join(config.name for config in loaded)
+        raise ConfigError(
+            f"{path}: has several connectors ({names}); write the one that is meant into a file of its own"
+        )
+    return loaded[0], kafka
+
+
+def _desk(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetDesk]:
+    from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+
+    return OffsetDesk.open(config, kafka, alone=alone)
+
+
+def _stored(
+    config: ConnectorConfig, kafka: Kafka, tables: Sequence[str]
+) -> tuple[list[tuple[str, StoredOffset | None]], str]:
+    """The connector's offsets by table, and a hint where it has none."""
+    from compactory_connectors.source.publish.offsets_topic import connectors_like, matching, read_offsets
+
+    everything = read_offsets(kafka)
+    own = {item.table: item for item in everything if item.connector == config.name}
+    hint = "" if own else connectors_like(config.name, everything)
+    listed = ["query"] if config.query is not None else [str(table) for table in config.selection.listed]
+    waiting = [name for name in listed if not any(f".{table}".endswith(f".{name}") for table in own)]
+    return [(name, own.get(name)) for name in matching([*own, *waiting], tables)], hint
+
+
+def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
+    """Where to go on from. Raises ConfigError for none, or several."""
+    from compactory.errors import ConfigError
+    from compactory_connectors.source.cursor.offset import Cursor
+    from compactory_connectors.source.offsets.offset_admin import Place
+
+    from ..views.moment import microseconds
+
+    ways = [timestamp is not None or incrementing is not None, to_id is not None, to_time is not None]
+    if sum(ways) != 1:
+        raise ConfigError("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
+    if to_time is not None:
+        return Place(to_time=microseconds("--to-time", to_time))
+    if to_id is not None:
+        return Place(to_id=to_id)
+    micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
+    return Place(cursor=Cursor.at(micros, incrementing))
+
+
+def _edit(
+    flags: Flags,
+    config: ConnectorConfig,
+    desk: OffsetDesk,
+    decide: Callable[[Sequence[StoredOffset]], Sequence[Change]],
+    edit: Edit,
+    *,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+) -> None:
+    """Show what an edit would do, ask, write."""
+    from ..views.offsets_view import show_changes
+
+    previews = desk.preview(decide)
+    written = not dry_run and bool(previews)
+    if written and not flags.json:
+        show_changes(config, previews, written=None, as_json=False)
+        _ask(yes)
+    if written:
+        desk.write(decide, edit, force=force)
+    show_changes(config, previews, written=written, as_json=flags.json)
+
+
+def _ask(yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        typer.confirm("Write this?", abort=True)
+
+
+def _warn_of_workers(kafka: Kafka, group: str) -> None:
+    from compactory_connectors.source.offsets.connect_offsets import live_workers
+
+    alive = live_workers(kafka, group)
+    if alive:
+        _warn(
+            f"group {group!r} has {alive} live workers: make sure that the connector itself is stopped"
+            " (PUT /connectors/NAME/stop)"
+        )
+
+
+def _warn(text: str) -> None:
+    from rich.markup import escape
+
+    from ..views.terminal import errors
+
+    errors().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)

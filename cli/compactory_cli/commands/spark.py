@@ -1,0 +1,182 @@
+"""``compactory spark``: jobs on Spark. What takes long to import is imported where it is used."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..context.flags import Flags, command
+from ..context.loading import Providers
+
+if TYPE_CHECKING:
+    from compactory_connectors.spark.session import SparkOptions
+
+__all__ = ["Conf", "Format", "Jars", "Master", "app", "spark_options"]
+
+app = typer.Typer(name="spark", help="Load and export directories of any size with Apache Spark.", no_args_is_help=True)
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Where Spark runs, as in spark-submit; default: what spark-submit says, else local[*].",
+        show_default=False,
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A property of Spark; may be repeated.", show_default=False),
+]
+Jars = Annotated[
+    Path | None,
+    typer.Option(
+        "--jars",
+        metavar="DIR",
+        help="A folder of jars to use instead of fetching them; default: COMPACTORY_SPARK_JARS.",
+        show_default=False,
+    ),
+]
+
+
+class To(StrEnum):
+    """Where a load goes."""
+
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
+
+
+class LoadMode(StrEnum):
+    """What becomes of keys that the source does not have."""
+
+    UPSERT = "upsert"
+    REPLACE = "replace"
+
+
+class Format(StrEnum):
+    """How files are written."""
+
+    PARQUET = "parquet"
+    ORC = "orc"
+    CSV = "csv"
+    JSON = "json"
+
+
+def spark_options(master: str | None, conf: list[str] | None, jars: Path | None) -> SparkOptions:
+    """How Spark runs. Raises ConfigError for a property that is none."""
+    from compactory.errors import ConfigError
+    from compactory_connectors.spark.session import SparkOptions
+
+    properties = {}
+    for text in conf or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigError(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
+        properties[name] = value
+    return SparkOptions(master=master, conf=properties, jars=jars)
+
+
+@app.command("load")
+@command
+def load(
+    flags: Flags,
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE…", help="Files, globs or folders; or a JDBC URL with --table.", show_default=False
+        ),
+    ],
+    directory: Annotated[
+        str,
+        typer.Option(
+            "--directory",
+            metavar="NAME",
+            help="A directory of compactory.toml, a table or a topic.",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[To, typer.Option("--to", help="Into its table, or straight into its topic.", show_default=False)],
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="What fills which column, and what rows have to satisfy."),
+    ] = None,
+    mode: Annotated[
+        LoadMode, typer.Option("--mode", help="replace: keys that the source does not have are deactivated.")
+    ] = LoadMode.UPSERT,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, with examples; write nothing but rejects.")
+    ] = False,
+    rejects: Annotated[
+        str | None,
+        typer.Option("--rejects", metavar="DIR", help="A folder for rejected rows.", show_default=False),
+    ] = None,
+    max_rejects: Annotated[
+        str | None,
+        typer.Option(
+            "--max-rejects",
+            metavar="N|N%",
+            help="Load nothing if more rows are rejected; default: none without --rejects, else any number.",
+            show_default=False,
+        ),
+    ] = None,
+    max_deactivate: Annotated[
+        str | None,
+        typer.Option(
+            "--max-deactivate",
+            metavar="N|N%",
+            help="Load nothing if more keys are missing; default: what the connector allows, or 20%.",
+            show_default=False,
+        ),
+    ] = None,
+    load_id: Annotated[
+        str | None,
+        typer.Option(
+            "--load-id", metavar="ID", help="A load into Postgres with this id is done once; default: a new id."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a JSON report, also of a load that fails.")
+    ] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="How files are written; default: as their names end.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", help="The table behind a JDBC URL.", show_default=False)
+    ] = None,
+    provider: Providers = None,
+    master: Master = None,
+    conf: Conf = None,
+    jars: Jars = None,
+) -> None:
+    """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
+
+    Exit code 0: done, or done before under this id. 1: refused by a limit, or a step failed; nothing was written. 2:
+    bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns the
+    topic.
+    """
+    from ..context.session import begin
+    from .spark_load import LoadCommand
+
+    configuration = begin(flags)
+    LoadCommand(
+        configuration=configuration,
+        sources=sources,
+        directory=directory,
+        to=to.value,
+        rules=rules,
+        mode=mode.value,
+        dry_run=dry_run,
+        rejects=rejects,
+        max_rejects=max_rejects,
+        max_deactivate=max_deactivate,
+        load_id=load_id,
+        report=report,
+        format=form.value if form else None,
+        table=table,
+        provider=provider or [],
+        options=spark_options(master, conf, jars),
+        as_json=flags.json,
+    ).run()

@@ -1,0 +1,151 @@
+"""``compactory spark export``: a directory's topic to files of a lake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..context.flags import Flags, command
+from .spark import Conf, Format, Jars, Master, spark_options
+
+if TYPE_CHECKING:
+    from compactory_connectors.spark.export.job import ExportOptions
+    from compactory_connectors.spark.export.manifest import Manifest
+    from compactory_connectors.spark.session import SparkOptions
+
+    from ..context.configuration import Configuration
+
+__all__ = ["export"]
+
+
+@command
+def export(
+    flags: Flags,
+    directory: Annotated[
+        str,
+        typer.Argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.", show_default=False),
+    ],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="PATH", help="A new or empty folder, on any file system.", show_default=False),
+    ],
+    form: Annotated[Format, typer.Option("--format", help="How files are written.")] = Format.PARQUET,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="PATH", help="Only what has changed after the export in this folder.", show_default=False
+        ),
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every version that the topic still has, with its time.")
+    ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="LIST",
+            help="Fields and Spark's types: 'id bigint, at timestamp'; default: as found in the values.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the export that is in the folder.")] = False,
+    max_bad: Annotated[
+        int | None,
+        typer.Option(
+            "--max-bad",
+            metavar="N",
+            help="End with exit code 1 if more records can't be read; the export is there all the same.",
+            min=0,
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for an open transaction.", min=0)
+    ] = 60.0,
+    task_memory: Annotated[
+        int, typer.Option("--task-memory", metavar="MB", help="Of keys and values that a task may hold.", min=16)
+    ] = 512,
+    master: Master = None,
+    conf: Conf = None,
+    jars: Jars = None,
+) -> None:
+    """Export a topic's newest records to files, up to the high watermarks of the start, with a manifest written last.
+
+    A folder without _manifest.json holds no export: one that was cut off can be run again. Exit code 0: done. 1: more
+    bad records than --max-bad, or a step failed. 2: bad usage, or nothing that --since can go on from. 3: Kafka or the
+    file system was not reached, or a transaction stays open.
+    """
+    from compactory_connectors.spark.export.job import ExportOptions
+
+    from ..context.failure import StepFailed
+    from ..context.session import begin
+
+    options = ExportOptions(
+        format=form.value,
+        since=since,
+        history=history,
+        columns=columns,
+        overwrite=overwrite,
+        wait=wait,
+        task_memory=task_memory << 20,
+    )
+    configuration = begin(flags)
+    manifest = _run(configuration, directory, to, options, spark_options(master, conf, jars))
+    _show(manifest, to, as_json=flags.json)
+    bad = manifest.counts.bad + manifest.counts.nameless
+    if max_bad is not None and bad > max_bad:
+        raise StepFailed(f"{bad} records can't be read, more than --max-bad {max_bad}; {to} names them in its manifest")
+
+
+def _run(
+    configuration: Configuration, name: str, path: str, options: ExportOptions, spark_options: SparkOptions
+) -> Manifest:
+    from compactory_connectors.spark.export.job import export as run
+    from compactory_connectors.spark.failures import spark_failures
+    from compactory_connectors.spark.session import open_session
+
+    from ..context.reading import resolve
+    from ..views.spark_progress import StageBars
+
+    [directory] = resolve(configuration, [name])
+    with spark_failures(), StageBars() as stages:
+        stages.begin("starting Spark", None)
+        spark = open_session(f"compactory export {name}", spark_options)
+        try:
+            stages.end()
+            stages.watch(spark)
+            return run(spark, configuration.kafka(), directory, path, options, stages)
+        finally:
+            spark.stop()
+
+
+def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
+    from ..views.terminal import number, output, print_json, table
+
+    if as_json:
+        print_json({"path": path, **_short(manifest)})
+        return
+    drawn = table("exported", "number", right=("number",))
+    for name, count in _short(manifest)["counts"].items():
+        if count or name == "rows":
+            drawn.add_row(name, number(count))
+    output().print(f"{manifest.export.value} export of topic {manifest.topic} in {path}", markup=False, soft_wrap=True)
+    output().print(drawn)
+    for place in manifest.bad_records[:10]:
+        text = f"bad record: partition {place.partition}, offset {place.offset}: {place.error}"
+        output().print(text, markup=False, soft_wrap=True)
+    if manifest.left_out:
+        left = ", ".join(manifest.left_out)
+        output().print(f"fields without a column: {left}", markup=False, soft_wrap=True)
+
+
+def _short(manifest: Manifest) -> dict[str, dict[str, int]]:
+    """The manifest as JSON without what is long."""
+    import orjson
+
+    short = replace(manifest, files=(), bad_records=manifest.bad_records[:10])
+    found: dict[str, dict[str, int]] = orjson.loads(short.to_json())
+    del found["digest"]["ranges"], found["files"]
+    return found

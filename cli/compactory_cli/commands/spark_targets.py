@@ -1,0 +1,176 @@
+"""What a load is aimed at: the table or topic of a directory, by compactory.toml or by its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory_connectors.source.control.removal import SHARE
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+from compactory_connectors.spark.rules.limit import Limit
+from compactory_connectors.spark.rules.rules import Reference, Rules
+
+from ..context.configuration import Configuration
+from ..context.loading import load_connectors
+from ..context.problems import Problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.config.jdbc_url import Connection
+
+__all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAim:
+    """A table of Postgres."""
+
+    connection: Connection
+    table: str
+    key: Sequence[str]
+    active: str | None
+    limit: Limit
+
+    @property
+    def label(self) -> str:
+        """What it is called before the database was asked."""
+        return f"table {self.table}"
+
+    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
+        """The table; nothing is asked yet."""
+        del dry_run
+        return PostgresTarget(
+            spark=spark,
+            connection=self.connection,
+            table=self.table,
+            key=self.key or None,
+            active=self.active,
+            load_id=load_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAim:
+    """A topic."""
+
+    kafka: Kafka
+    directory: Directory[Any]
+    connector: ConnectorConfig | None
+    rules: Rules
+    limit: Limit
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return f"topic {self.directory.topic}"
+
+    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
+        """The topic; nothing is asked yet."""
+        del load_id
+        types = {rule.name: str(rule.type) for rule in self.rules.columns.values() if rule.type is not None}
+        return KafkaTarget(
+            spark=spark,
+            kafka=self.kafka,
+            directory=self.directory,
+            connector=self.connector,
+            types=types,
+            key=self.rules.key,
+            dry_run=dry_run,
+        )
+
+
+Aim = TableAim | TopicAim
+
+
+def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence[str], rules: Rules) -> Aim:
+    """What is meant by a directory's name. Raises ConfigError with every problem found."""
+    settings = configuration.directories.get(name)
+    connector = None
+    if settings is not None and settings.connector is not None:
+        connector = _connector(name, load_connectors([settings.connector], providers))
+    limit = Limit(percent=connector.max_removed_percent if connector is not None else SHARE)
+    if to == "kafka":
+        directory = settings.directory if settings is not None else Directory(name)
+        kafka = configuration.kafka()
+        return TopicAim(kafka=kafka, directory=directory, connector=connector, rules=rules, limit=limit)
+    soft = connector.soft_delete if connector is not None else None
+    return TableAim(
+        connection=_connection(configuration, connector),
+        table=_table(name, connector) if connector is not None else name,
+        key=rules.key,
+        active=soft.column if soft is not None else None,
+        limit=limit,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """The directories that rules refer to, all of them looked up before Spark is started."""
+
+    aims: Mapping[str, Aim]
+
+    @staticmethod
+    def of(configuration: Configuration, providers: Sequence[str], rules: Rules) -> References:
+        """Raises ConfigError for directories that compactory.toml does not have."""
+        aims: dict[str, Aim] = {}
+        problems = Problems()
+        for rule in rules.columns.values():
+            if rule.reference is None:
+                continue
+            name = rule.reference.directory
+            settings = configuration.directories.get(name)
+            if settings is None:
+                known = ", ".join(configuration.directories) or "none"
+                problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {known}"])
+                continue
+            to = "postgres" if settings.connector is not None else "kafka"
+            aim = problems.of(partial(aim_at, configuration, to, name, providers, Rules()))
+            aims |= {name: aim} if aim is not None else {}
+        problems.raise_any()
+        return References(aims=aims)
+
+    def frame(self, spark: SparkSession, column: str, reference: Reference) -> DataFrame:
+        """The values that a reference allows. Raises ConfigError, Unreachable."""
+        from compactory_connectors.spark.checking.references import of_table, of_topic
+
+        aim = self.aims[reference.directory]
+        if isinstance(aim, TopicAim):
+            return of_topic(spark, aim.kafka, aim.directory, reference.column)
+        return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
+
+
+def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorConfig:
+    if len(connectors) != 1:
+        raise ConfigError(f"directory {name!r}: its file holds {len(connectors)} connectors, and one is expected")
+    return connectors[0]
+
+
+def _connection(configuration: Configuration, connector: ConnectorConfig | None) -> Connection:
+    """The database as --postgres says; the connector's role, which need not be allowed to write, only where none is."""
+    try:
+        return configuration.postgres()
+    except ConfigError:
+        if connector is None or configuration.names_postgres:
+            raise
+        return connector.connection
+
+
+def _table(name: str, connector: ConnectorConfig) -> str:
+    listed = connector.selection.listed
+    if len(listed) == 1 and connector.query is None:
+        return str(listed[0])
+    fitting = [str(table) for table in listed if connector.topic(table.name) == name or table.name == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise ConfigError(
+        f"directory {name!r}: connector {connector.name} does not name one table in table.whitelist; give --directory"
+        " the table's name"
+    )

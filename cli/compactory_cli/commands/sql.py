@@ -1,0 +1,237 @@
+"""``compactory sql``: the schema of Compactory in a database, and adoption of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, command
+from ..views.terminal import output, print_json, say, table
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from compactory_connectors.database import Adoption, Inspection, Plan, Status
+
+__all__ = ["app"]
+
+app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", no_args_is_help=True)
+
+
+@app.command("install")
+@command
+def install(flags: Flags) -> None:
+    """Apply the migrations of schema compactory that the database lacks."""
+    from compactory_connectors import database
+
+    with _connected(flags) as connection:
+        done = database.install(connection)
+    if flags.json:
+        print_json({"applied": [{"version": item.version, "name": item.name} for item in done]})
+        return
+    for item in done:
+        output().print(f"[green]✓[/] applied migration {item.version}: {item.name}", highlight=False)
+    if not done:
+        output().print("nothing to do: every migration has been applied")
+
+
+@app.command("status")
+@command
+def status(flags: Flags) -> None:
+    """Show migrations and adopted tables; exit 1 when something is pending or wrong."""
+    from compactory_connectors import database
+
+    with _connected(flags) as connection:
+        found = database.status(connection)
+    if flags.json:
+        print_json(_status_json(found))
+    else:
+        _print_status(found)
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+@app.command("adopt")
+@command
+def adopt(
+    flags: Flags,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, with or without schema.")],
+    key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="Columns of the record key.")],
+    active: Annotated[str | None, typer.Option("--active", metavar="COL", help="False there means deleted.")] = None,
+    timestamp: Annotated[str, typer.Option("--timestamp", metavar="COL", help="Stamped by updates.")] = "updated_date",
+    incrementing: Annotated[str, typer.Option("--id", metavar="COL", help="The incrementing column.")] = "id",
+    no_notify: Annotated[bool, typer.Option("--no-notify", help="Never wake the source: PREPARE needs it.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Add to a live table what a source needs to miss nothing: a column, triggers, an index. May be run again."""
+    from compactory.errors import ConfigError
+    from compactory_connectors import database
+
+    columns = tuple(filter(None, (column.strip() for column in key.split(","))))
+    if not columns:
+        raise ConfigError("--key: name at least one column")
+    adoption = database.Adoption(
+        table=name, key=columns, active=active, timestamp=timestamp, id=incrementing, notify=not no_notify
+    )
+    with _connected(flags) as connection:
+        if only_print:
+            _print_script(database.plan(connection, adoption), as_json=flags.json)
+        else:
+            _adopt(connection, adoption, as_json=flags.json)
+
+
+@app.command("roles")
+@command
+def roles(
+    flags: Flags,
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables that a source polls.")],
+    owner: Annotated[str, typer.Option("--owner", metavar="ROLE", help="Installs and adopts.")] = "compactory_owner",
+    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Polls.")] = "compactory_source",
+    writer: Annotated[str, typer.Option("--writer", metavar="ROLE", help="Changes rows.")] = "compactory_writer",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Make a database role per component with just its rights. Run it before install, and once more after adopt."""
+    from compactory_connectors import database
+
+    names = database.Roles(owner=owner, source=source, writer=writer)
+    with _connected(flags) as connection:
+        texts = (database.plan_grants if only_print else database.grant)(connection, tables, names)
+    if flags.json:
+        print_json({"tables": tables, "sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        output().print(f"[green]✓[/] {owner}, {source} and {writer} have their rights", highlight=False)
+
+
+@app.command("prune")
+@command
+def prune(
+    flags: Flags,
+    days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep younger ones.")] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count; remove nothing.")] = False,
+) -> None:
+    """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
+    from datetime import timedelta
+
+    from compactory_connectors.source.offsets.pruning import prune as remove
+    from compactory_connectors.source.publish.offsets_topic import read_offsets
+
+    from ..context.session import begin
+
+    offsets = read_offsets(begin(flags).kafka())
+    with _connected(flags) as connection:
+        found = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
+    if flags.json:
+        print_json({"dry_run": dry_run, "tables": [asdict(each) for each in found]})
+        return
+    for each in found:
+        done = f"{each.removed:,} {'could go' if dry_run else 'removed'}" if each.kept is None else f"kept: {each.kept}"
+        say(f"{each.table}: {done}")
+    if not found:
+        output().print("nothing to do: no deletion is logged")
+
+
+@contextmanager
+def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in autocommit to the configured database; the driver's errors become ours, without the password."""
+    import psycopg
+
+    from compactory_connectors.source.postgres.server import postgres_errors
+
+    from ..context.session import begin
+
+    target = begin(flags).postgres()
+    parameters: dict[str, Any] = {"connect_timeout": 10, "application_name": "compactory-sql", **target.conninfo}
+    with postgres_errors(target), psycopg.connect(**parameters, autocommit=True) as connection:
+        yield connection
+
+
+def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool) -> None:
+    from rich.markup import escape
+
+    from compactory_connectors import database
+
+    def progress(text: str) -> None:
+        if not as_json:
+            say(f"  [dim]•[/] {escape(text)}")
+
+    steps = database.adopt(connection, adoption, progress)
+    found = database.inspect(connection, adoption.table)
+    if as_json:
+        print_json({"steps": [step.title for step in steps]} | _inspection_json(found))
+        return
+    text = "is adopted" if steps else "was adopted already: nothing to do"
+    output().print(f"[green]✓[/] {escape(found.table)} {text}", highlight=False)
+    for problem in found.problems:
+        say(f"  [yellow]![/] {escape(problem)}")
+
+
+def _print_script(plan: Plan, *, as_json: bool) -> None:
+    script = plan.script()
+    if as_json:
+        print_json({"table": plan.table, "steps": [step.title for step in plan.steps], "sql": script})
+    elif output().is_terminal:
+        from rich.syntax import Syntax
+
+        output().print(Syntax(script, "sql", background_color="default", word_wrap=True))
+    else:
+        print(script, end="")
+
+
+def _status_json(found: Status) -> dict[str, Any]:
+    migrations = [
+        {"version": m.version, "name": m.name, "applied_at": m.applied_at.isoformat() if m.applied_at else None}
+        for m in found.migrations
+    ]
+    tables = [_inspection_json(item) for item in found.tables]
+    return {"healthy": found.healthy, "migrations": migrations, "tables": tables}
+
+
+def _inspection_json(found: Inspection) -> dict[str, Any]:
+    adoption = found.adoption
+    return {
+        "table": found.table,
+        "adopted": found.adopted,
+        "notifies": found.notify,
+        "key": list(adoption.key) if adoption else None,
+        "active": adoption.active if adoption else None,
+        "problems": list(found.problems),
+        "remedy": found.remedy,
+    }
+
+
+def _print_status(found: Status) -> None:
+    from rich.markup import escape
+
+    migrations = table("migration", "name", "applied", right=("migration",))
+    for m in found.migrations:
+        applied = f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else "[yellow]pending[/]"
+        migrations.add_row(str(m.version), m.name, applied)
+    output().print(migrations)
+    if not all(m.applied_at for m in found.migrations):
+        output().print("apply them with: compactory sql install")
+    if not found.tables:
+        output().print("no table is adopted")
+        return
+    tables = table("table", "key", "active", "adopted", "wakes the source")
+    for item in found.tables:
+        adoption = item.adoption
+        tables.add_row(
+            f"[bold]{escape(item.table)}[/]",
+            escape(", ".join(adoption.key)) if adoption else "–",
+            escape(adoption.active or "–") if adoption else "–",
+            "[green]yes[/]" if item.adopted else "[red]no[/]",
+            "yes" if item.notify else "no",
+        )
+    output().print()
+    output().print(tables)
+    for item in found.tables:
+        for problem in item.problems:
+            say(f"[red]![/] {escape(problem)}")
+        if item.remedy:
+            say(f"  mend it with: [cyan]{escape(item.remedy)}[/]")

@@ -1,0 +1,187 @@
+"""``compactory verify``: does the topic have what the table has?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..context.flags import Flags, command
+from ..context.loading import Providers
+from .spark import Conf, Jars, Master, spark_options
+
+if TYPE_CHECKING:
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.reconcile.verification.outcome import Outcome
+    from compactory_connectors.source.reconcile.verification.progress import Progress
+
+    from ..context.configuration import Configuration
+
+__all__ = ["verify"]
+
+
+@command
+def verify(
+    flags: Flags,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIRECTORY | CONNECTOR.json",
+            help="A directory of compactory.toml that names its connector, or a connector.",
+            show_default=False,
+        ),
+    ],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.", show_default=False),
+    ] = None,
+    provider: Providers = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="How long a running source may take to catch up.", min=0)
+    ] = 30.0,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Differing keys to show.", min=0)] = 20,
+    values: Annotated[
+        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or the keys alone.")
+    ] = True,
+    digests: Annotated[
+        bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Send rows that differ again, tombstones for extra keys; compare again.")
+    ] = False,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Remove more keys than compactory.max.removed.percent allows.")
+    ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Where a running source listens, which then does the repair; default: COMPACTORY_URL.",
+            show_default=False,
+        ),
+    ] = None,
+    on_spark: Annotated[
+        bool, typer.Option("--spark", help="Compare on Spark, with --store and --export as well, by digests first.")
+    ] = False,
+    store: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="URL", help="A running server; may be repeated.", show_default=False),
+    ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option("--export", metavar="PATH", help="Exported files; may be repeated.", show_default=False),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    jars: Jars = None,
+) -> None:
+    """Compare what lookups find with what the table has, key by key, while both change.
+
+    What is on its way is waited for; a difference counts when it will stay. With --spark running stores and exported
+    files are compared with the topic too, each at the positions that it is of. Exit code 0: equal, or repaired. 1:
+    different, or an export whose files are not those of its manifest. 3: no difference, but rows that were not
+    published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
+    repair found another process at work.
+    """
+    from ..context.problems import Problems
+    from ..context.session import begin
+
+    _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
+    configuration = begin(flags)
+    if on_spark:
+        from .verify_spark import SparkComparison
+
+        compared = SparkComparison(
+            configuration=configuration, target=target, tables=tables or [], provider=provider or [],
+            stores=store or [], exports=export or [], wait=wait, limit=limit, options=spark_options(master, conf, jars),
+        )  # fmt: skip
+        compared.run(values=values, as_json=flags.json)
+        return
+    problems = Problems()
+    found = problems.of(lambda: _resolve(configuration, target, provider or []))
+    kafka = problems.of(configuration.kafka)
+    problems.raise_any()
+    assert found is not None
+    assert kafka is not None
+    from ..views.verdict import code_of
+    from ..views.verify_view import Progress, show
+    from .verify_repair import Repairs
+
+    connectors, topic = found
+    comparison = _Comparison(kafka=kafka, tables=tables or [], topic=topic, wait=wait, limit=limit, digests=digests)
+    repairs = Repairs(configuration, kafka, url) if repair else None
+    outcomes: list[Outcome] = []
+    with Progress() as progress:
+        for connector in connectors:
+            its = comparison.of(connector, progress.update, keys=repair)
+            if repairs is not None and any(outcome.different for outcome in its):
+                repairs.run(connector, its, approved=approve)
+                its = repairs.settled(partial(comparison.of, connector, progress.update, keys=True), wait)
+            outcomes += its
+    show(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repairs.sent if repairs else None)
+    if code := code_of(outcomes):
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """What is compared, and how."""
+
+    kafka: Kafka
+    tables: Sequence[str]
+    topic: str | None
+    wait: float
+    limit: int
+    digests: bool
+
+    def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
+        """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
+        from compactory_connectors.source.reconcile.offline_resend import MOST_REPAIRS
+        from compactory_connectors.source.reconcile.verification.verification import verify as compare
+        from compactory_connectors.source.reconcile.verification.verifier import Options
+
+        most = MOST_REPAIRS if keys else max(self.limit, 1)
+        options = Options(wait=self.wait, most=most, digests=self.digests)
+        found = compare(connector, self.kafka, options, tables=self.tables, topic=self.topic, progress=progress)
+        return list(found)
+
+
+def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
+    from compactory.errors import ConfigError
+
+    given = [f"--{name}" for name, value in needing.items() if value]
+    if given and not on_spark:
+        raise ConfigError(f"{', '.join(given)}: only with --spark")
+    if repair and on_spark:
+        raise ConfigError("--repair and --spark exclude each other: repair with compactory verify --repair alone")
+
+
+def _resolve(
+    configuration: Configuration, target: str, provider: Sequence[str]
+) -> tuple[list[ConnectorConfig], str | None]:
+    """The connectors, and the topic where a directory was named. Raises ConfigError."""
+    from compactory.errors import ConfigError
+
+    from ..context.loading import load_connectors
+
+    settings = configuration.directories.get(target)
+    if settings is None:
+        if Path(target).suffix not in {".json", ".properties"}:
+            known = ", ".join(configuration.directories) or "none"
+            raise ConfigError(
+                f"{target!r} is neither a directory of compactory.toml (it has {known}) nor a connector's .json or"
+                " .properties"
+            )
+        return load_connectors([Path(target)], provider), None
+    if settings.connector is None:
+        raise ConfigError(
+            f'directory {target!r} names no connector: write connector = "FILE.json" into [directories.{target}] of'
+            f" {configuration.file}, or give the connector's file"
+        )
+    return load_connectors([settings.connector], provider), settings.directory.topic

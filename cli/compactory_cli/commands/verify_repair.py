@@ -1,0 +1,72 @@
+"""``compactory verify --repair``: rows sent again by the source that runs, or by this process where none does."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.reconcile.verification.outcome import Outcome
+
+    from ..context.configuration import Configuration
+
+__all__ = ["Repairs"]
+
+_MOST_KEYS = 10_000  # of one request
+_PAUSE = 0.5  # seconds between two looks whether a source has done what it was asked for
+
+
+class Repairs:
+    """Repairs of one run; ``sent`` counts keys. Values never leave Postgres but for Kafka."""
+
+    def __init__(self, configuration: Configuration, kafka: Kafka, url: str | None) -> None:
+        self._configuration = configuration
+        self._kafka = kafka
+        self._url = url or configuration.url
+        self._asked = False
+        self.sent = 0
+
+    def run(self, connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
+        """Have every differing key sent again. Raises ConfigError, StepFailed, LeaseLost, Unreachable."""
+        from compactory_connectors.source.reconcile.offline_resend import refuse_repair, repair
+
+        refuse_repair(connector, outcomes, approved=approved)
+        for outcome in outcomes:
+            keys = [each.key for each in outcome.differences]
+            if not keys:
+                continue
+            if outcome.sources:
+                self._ask(connector, outcome, keys)
+            else:
+                repair(connector, self._kafka, outcome.tables[0], keys)
+            self.sent += len(keys)
+
+    def settled(self, compare: Callable[[], list[Outcome]], wait: float) -> list[Outcome]:
+        """Compare again; what was asked of a running source may take it up to ``wait`` seconds."""
+        deadline = time.monotonic() + wait
+        found = compare()
+        while self._asked and any(each.different for each in found) and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            found = compare()
+        return found
+
+    def _ask(self, connector: ConnectorConfig, outcome: Outcome, keys: list[bytes]) -> None:
+        from compactory.errors import ConfigError
+
+        from ..context.remote import Server
+
+        if self._url is None:
+            raise ConfigError(
+                f"a source of {connector.name!r} runs and has to do the repair: {'; '.join(outcome.sources)};"
+                " give --url with the address that its --listen has, or stop it first"
+            )
+        tokens = self._configuration.tokens
+        server = Server(self._url.rstrip("/"), tokens.admin or tokens.any)
+        for start in range(0, len(keys), _MOST_KEYS):
+            page = [base64.b64encode(key).decode() for key in keys[start : start + _MOST_KEYS]]
+            server.order(connector.name, "resend", table=outcome.tables[0], document={"keys_base64": page})
+        self._asked = True

@@ -1,0 +1,143 @@
+"""``compactory verify --spark``: tables, topic, exported files and running stores beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from compactory.errors import CompactoryError, ConfigError
+
+from ..context.problems import Problems
+from ..context.remote import Server
+from ..views.verdict import code_of
+from ..views.verify_view import Progress as ProgressLine
+from ..views.verify_view import show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.reconcile.verification.outcome import Outcome
+    from compactory_connectors.source.reconcile.verification.progress import Progress
+    from compactory_connectors.spark.session import SparkOptions
+    from compactory_connectors.spark.verification.side import SideOutcome
+
+    from ..context.configuration import Configuration
+
+__all__ = ["SparkComparison"]
+
+_PATIENCE = 600.0  # seconds that a store may take to digest what it holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkComparison:
+    """What is compared, and how."""
+
+    configuration: Configuration
+    target: str
+    tables: Sequence[str]
+    provider: Sequence[str]
+    stores: Sequence[str]
+    exports: Sequence[str]
+    wait: float
+    limit: int
+    options: SparkOptions
+
+    def run(self, *, values: bool, as_json: bool) -> None:
+        """Compare, and show what came out. Raises ConfigError with all problems, typer.Exit unless all is equal."""
+        from compactory_connectors.spark.failures import spark_failures
+
+        with ProgressLine() as line, spark_failures():
+            tables, sides = self._compared(line.update)
+        show(tables, limit=self.limit, values=values, as_json=as_json, sides=sides)
+        if code := code_of(tables, sides):
+            raise typer.Exit(code)
+
+    def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
+        """What came out of the tables, and of the other sides."""
+        problems = Problems()
+        connectors = problems.of(self._connectors)
+        kafka = problems.of(self.configuration.kafka)
+        problems.raise_any()
+        assert kafka is not None
+        from compactory_connectors.spark.session import open_session
+
+        progress("starting Spark", 0)
+        spark = open_session(f"compactory verify {Path(self.target).name}", self.options)
+        try:
+            tables = [
+                each for connector in connectors or () for each in self._tables(spark, kafka, connector, progress)
+            ]
+            sides = self._sides(spark, kafka, self._topic(tables), progress) if self.stores or self.exports else []
+        finally:
+            spark.stop()
+        return tables, sides
+
+    def _connectors(self) -> list[ConnectorConfig]:
+        """Those whose tables are compared; none where only stores and files are."""
+        from ..context.loading import load_connectors
+
+        settings = self.configuration.directories.get(self.target)
+        path = settings.connector if settings is not None else Path(self.target)
+        if path is not None and path.suffix in {".json", ".properties"}:
+            return load_connectors([path], self.provider)
+        if self.stores or self.exports:
+            return []
+        raise ConfigError(
+            f"nothing to compare {self.target!r} with: it names no connector, whose tables could be; give --store or"
+            f' --export, or write connector = "FILE.json" into [directories.{self.target}] of compactory.toml'
+        )
+
+    def _tables(
+        self, spark: SparkSession, kafka: Kafka, connector: ConnectorConfig, progress: Progress
+    ) -> list[Outcome]:
+        from compactory_connectors.source.reconcile.verification.verification import verify
+        from compactory_connectors.source.reconcile.verification.verifier import Options
+        from compactory_connectors.spark.verification.table_pass import TablePass
+
+        overall = TablePass(spark, connector, kafka, progress)
+        options = Options(wait=self.wait, most=max(self.limit, 1), digests=True)
+        settings = self.configuration.directories.get(self.target)
+        topic = settings.directory.topic if settings is not None else None
+        found = verify(connector, kafka, options, tables=self.tables, topic=topic, progress=progress, overall=overall)
+        return list(found)
+
+    def _topic(self, tables: Sequence[Outcome]) -> str:
+        """The one topic that stores and files are compared with."""
+        settings = self.configuration.directories.get(self.target)
+        if settings is not None:
+            return settings.directory.topic
+        topics = [each.topic for each in tables] or [self.target]
+        if len(topics) > 1:
+            raise ConfigError(
+                f"the connector publishes to {', '.join(topics)}: name one directory in place of the connector to"
+                " compare it with --store or --export"
+            )
+        return topics[0]
+
+    def _sides(self, spark: SparkSession, kafka: Kafka, topic: str, progress: Progress) -> list[SideOutcome]:
+        from compactory_connectors.spark.verification.export_side import compare_export
+        from compactory_connectors.spark.verification.store_side import compare_store
+        from compactory_connectors.spark.verification.topic_states import TopicStates
+
+        found: list[SideOutcome] = []
+        with TopicStates(spark, kafka, topic) as states:
+            for url in self.stores:
+                store = Server(url.rstrip("/"), self.configuration.tokens.any, timeout=_PATIENCE)
+                name = self._name(store, topic)
+                found.append(compare_store(states, store, name, wait=self.wait, most=self.limit, progress=progress))
+            found += [compare_export(states, kafka, path, most=self.limit, progress=progress) for path in self.exports]
+        return found
+
+    def _name(self, store: Server, topic: str) -> str:
+        """What the store calls the directory: as we do, or as the only one of its directories that is of this topic."""
+        try:
+            its = [each["name"] for each in store.directories() if each["topic"] == topic]
+        except CompactoryError:
+            return self.target  # the comparison says so, and goes on with the other stores
+        return self.target if self.target in its or len(its) != 1 else str(its[0])

@@ -1,0 +1,122 @@
+"""Sources run side by side, one thread each, until they are done, one of them fails, or a signal comes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
+from compactory.worker import Worker
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.control.status import SourceStatus
+from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.run.worker import SourceWorker
+
+from ..views.load_bars import LoadBars
+from ..views.terminal import number, output, print_json
+
+__all__ = ["run_sources", "stopping"]
+
+_LOOK = 0.1  # seconds between looks whether the sources are done
+_GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledged by then is sent by the next one
+
+
+def run_sources(
+    connectors: Sequence[ConnectorConfig],
+    kafka: Kafka,
+    *,
+    once: bool,
+    create_topics: bool,
+    as_json: bool,
+    health: Callable[[Sequence[Worker]], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Run every connector and say at the end what was sent. Raises what the first one raised that failed.
+
+    ``health`` shows the sources to the outside while they run.
+    """
+    sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
+    failures: list[BaseException] = []
+    with stopping() as stop:
+        threads = [
+            threading.Thread(target=_run, args=(source, stop, once, failures), daemon=True) for source in sources
+        ]
+        shown = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
+        with health(shown):
+            for thread in threads:
+                thread.start()
+            with LoadBars() as bars:
+                _join(threads, stop, lambda: bars.show(source.status() for source in sources))
+    _raise(failures)
+    statuses = [source.status() for source in sources]
+    if as_json:
+        print_json({"connectors": [_json(status) for status in statuses]})
+    else:
+        for status in statuses:
+            output().print(_line(status, "done" if once else "stopped"), highlight=False)
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
+    stop = threading.Event()
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(sign: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(sign, before[signal.Signals(sign)])
+
+    for sign in before:
+        signal.signal(sign, ask)
+    try:
+        yield stop
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:
+    """Wait for the sources; once they are told to stop, not for longer than a call that hangs deserves.
+
+    ``look`` is called now and then meanwhile.
+    """
+    while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
+        look()
+    deadline = time.monotonic() + _GRACE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _run(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:
+    try:
+        source.run(stop, once=once)
+    except BaseException as error:  # noqa: BLE001 - raised again by the main thread
+        failures.append(error)
+        stop.set()
+
+
+def _raise(failures: list[BaseException]) -> None:
+    if not failures:
+        return
+    if all(isinstance(error, ConfigError) for error in failures):
+        raise ConfigError(problem for error in failures if isinstance(error, ConfigError) for problem in error.problems)
+    raise failures[0]
+
+
+def _json(status: SourceStatus) -> dict[str, Any]:
+    tables = [
+        {"table": table.table, "topic": table.topic, "rows": table.rows_total, "polls": table.polls_total,
+         "errors": table.errors_total, "adopted": table.adopted}
+        for table in status.tables
+    ]  # fmt: skip
+    return {"connector": status.connector, "state": status.state.value.lower(), "tables": tables}
+
+
+def _line(status: SourceStatus, end: str) -> str:
+    tables = ", ".join(f"{table.table} → {table.topic}: {number(table.rows_total)} records" for table in status.tables)
+    return f"[bold]{status.connector}[/] {end}: {tables or 'nothing was sent'}"

@@ -1,0 +1,233 @@
+"""The configuration of one run: flags beat environment variables, those beat compactory.toml.
+
+Everything is checked when it is loaded, and all problems are raised together. What only some commands need (Kafka, a
+database) is asked for by them, with the remedy in the error when it was not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
+from compactory.storage.backend import Backend
+from compactory_api.protocol.access import Tokens
+
+from .environment import Environment, read_environment
+from .flags import Flags, LogFormat, LogLevel
+from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.config.jdbc_url import Connection
+
+__all__ = ["Configuration", "load"]
+
+_DEFAULT_FILE = Path("compactory.toml")
+_DEFAULT_LISTEN = "127.0.0.1:8080"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value and where it was given, for errors."""
+
+    value: str = field(repr=False)
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a command may need; immutable, its ``repr`` shows no secret."""
+
+    file: Path | None
+    """The compactory.toml that was read."""
+    directories: Mapping[str, DirectorySettings]
+    """Those of compactory.toml, by name."""
+    url: str | None
+    """Base URL of a server to ask in place of Kafka; None when --kafka says otherwise."""
+    listen: str
+    """HOST:PORT to serve HTTP on."""
+    worker_listen: str | None
+    """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
+    tokens: Tokens
+    """Bearer tokens: those a server accepts, and with which a client command asks one."""
+    store_options: Mapping[str, Any]
+    """What else [store] tells a store that goes on running."""
+    log_level: LogLevel | None
+    log_format: LogFormat | None
+    _kafka: Kafka | None
+    _postgres: _Given | None
+    _store: StoreSettings | None
+
+    def kafka(self) -> Kafka:
+        """The cluster. Raises ConfigError when none was given."""
+        if self._kafka is None:
+            raise ConfigError(
+                "which Kafka? give --kafka HOST:PORT, set COMPACTORY_KAFKA,"
+                f" or write bootstrap.servers into [kafka] of {self.file or _DEFAULT_FILE}"
+            )
+        return self._kafka
+
+    def postgres(self) -> Connection:
+        """The database. Raises ConfigError when none was given or the URL is malformed."""
+        from compactory_connectors.source.config.jdbc_url import parse_url
+
+        if self._postgres is None:
+            raise ConfigError(
+                "which database? give --postgres postgresql://USER@HOST/DATABASE, set COMPACTORY_POSTGRES,"
+                f" or write url into [postgres] of {self.file or _DEFAULT_FILE}"
+            )
+        try:
+            return parse_url(self._postgres.value)
+        except ValueError as error:
+            raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
+
+    @property
+    def names_postgres(self) -> bool:
+        """Whether a database was given."""
+        return self._postgres is not None
+
+    def backend(self) -> Backend | None:
+        """Where a store that goes on running keeps its entries; None: in memory. Raises ConfigError."""
+        if self._store is None:
+            return None
+        from compactory import RocksDB
+
+        try:
+            return RocksDB(self._store.path, **self._store.settings)
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
+
+    def directory(self, name: str) -> Directory[Any] | None:
+        """The directory of this name in compactory.toml, or None."""
+        settings = self.directories.get(name)
+        return settings.directory if settings else None
+
+
+def load(flags: Flags, environment: Environment | None = None) -> Configuration:
+    """Read file and environment, merge, check. Raises ConfigError with every problem found."""
+    environment = environment if environment is not None else read_environment()
+    settings = _settings(flags, environment)
+    problems = [*settings.problems, *environment.problems]
+    kafka = _kafka(flags, environment, settings, problems)
+    listen = _first(None, environment, "LISTEN", settings.listen, f"{settings.path}: [http] listen")
+    url = None if flags.kafka else _first(None, environment, "URL")
+    problems += _listen_problems(listen) + _url_problems(url)
+    level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
+    form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
+    tokens = _tokens(environment, settings, problems)
+    if problems:
+        raise ConfigError(problems)
+    return Configuration(
+        file=settings.path,
+        directories=settings.directories,
+        url=url.value.rstrip("/") if url else None,
+        listen=listen.value if listen else _DEFAULT_LISTEN,
+        worker_listen=environment.get("LISTEN"),
+        tokens=tokens,
+        store_options=settings.store_options,
+        log_level=level,
+        log_format=form,
+        _kafka=kafka,
+        _store=settings.store,
+        _postgres=_first(
+            flags.postgres and _Given(flags.postgres, "--postgres"),
+            environment,
+            "POSTGRES",
+            settings.postgres,
+            f"{settings.path}: [postgres] url",
+        ),
+    )
+
+
+def _settings(flags: Flags, environment: Environment) -> SettingsFile:
+    named = environment.get("CONFIG")
+    if flags.config is not None:
+        return read_settings(flags.config)
+    if named is not None:
+        return read_settings(Path(named))
+    return read_settings(_DEFAULT_FILE) if _DEFAULT_FILE.exists() else SettingsFile()
+
+
+def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, problems: list[str]) -> Kafka | None:
+    given = {name: _Given(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
+    for name, value in environment.kafka.items():
+        given[name] = _Given(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
+    servers = _first(flags.kafka and _Given(flags.kafka, "--kafka"), environment, "KAFKA")
+    if servers is not None:
+        given["bootstrap.servers"] = _Given(servers.value, f"{servers.origin}:")
+    if given.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
+        return None
+    try:
+        return Kafka({name: item.value for name, item in given.items()})
+    except ConfigError as error:
+        problems += [_with_origin(problem, given) for problem in error.problems]
+        return None
+
+
+def _with_origin(problem: str, given: Mapping[str, _Given]) -> str:
+    """The problem, and where the property that it names was given."""
+    for name, item in given.items():
+        if f"'{name}'" in problem.partition(":")[0] or problem.startswith((f"{name}:", f"{name}=", f"{name} ")):
+            return f"{item.origin} {problem}"
+    return problem
+
+
+def _first(
+    flag: _Given | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
+) -> _Given | None:
+    """A flag's value, else the variable's, else what the file says at ``place``."""
+    if isinstance(flag, _Given):
+        return flag
+    value = environment.get(name)
+    if value is not None:
+        return _Given(value, f"COMPACTORY_{name}")
+    return _Given(written, place) if written is not None else None
+
+
+def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems: list[str]) -> Any:
+    value = flag or environment.get(name)
+    choices = [item.value for item in kind]
+    if value is None or value in choices:
+        return None if value is None else kind(value)
+    close = get_close_matches(value.lower(), choices, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; choose {', '.join(choices)}"
+    problems.append(f"COMPACTORY_{name}: {value!r} is not one of its values{hint}")
+    return None
+
+
+def _listen_problems(listen: _Given | None) -> list[str]:
+    if listen is None:
+        return []
+    host, colon, port = listen.value.rpartition(":")
+    if host and colon and port.isascii() and port.isdigit() and int(port) < 65536:
+        return []
+    return [f"{listen.origin}: must be HOST:PORT such as {_DEFAULT_LISTEN}, with a port up to 65535"]
+
+
+def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:
+    try:
+        return Tokens(
+            read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
+            admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
+        )
+    except ConfigError as error:
+        problems += error.problems
+        return Tokens()
+
+
+def _url_problems(url: _Given | None) -> list[str]:
+    if url is None:
+        return []
+    try:
+        parts = urlsplit(url.value)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme in {"http", "https"} and parts.hostname:
+        return []
+    return [f"{url.origin}: must be http://HOST[:PORT] or https://HOST[:PORT]"]

@@ -1,0 +1,98 @@
+"""Environment variables; read here and nowhere else in the command line.
+
+``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
+``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_ADMIN_TOKEN``; each also with the suffix
+``_FILE``, which names a file that holds the value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from compactory.kafka.properties import nearest_property
+
+__all__ = ["Environment", "read_environment"]
+
+_PREFIX = "COMPACTORY_"
+_KAFKA = "COMPACTORY_KAFKA_"
+_NAMES = tuple(
+    _PREFIX + name
+    for name in [
+        "CONFIG",
+        "KAFKA",
+        "POSTGRES",
+        "LISTEN",
+        "URL",
+        "LOG_LEVEL",
+        "LOG_FORMAT",
+        "HTTP_READ_TOKEN",
+        "HTTP_ADMIN_TOKEN",
+    ]
+)
+
+# Kubernetes sets these for a Service that happens to be called compactory, or compactory-kafka.
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")
+
+# Properties whose own names end in "file".
+_FILE_PROPERTY = re.compile(r"_SASL_OAUTHBEARER_ASSERTION_(PRIVATE_KEY_|JWT_TEMPLATE_)?FILE$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the environment says; ``problems`` lists what is wrong with it."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    problems: tuple[str, ...] = ()
+
+    def get(self, name: str) -> str | None:
+        """The value of ``COMPACTORY_<name>``."""
+        return self.values.get(_PREFIX + name)
+
+
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
+    """Read every variable that is ours. An empty one counts as not set."""
+    problems: list[str] = []
+    found: dict[str, str] = {}
+    for variable, text in sorted(variables.items()):
+        if not variable.startswith(_PREFIX) or not text or _SERVICE_LINK.search(variable):
+            continue
+        name = variable
+        if variable.endswith("_FILE") and not _FILE_PROPERTY.search(variable):
+            name = variable.removesuffix("_FILE")
+            if variables.get(name):
+                problems.append(f"{variable}: {name} is set as well; remove one of them")
+                continue
+        if name not in _NAMES and not name.startswith(_KAFKA):
+            problems.append(f"{variable}: unknown variable{_hint(name)}")
+        elif (value := text if name == variable else _content(variable, text, problems)) is not None:
+            found[name] = value
+    kafka = {_property(name): value for name, value in found.items() if name.startswith(_KAFKA)}
+    values = {name: value for name, value in found.items() if name in _NAMES}
+    return Environment(values=values, kafka=kafka, problems=tuple(problems))
+
+
+def _hint(name: str) -> str:
+    close = get_close_matches(name, _NAMES, n=1, cutoff=0.8)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_NAMES)} and {_KAFKA}<PROPERTY>"
+
+
+def _content(variable: str, path: str, problems: list[str]) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        problems.append(f"{variable}: can't read {path}: {reason}")
+        return None
+
+
+def _property(variable: str) -> str:
+    """The Kafka property of a variable; a few property names have an underscore of their own (``log_level``)."""
+    name = variable.removeprefix(_KAFKA).lower()
+    known = nearest_property(name)
+    return known if known is not None and known.replace(".", "_") == name else name.replace("_", ".")

@@ -1,0 +1,90 @@
+"""What went wrong, for people and for programs: exit codes, and errors on stderr without a traceback or a secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import typer
+from rich.markup import escape
+
+from compactory.errors import (
+    BackendLocked,
+    CompactoryError,
+    ConfigError,
+    LeaseLost,
+    NotReady,
+    StartTimeout,
+    StoreFailed,
+    UnknownDirectory,
+    Unreachable,
+    WaitTimeout,
+)
+
+from ..views.terminal import errors
+
+__all__ = ["StepFailed", "code_of", "report"]
+
+DIFFERENT = 1
+USAGE = 2
+UNREACHABLE = 3
+LEASE_LOST = 4
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (typer.TyperException, USAGE),
+    (ConfigError, USAGE),
+    (UnknownDirectory, USAGE),
+    (Unreachable, UNREACHABLE),
+    (StartTimeout, UNREACHABLE),
+    (WaitTimeout, UNREACHABLE),
+    (NotReady, UNREACHABLE),
+    (LeaseLost, LEASE_LOST),
+    (BackendLocked, LEASE_LOST),
+    (CompactoryError, DIFFERENT),
+    (BrokenPipeError, 0),  # the reader of our output went away, as head does
+)
+
+
+class StepFailed(CompactoryError):
+    """A command ran and did not find, or did not do, what it was asked for (exit code 1)."""
+
+
+def code_of(error: BaseException) -> int | None:
+    """The exit code that an error stands for; a failed store's is that of its cause. None: a defect of ours."""
+    if isinstance(error, StoreFailed) and isinstance(error.cause, CompactoryError):
+        return code_of(error.cause)
+    return next((code for kind, code in _CODES if isinstance(error, kind)), None)
+
+
+def report(error: Exception, code: int, *, as_json: bool) -> int:
+    """Print an error on stderr and return its exit code."""
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
+        return code
+    kind, problems = type(error).__name__, _problems(error)
+    if as_json:
+        fields = {name: getattr(error, name) for name in ("system", "blocking") if hasattr(error, name)}
+        answer = {"error": kind, "message": "\n".join(problems), "problems": problems, "exit_code": code, **fields}
+        print(json.dumps(answer, ensure_ascii=False, default=str), file=sys.stderr)
+        return code
+    if kind == "NoArgsIsHelpError":
+        print(problems[0], file=sys.stderr)
+        return code
+    _print(problems)
+    if context := getattr(error, "ctx", None):
+        errors().print(context.get_usage(), style="dim", highlight=False, markup=False)
+    return code
+
+
+def _problems(error: Exception) -> list[str]:
+    if isinstance(error, ConfigError):
+        return error.problems
+    return [error.format_message() if isinstance(error, typer.TyperException) else str(error)]
+
+
+def _print(problems: list[str]) -> None:
+    head = f"{len(problems)} problems" if len(problems) > 1 else escape(problems[0])
+    errors().print(f"[bold red]error:[/] {head}", highlight=False, soft_wrap=True)
+    for problem in problems if len(problems) > 1 else ():
+        errors().print(f"  [red]•[/] {escape(problem)}", highlight=False, soft_wrap=True)

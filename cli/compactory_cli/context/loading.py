@@ -1,0 +1,65 @@
+"""Connector files as commands take them: their arguments, and all problems of all files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.config.connector import ConnectorConfig
+
+__all__ = ["Connector", "Connectors", "Providers", "load_connectors"]
+
+Connector = Annotated[
+    Path, typer.Argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.", show_default=False)
+]
+Connectors = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CONNECTOR.json…",
+        help="Connectors: JSON files with one or several, or .properties.",
+        show_default=False,
+    ),
+]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider",
+        metavar="NAME=FILE",
+        help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
+    """The connectors of these files. Raises ConfigError with the problems of all of them."""
+    from compactory_connectors.source.config import connector as files_of
+
+    from .problems import Problems
+
+    problems = Problems()
+    files = problems.of(partial(_files, providers)) or {}
+    found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
+    loaded = [connector for connectors in found for connector in connectors]
+    names = [connector.name for connector in loaded]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)
+    problems.raise_any()
+    return loaded
+
+
+def _files(providers: Sequence[str]) -> dict[str, Path]:
+    from compactory.errors import ConfigError
+
+    files: dict[str, Path] = {}
+    for text in providers:
+        name, equals, path = text.partition("=")
+        if not name or not equals or not path:
+            raise ConfigError(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
+        files[name] = Path(path)
+    return files

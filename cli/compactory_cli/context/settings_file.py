@@ -1,0 +1,241 @@
+"""compactory.toml: read and checked, every problem at once with its place. Nothing here decides what wins."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+from compactory.directory import Directory, Index
+from compactory.errors import ConfigError
+from compactory.ingest.options import MissingTopic
+from compactory.kafka.properties import flatten
+
+__all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
+
+_SECTIONS = ("kafka", "postgres", "store", "http", "directories")
+_NUMBER = (int, float)
+_DIRECTORY: dict[str, Any] = {
+    "topic": str,
+    "key": str,
+    "active": str,
+    "indexes": list,
+    "max_age": _NUMBER,
+    "on_stale": str,
+    "connector": str,
+}
+_HTTP = ("listen", "read_token", "admin_token")
+_INDEX = {"fields": list, "unique": bool, "name": str}
+_BACKENDS = ("memory", "rocksdb")
+_STORE = {
+    "backend": str,
+    "path": str,
+    "block_cache_bytes": int,
+    "row_cache_bytes": int,
+    "memtable_bytes": int,
+    "compression": str,
+    "options": dict,
+}
+_STORE_OPTIONS: dict[str, Any] = {
+    "missing_topic": str,
+    "start_stale": bool,
+    "stall_timeout": _NUMBER,
+    "start_timeout": _NUMBER,
+    "polling_timeout": _NUMBER,
+    "applying_timeout": _NUMBER,
+}
+_KINDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    _NUMBER: "a number",
+    list: "a list",
+    dict: "a section",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySettings:
+    """One ``[directories.…]``; ``connector`` is the JSON that names its table and database, for verify and load."""
+
+    directory: Directory[dict[str, Any]]
+    connector: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """A ``[store]`` with a backend on disk: its folder, and what else `compactory.RocksDB` takes."""
+
+    path: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsFile:
+    """What the file says; ``problems`` lists what is wrong with it."""
+
+    path: Path | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    postgres: str | None = field(default=None, repr=False)
+    store: StoreSettings | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict)
+    listen: str | None = None
+    read_token: str | None = field(default=None, repr=False)
+    admin_token: str | None = field(default=None, repr=False)
+    directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def read_settings(path: Path) -> SettingsFile:
+    """Read and check the file. What can't be read at all is a problem too."""
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        return SettingsFile(path=path, problems=(f"{path}: can't be read: {error.strerror}",))
+    except tomllib.TOMLDecodeError as error:
+        return SettingsFile(path=path, problems=(f"{path}: not valid TOML: {error}",))
+    except UnicodeDecodeError as error:
+        return SettingsFile(path=path, problems=(f"{path}: is not UTF-8 text (byte {error.start})",))
+    return _Reader(path).settings(document)
+
+
+class _Reader:
+    """Walks one document and gathers problems instead of stopping at the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._problems: list[str] = []
+
+    def settings(self, document: Mapping[str, Any]) -> SettingsFile:
+        known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
+        postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
+        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
+        store = self._checked("store", known.get("store", {}), _STORE | _STORE_OPTIONS)
+        options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
+        return SettingsFile(
+            path=self._path,
+            kafka=self._kafka(known.get("kafka", {})),
+            postgres=postgres.get("url"),
+            store=self._store(known.get("store", {}), store, options),
+            store_options=options,
+            listen=http.get("listen"),
+            read_token=http.get("read_token"),
+            admin_token=http.get("admin_token"),
+            directories=self._directories(known.get("directories", {})),
+            problems=tuple(self._problems),
+        )
+
+    def _kafka(self, section: Mapping[str, Any]) -> dict[str, str]:
+        """Dotted keys that TOML nested, joined again."""
+        properties: dict[str, str] = {}
+        for name, value in flatten(section):
+            if isinstance(value, bool):
+                properties[name] = str(value).lower()
+            elif isinstance(value, str | int | float):
+                properties[name] = str(value)
+            elif name == "bootstrap.servers" and isinstance(value, list):
+                properties[name] = ",".join(map(str, value))
+            else:
+                self._problem("kafka", name, "must be text, a number, true or false")
+        return properties
+
+    def _store(
+        self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
+    ) -> StoreSettings | None:
+        """Where entries are kept; ``given`` and ``options`` are the parts of ``written`` that have the right kind."""
+        self._options(options)
+        backend = given.pop("backend", "memory")
+        if backend not in _BACKENDS:
+            self._problem("store", "backend", f"{backend!r} is not a backend{_nearest(backend, _BACKENDS)}")
+        elif backend == "memory":
+            for key in [*given, *(["start_stale"] if options.get("start_stale") else [])]:
+                text = 'the backend "memory" keeps nothing on disk; remove it, or set backend to "rocksdb"'
+                self._problem("store", key, text)
+        elif given.get("path"):
+            return StoreSettings(path=self._path.parent / given.pop("path"), settings=given)
+        elif "path" not in written or "path" in given:
+            self._problem("store", "path", 'the backend "rocksdb" needs a folder: path = "/var/lib/compactory"')
+        return None
+
+    def _options(self, options: Mapping[str, Any]) -> None:
+        missing = options.get("missing_topic", "fail")
+        if missing not in get_args(MissingTopic):
+            self._problem(
+                "store", "missing_topic", f"{missing!r} is not a choice{_nearest(missing, get_args(MissingTopic))}"
+            )
+        for key in _STORE_OPTIONS:
+            if key.endswith("_timeout") and not options.get(key, 1) > 0:
+                self._problem("store", key, "must be a number of seconds above 0")
+
+    def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
+        found: dict[str, DirectorySettings] = {}
+        for name, written in section.items():
+            place = f"directories.{name}"
+            if not isinstance(written, dict):
+                self._problem("directories", name, f"must be a section: [directories.{name}]")
+                continue
+            values = self._checked(place, written, _DIRECTORY)
+            indexes = self._indexes(place, values.pop("indexes", []))
+            connector = self._connector(place, values.pop("connector", None))
+            try:
+                directory = Directory(name, indexes=indexes, **values)
+            except ConfigError as error:
+                self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
+                continue
+            found[name] = DirectorySettings(directory=directory, connector=connector)
+        return found
+
+    def _indexes(self, place: str, written: list[Any]) -> list[Index]:
+        indexes: list[Index] = []
+        for number, item in enumerate(written):
+            where = f"indexes[{number}]"
+            if not isinstance(item, dict):
+                self._problem(place, where, 'must be a table such as {fields = ["acquirerId"], unique = true}')
+                continue
+            values = self._checked(place, item, _INDEX, prefix=f"{where}.")
+            fields = values.pop("fields", None)
+            if not isinstance(fields, list) or not fields or not all(isinstance(name, str) for name in fields):
+                self._problem(place, f"{where}.fields", "must list the names of one or more fields")
+                continue
+            try:
+                indexes.append(Index(*fields, **values))
+            except ConfigError as error:
+                self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
+        return indexes
+
+    def _connector(self, place: str, written: str | None) -> Path | None:
+        if written is None:
+            return None
+        path = self._path.parent / written
+        if not path.is_file():
+            self._problem(place, "connector", f"there is no file {path}; the path is relative to this file's folder")
+        return path
+
+    def _checked(
+        self, place: str, section: Mapping[str, Any], kinds: Mapping[str, Any], prefix: str = ""
+    ) -> dict[str, Any]:
+        """The values of known keys that have the right kind; a problem for each of the others."""
+        good: dict[str, Any] = {}
+        for key, value in section.items():
+            if key not in kinds:
+                what = "key" if place else "section"
+                self._problem(place, prefix + key, f"unknown {what}{_nearest(key, kinds)}")
+            elif not isinstance(value, kinds[key]):
+                self._problem(place, prefix + key, f"must be {_KINDS[kinds[key]]}")
+            else:
+                good[key] = value
+        return good
+
+    def _problem(self, place: str, key: str, text: str) -> None:
+        where = f"[{place}] {key}" if place else f"[{key}]"
+        self._problems.append(f"{self._path}: {where}: {text}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names)}"

@@ -1,0 +1,199 @@
+"""Offsets, and what an edit makes of them, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from time import time as clock
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from .moment import moment_text
+from .terminal import decoded, legible, number, print_json, say, seconds
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.cursor.offset import SourceOffset
+    from compactory_connectors.source.offsets.connect_export import Exported
+    from compactory_connectors.source.offsets.offset_admin import Preview
+    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+    from compactory_connectors.source.reconcile.pending import Difference
+
+__all__ = ["show_changes", "show_export", "show_offsets"]
+
+_SHOWN = (
+    "timestamp", "timestamp_nanos", "incrementing", "snapshot", "system_identifier", "timeline", "postmaster_start",
+    "table_oid", "topic", "compare", "sweep", "edited_by", "edited_at", "edited",
+)  # fmt: skip
+
+
+def show_offsets(
+    config: ConnectorConfig,
+    found: Iterable[tuple[str, StoredOffset | None]],
+    hint: str,
+    *,
+    rows: Mapping[str, int] | None = None,
+    as_json: bool,
+) -> None:
+    """Print the offsets of a connector; ``rows`` are those that a poll would send now."""
+    tables = [_table_json(name, stored, (rows or {}).get(name)) for name, stored in found]
+    if as_json:
+        print_json({"connector": config.name, "tables": tables})
+        return
+    stored = any(item["written_at"] for item in tables)
+    say(f"[bold]{escape(config.name)}[/]" + ("" if stored else f": no offsets; its next run sends every row{hint}"))
+    for item in tables:
+        say(f"\n  {escape(item['table'])}")
+        _facts(_lines(item))
+
+
+def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, written: bool | None, as_json: bool) -> None:
+    """Print what an edit does. ``written`` None: it is about to be asked; then only the end is told."""
+    if as_json:
+        tables = [_change_json(item) for item in previews]
+        print_json({"connector": config.name, "written": bool(written), "tables": tables})
+        return
+    if written:
+        say("[green]✓[/] written")
+        return
+    say(f"[bold]{escape(config.name)}[/]" + ("" if previews else ": nothing to do, no offset is stored"))
+    for item in previews:
+        topic = f" → topic {escape(item.change.topic)}" if item.change.topic else ""
+        say(f"\n  {escape(item.change.table)}{topic}")
+        before = item.change.before.offset if item.change.before is not None else None
+        _facts({"before": _place(before), "after": _place(item.change.after), **_effect(item)})
+    if written is not None:
+        say("\nnothing was written")
+
+
+def show_export(exported: Sequence[Exported], *, topic: str | None, as_json: bool) -> None:
+    """Print offsets in Kafka Connect's form: the body of its REST call, or what was written where."""
+    body = {"offsets": [{"partition": item.partition, "offset": item.offset} for item in exported]}
+    if topic is None or as_json:
+        print_json(body)
+        return
+    for item in exported:
+        say(f"[green]✓[/] {escape(item.table)} → topic {escape(topic)}: {escape(json.dumps(item.offset))}")
+
+
+def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dict[str, Any]:
+    fields = stored.fields if stored is not None else {}
+    shown: dict[str, Any] = {"table": name, **{field: fields.get(field) for field in _SHOWN}}
+    offset = stored.offset if stored is not None else None
+    shown["time"] = _time(offset)
+    if offset is not None and offset.rewind is not None:
+        shown["rewind"] = {"time": _moment(offset.rewind.micros), "incrementing": offset.rewind.incrementing}
+    shown["written_at"] = stored.written_at if stored is not None else None
+    if stored is not None:
+        shown["problem"] = stored.problem
+        if stored.reset is not None:
+            shown |= {"edited_by": stored.reset.by, "edited_at": stored.reset.at, "edited": stored.reset.what}
+    if rows is not None:
+        shown["rows"] = rows
+    return shown
+
+
+def _lines(item: Mapping[str, Any]) -> dict[str, str]:
+    lines: dict[str, str] = {}
+    if item.get("problem"):
+        lines["problem"] = f"can't be read: {item['problem']}; compactory source offsets reset forgets it"
+    elif item["time"] is None and item["incrementing"] is None and item["snapshot"] is None:
+        lines["offset"] = "none: the next run sends every row"
+    else:
+        lines["timestamp"] = f"{item['time']} ({item['timestamp']} ms)" if item["time"] else "–"
+        lines["id"] = str(item["incrementing"]) if item["incrementing"] is not None else "–"
+        lines["snapshot"] = str(item["snapshot"] or "none yet")
+        if item["system_identifier"]:
+            lines["server"] = f"system {item['system_identifier']}, timeline {item['timeline']}"
+        lines["topic"] = str(item["topic"][0]) if item["topic"] else "–"
+    if item.get("rewind"):
+        lines["set"] = f"the next run sends what is beyond {_together(**item['rewind'])}"
+    if item.get("compare"):
+        lines["import"] = "the next run compares every row with the topic"
+    if item.get("written_at"):
+        age = max(0.0, clock() - item["written_at"])
+        lines["written"] = f"{moment_text(int(item['written_at']) * 1_000_000)}, {_ago(age)} ago"
+    if item.get("edited_at"):
+        lines["edited"] = f"{item['edited']}, by {item['edited_by']} at {item['edited_at']}"
+    if "rows" in item:
+        lines["rows"] = f"a poll would send {number(item['rows'])} now"
+    return lines
+
+
+def _change_json(item: Preview) -> dict[str, Any]:
+    change = item.change
+    return {
+        "table": change.table,
+        "topic": change.topic,
+        "before": _offset_json(change.before.offset if change.before is not None else None),
+        "after": _offset_json(change.after),
+        "due": item.due,
+        "rows": item.rows if item.difference is None else item.difference.lacking,
+        "difference": _difference_json(item.difference) if item.difference is not None else None,
+        "note": change.note,
+    }
+
+
+def _difference_json(found: Difference) -> dict[str, Any]:
+    return {
+        "same": found.same,
+        "lacking": found.lacking,
+        "removed": found.removed,
+        "held": found.held,
+        "examples": [{"key": decoded(key), "value": decoded(value)} for key, value in found.examples],
+    }
+
+
+def _offset_json(offset: SourceOffset | None) -> dict[str, Any] | None:
+    if offset is None:
+        return None
+    fields = json.loads(offset.dumps())
+    return {name: fields.get(name) for name in _SHOWN} | {"time": _time(offset), "rewind": fields["rewind"]}
+
+
+def _effect(item: Preview) -> dict[str, str]:
+    lines: dict[str, str] = {}
+    if item.rows is not None:
+        lines["next run"] = f"sends {number(item.rows)} rows; without this edit {number(item.due or 0)}"
+    if (found := item.difference) is not None:
+        lines["next run"] = f"sends {number(found.lacking)} records; {number(found.same)} rows are in the topic already"
+        if found.removed:
+            held = ", which is so many that it waits for you" if found.held else ""
+            lines["removes"] = f"{number(found.removed)} keys that the table lacks{held}"
+        for position, (key, value) in enumerate(found.examples, 1):
+            lines[f"lacking {position}"] = f"{legible(key, 'None')} {legible(value, '(tombstone)')}"
+    if item.change.note:
+        lines["note"] = item.change.note
+    return lines
+
+
+def _place(offset: SourceOffset | None) -> str:
+    if offset is None:
+        return "none: the next run sends every row"
+    snapshot = f"snapshot {offset.horizon.snapshot}" if offset.horizon is not None else ""
+    place = _together(_time(offset), offset.incrementing)
+    return ", ".join(filter(None, [place, snapshot])) or "no place yet"
+
+
+def _together(time: str | None, incrementing: int | None) -> str:
+    return ", ".join(filter(None, [time, f"id {incrementing}" if incrementing is not None else None]))
+
+
+def _time(offset: SourceOffset | None) -> str | None:
+    return _moment(offset.cursor.micros) if offset is not None else None
+
+
+def _moment(micros: int | None) -> str | None:
+    return moment_text(micros) if micros is not None else None
+
+
+def _ago(age: float) -> str:
+    if age < 120:
+        return seconds(age)
+    return f"{age / 60:.0f} min" if age < 7200 else f"{age / 3600:.1f} h"
+
+
+def _facts(lines: Mapping[str, str]) -> None:
+    for name, text in lines.items():
+        say(f"    [dim]{name:<10}[/] {escape(text)}")

@@ -1,0 +1,163 @@
+"""What connectors would send, table by table: for ``source validate`` and ``source run --dry-run``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.padding import Padding
+
+from .terminal import decoded, legible, number, output, print_json, say, table
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.source.poll.record_batch import Record
+    from compactory_connectors.source.run.preview import ConnectorPreview, TablePreview
+
+__all__ = ["show"]
+
+
+def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: bool, records: bool) -> None:
+    """Print the tables of each connector, with ``records`` their first records too."""
+    if as_json:
+        connectors = [
+            {
+                "connector": config.name,
+                "server": config.connection.server,
+                "mode": config.mode.value,
+                "tables": [_json(item) for item in shown.tables],
+                "warnings": list(shown.warnings),
+                "notes": list(shown.notes),
+            }
+            for config, shown in found
+        ]
+        print_json({"connectors": connectors})
+        return
+    for config, shown in found:
+        say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
+        for warning in shown.warnings:
+            say(f"  [yellow]warning[/]  {escape(warning)}")
+        for note in shown.notes:
+            say(f"  [dim]note[/]     {escape(note)}")
+        for item in shown.tables:
+            _plan(item, schema=not records)
+            if records:
+                _records(item)
+
+
+def _json(item: TablePreview) -> dict[str, Any]:
+    return {
+        "table": item.table,
+        "kind": item.kind,
+        "topic": item.topic,
+        "mode": item.mode,
+        "cursor": list(item.cursor),
+        "reading": item.reading,
+        "misses_late_commits": not item.covered,
+        "rows": item.rows,
+        "key_columns": list(item.key_columns),
+        "columns": list(item.columns),
+        "left_out": [column.name for column in item.schema if not column.used],
+        "schema": [
+            {"name": column.name, "type": column.type, "nullable": column.nullable, "used": column.used}
+            for column in item.schema
+        ],
+        "fields": _fields(item),
+        "adopted": item.adopted,
+        "notifies": item.notifies,
+        "sql": item.sql,
+        "skipped": list(item.skipped),
+        "warnings": list(item.warnings),
+        "records": [
+            {"key": decoded(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
+        ],
+    }
+
+
+def _plan(item: TablePreview, *, schema: bool) -> None:
+    say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
+    facts = {
+        "kind": f"{item.kind}, {number(item.rows)} rows",
+        "key": ", ".join(item.key_columns) or "none",
+        "order": ", ".join(item.cursor) or "none",
+        "finds": item.reading,
+        "late": "commits are found (guarantee 8)" if item.covered else "commits are missed (no guarantee 8)",
+        "columns": ", ".join(item.columns),
+        "fields": ", ".join(_fields(item)) or _no_fields(item),
+        "adopted": _adopted(item),
+        "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
+    }
+    for name, text in facts.items():
+        say(f"    [dim]{name:<8}[/] {escape(text)}")
+    for reason in item.skipped:
+        say(f"    [yellow]skipped[/]  {escape(reason)}")
+    for warning in item.warnings:
+        say(f"    [yellow]warning[/]  {escape(warning)}")
+    if schema:
+        _schema(item)
+
+
+def _schema(item: TablePreview) -> None:
+    """Each column with its type, and what the records have of it."""
+    shown = table("column", "type", "null", "in the record")
+    for column in item.schema:
+        use = "key and value" if column.in_key else "value" if column.used else "left out"
+        null = "yes" if column.nullable else "no"
+        shown.add_row(escape(column.name), escape(column.type), null, use)
+    output().print(Padding(shown, (1, 4), expand=False))
+
+
+def _adopted(item: TablePreview) -> str:
+    if item.kind not in {"table", "partitioned table"}:
+        return f"no: a {item.kind} can't be"
+    if not item.adopted:
+        return f"no; run compactory sql adopt {item.table} --key … for hard deletes and less work a poll"
+    return "yes, and wakes the source" if item.notifies else "yes; polled, it does not wake the source"
+
+
+def _records(item: TablePreview) -> None:
+    routed = any(_routing(record) for record in item.records)
+    shown = table("key", "value", *(("topic", "headers") if routed else ()))
+    for record in item.records:
+        routing = _routing(record)
+        headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
+        more = (escape(routing.get("topic", "")), escape(legible(headers.encode()))) if routed else ()
+        shown.add_row(escape(legible(record[0])), escape(legible(record[1], "(tombstone)")), *more)
+    output().print(Padding(shown, (1, 4), expand=False))
+    say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
+
+
+def _routing(record: Record) -> dict[str, Any]:
+    """Topic and headers of a record, where transforms have made them."""
+    if len(record) == 2:
+        return {}
+    return {"topic": record[2], "headers": [[name, _header(text)] for name, text in record[3]]}
+
+
+def _header(text: str | bytes | None) -> str | None:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text
+
+
+def _fields(item: TablePreview) -> list[str]:
+    """The fields of the first record's value."""
+    first = next((record[1] for record in item.records if record[1] is not None), b"{}")
+    document = _value(first)
+    payload = document.get("payload", document) if isinstance(document, dict) else {}
+    return list(payload) if isinstance(payload, dict) else []
+
+
+def _no_fields(item: TablePreview) -> str:
+    if any(record[1] is not None for record in item.records):
+        return "not shown: values are not JSON objects"
+    return "not known: no row has a value to show"
+
+
+def _value(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode(errors="replace")

@@ -1,0 +1,161 @@
+"""Running sources, and what is known of those that can't be asked, for people and for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from .moment import moment_text
+from .terminal import errors, number, output, print_json, say, table
+from .terminal import seconds as duration
+
+if TYPE_CHECKING:
+    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+    from compactory_connectors.source.run.overview import Sighting
+
+__all__ = ["healthy", "show_sightings", "show_status"]
+
+_COLOURS = {"RUNNING": "green", "STANDBY": "green", "PAUSED": "yellow", "WAITING": "yellow", "STARTING": "yellow"}
+_BAD = {"FAILED", "HELD", "STOPPED"}
+
+
+def healthy(connector: dict[str, Any]) -> bool:
+    """Whether nothing of a connector failed or waits for an operator, and Postgres and Kafka are there."""
+    away = connector["state"] == "WAITING"  # a table that waits for a lock goes on by itself
+    return not away and _BAD.isdisjoint({connector["state"], *(each["state"] for each in connector["tables"])})
+
+
+def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bool) -> None:
+    """Print the status of connectors as a process told it."""
+    if as_json:
+        print_json({"asked": place, "connectors": list(connectors)})
+        return
+    if not connectors:
+        output().print(f"{place} runs no connectors", highlight=False)
+    for each in connectors:
+        _head(each["connector"], _coloured(each["state"]), _for(each.get("since")))
+        _facts(_of_connector(each))
+        if each["tables"]:
+            output().print(_tables(each["tables"]))
+        for text in [each["detail"], *_details(each["tables"], each["detail"])]:
+            if text:
+                say(f"  [yellow]![/] {escape(text)}")
+
+
+def show_sightings(seen: Sequence[Sighting], unanswered: str | None, *, as_json: bool) -> None:
+    """Print what Kafka and Postgres know of connectors; ``unanswered``: why their process was not heard."""
+    if as_json:
+        print_json({"asked": None, "unanswered": unanswered, "connectors": [_sighting_json(each) for each in seen]})
+        return
+    if unanswered:
+        errors().print(f"[yellow]![/] {escape(unanswered)}", highlight=False, soft_wrap=True)
+    output().print("no process was asked (--url): this is what Kafka and Postgres know", highlight=False)
+    for each in seen:
+        _head(each.connector, "", "")
+        _facts(_of_sighting(each))
+        shown = table("table", "offset written", "by hand")
+        for stored in each.offsets:
+            shown.add_row(escape(stored.table), *_written(stored))
+        output().print(shown if each.offsets else "  no offsets: nothing was ever published")
+
+
+def _head(name: str, state: str, since: str) -> None:
+    output().print(" ".join(part for part in (f"[bold]{escape(name)}[/]", state, since) if part), highlight=False)
+
+
+def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    if each["target"] != "RUNNING":
+        stored = "" if each["target_stored"] else ", not stored yet: a restart of the process would end it"
+        yield "target", f"{each['target']} {_for(each['target_since'])}{stored}"
+    if lease := each.get("lease"):
+        held = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
+        yield "lease", held + (f"; {lease['lacks']}" if lease.get("lacks") else "")
+    if beat := each.get("heartbeat"):
+        ago = _span(max(0.0, time.time() - beat["committed_at"]))
+        yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
+    if transaction := each.get("open_transaction"):
+        yield "behind", str(transaction["text"])
+
+
+def _of_sighting(each: Sighting) -> Iterable[tuple[str, str]]:
+    yield "target", f"{each.aim.target.value} {_for(each.aim.since) if each.aim.paused else ''}".strip()
+    if each.unseen is not None:
+        yield "Postgres", f"was not asked: {each.unseen}"
+        return
+    late = " (not renewed in time: gone, or cut off)" if each.renewed is False else ""
+    yield "lease", f"{each.holder}{late}" if each.holder else "nobody has it"
+    yield "sessions", "; ".join(each.running) or "none: nothing is published now"
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> None:
+    for name, text in facts:
+        say(f"  {name:<9} {escape(text)}")
+
+
+def _tables(rows: Sequence[dict[str, Any]]) -> Any:
+    shown = table("table", "state", "topic", "records", "errors", "behind", "last record", right=("records", "errors"))
+    for row in rows:
+        shown.add_row(
+            escape(row["table"]),
+            _coloured(row["state"]),
+            escape(row["topic"]),
+            number(row["rows_total"]),
+            number(row["errors_total"]),
+            _span(row["lag_seconds"]) if row["lag_seconds"] is not None else "–",
+            f"{_span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else "–",
+        )
+    return shown
+
+
+def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
+    """What there is to tell of tables, beside what was ``said`` of their connector."""
+    for row in rows:
+        if load := row.get("load"):
+            left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""
+            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
+        if row["detail"] and row["detail"] != said:
+            yield f"{row['table']}: {row['detail']}"
+
+
+def _written(stored: StoredOffset) -> tuple[str, str]:
+    edit = stored.reset or (stored.offset.edited if stored.offset is not None else None)
+    when = moment_text(int(stored.written_at * 1_000_000)) if stored.value is not None else "forgotten"
+    return when, f"{edit.by}: {edit.what}" if edit is not None else ""
+
+
+def _sighting_json(each: Sighting) -> dict[str, Any]:
+    return {
+        "connector": each.connector,
+        "state": None,
+        "target": each.aim.target.value,
+        "target_since": each.aim.since,
+        "lease": None if each.unseen is not None else {"holder": each.holder, "renewed": each.renewed},
+        "sessions": list(each.running),
+        "postgres": each.unseen,
+        "tables": [
+            {"table": stored.table, "written_at": stored.written_at if stored.value is not None else None}
+            for stored in each.offsets
+        ],
+    }
+
+
+def _coloured(state: str) -> str:
+    return f"[{_COLOURS.get(state, 'red')}]{state}[/]"
+
+
+def _for(at: float | None) -> str:
+    return "" if at is None else f"for {_span(max(0.0, time.time() - at))}"
+
+
+def _span(seconds: float) -> str:
+    """A duration as an operator reads it: ``4 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

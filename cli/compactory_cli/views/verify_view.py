@@ -1,0 +1,177 @@
+"""What ``compactory verify`` shows. Values go to stdout, where an operator asked for them, and never to a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.markup import escape
+
+from .shown_bytes import cut, named
+from .terminal import errors, legible, number, output, print_json, say, seconds, table
+from .verify_sides import show_sides, side_documents
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from compactory_connectors.source.reconcile.verification.outcome import Difference, Outcome
+    from compactory_connectors.spark.verification.side import SideOutcome
+
+__all__ = ["Progress", "show"]
+
+
+class Progress:
+    """A line on stderr while its block runs, where stderr is a terminal."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if errors().is_terminal:
+            self._status = errors().status("connecting")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def update(self, doing: str, done: int) -> None:
+        """Show what is being done, and how much of it is."""
+        if self._status is not None:
+            self._status.update(f"{escape(doing)}: {number(done)}")
+
+
+def show(
+    outcomes: Sequence[Outcome],
+    *,
+    limit: int,
+    values: bool,
+    as_json: bool,
+    repaired: int | None = None,
+    sides: Sequence[SideOutcome] | None = None,
+) -> None:
+    """Print what was found, for people or programs.
+
+    ``repaired`` is how many keys were sent again before that, ``sides`` what else the topic was compared with.
+    """
+    if as_json:
+        document: dict[str, Any] = {
+            "equal": all(each.equal for each in outcomes) and all(each.equal for each in sides or ())
+        }
+        document |= {} if repaired is None else {"repaired": repaired}
+        document |= {"topics": [_document(each, limit, values) for each in outcomes]}
+        print_json(document | ({} if sides is None else side_documents(sides, limit=limit, values=values)))
+        return
+    if repaired:
+        say(f"{number(repaired)} keys were sent again as the table has them; then:")
+    for outcome in outcomes:
+        _print(outcome, limit, values)
+    show_sides(sides or (), limit=limit, values=values)
+
+
+def _print(outcome: Outcome, limit: int, values: bool) -> None:
+    verdict = "[green]equal[/]"
+    if outcome.different or outcome.unsure:
+        verdict = "[red]different[/]"
+    elif not outcome.equal:
+        verdict = "[yellow]not caught up[/]"
+    tables = ", ".join(outcome.tables)
+    counts = f"{number(outcome.expected)} keys in {tables}, {number(outcome.stored)} in the topic"
+    say(f"[bold]{escape(outcome.topic)}[/]  {verdict}  {escape(counts)}, {seconds(outcome.seconds)}")
+    for text in (*_sentences(outcome), *outcome.notes):
+        say(f"  {escape(text)}")
+    if outcome.differences and limit:
+        _print_differences(outcome, limit, values)
+    if outcome.digests is not None:
+        mine, its = outcome.digests.table, outcome.digests.topic
+        say(f"  digest of the table {mine.total}, of the topic {its.total}, {len(mine.differing(its))} ranges differ")
+
+
+def _sentences(outcome: Outcome) -> list[str]:
+    found = {finding.value: count for finding, count in outcome.findings.items()}
+    said = [f"{number(found[kind])} {text}" for kind, text in _MEANINGS if found.get(kind)]
+    if pending := found.get("pending"):
+        said.append(_pending(outcome, pending))
+    said += [f"a row that can't be converted: {reason}" for reason in outcome.unreadable]
+    if outcome.doubled:
+        said.append(f"{number(outcome.doubled)} keys live in several partitions; the newer timestamp answers lookups")
+    return said
+
+
+_MEANINGS = (
+    ("missing", "missing: the table has them, lookups don't find them"),
+    ("extra", "extra: lookups find them, the table does not have them"),
+    ("different", "different: lookups find another value than the table has"),
+    ("changing", "changing: written again at every look, so there is no verdict on them; a longer --wait may help"),
+    ("unreadable", "of rows that can't be converted: nobody knows what their records should be"),
+)
+
+
+def _pending(outcome: Outcome, count: int) -> str:
+    ahead = f"{number(count)} pending: the table is ahead of what was published"
+    if outcome.sources:
+        return f"{ahead}; a source runs and did not get there in time: see its status"
+    if not outcome.polled:
+        return f"{ahead}; no source of the connector has polled it yet"
+    return f"{ahead}, and no source of the connector runs"
+
+
+def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
+    shown = table("key", "", *(("table", "topic") if values else ()), "partition", "offset", right=("offset",))
+    for each in outcome.differences[:limit]:
+        found = each.found
+        cells = [escape(legible(each.key)), each.finding.value]
+        if values:
+            its = found.value if found is not None else None
+            cells += [escape(cut(each.expected, its)), escape(_found(each, its))]
+        places = ", ".join(map(str, each.partitions)) or (str(found.partition) if found is not None else "–")
+        shown.add_row(*cells, places, str(found.offset) if found is not None else "–")
+    output().print(shown)
+    left = outcome.different - min(limit, len(outcome.differences))
+    if left > 0:
+        say(f"  and {number(left)} more; --limit shows more of them")
+
+
+def _found(each: Difference, value: bytes | None) -> str:
+    return "(tombstone)" if each.found is not None and value is None else cut(value, each.expected)
+
+
+def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
+    from compactory.lookup.digest import VERSION
+    from compactory_connectors.source.reconcile.verification.checker import Finding
+
+    document: dict[str, Any] = {
+        "topic": outcome.topic,
+        "tables": list(outcome.tables),
+        "equal": outcome.equal,
+        "expected": outcome.expected,
+        "stored": outcome.stored,
+        **{finding.value: outcome.findings[finding] for finding in Finding if finding is not Finding.EQUAL},
+        "several_partitions": outcome.doubled,
+        "unreadable_rows": list(outcome.unreadable),
+        "polled": outcome.polled,
+        "sources": list(outcome.sources),
+        "notes": list(outcome.notes),
+        "rounds": outcome.rounds,
+        "seconds": round(outcome.seconds, 3),
+        "differences": [_difference(each, values) for each in outcome.differences[:limit]],
+    }
+    if outcome.digests is not None:
+        sides = {"table": outcome.digests.table, "topic": outcome.digests.topic}
+        document["digests"] = {"version": VERSION} | {
+            name: [{"count": each.count, "digest": str(each)} for each in side.ranges] for name, side in sides.items()
+        }
+    return document
+
+
+def _difference(each: Difference, values: bool) -> dict[str, Any]:
+    found = each.found
+    document: dict[str, Any] = {"finding": each.finding.value, **named("key", each.key)}
+    if values:
+        document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
+    document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
+    return document | {"partitions": list(each.partitions)}

@@ -1,0 +1,223 @@
+"""Which tables a connector polls, and by which columns: names, patterns and mappings, as the real connector reads them.
+
+Pure: what there is comes from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
+connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; what they have in common
+with Python's is everything but Unicode classes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..setting import names, nearest
+
+__all__ = [
+    "ColumnMapping",
+    "Relation",
+    "TableName",
+    "TableSelection",
+    "column_mapping",
+    "columns_mapping",
+    "patterns",
+    "split_identifier",
+    "table_types",
+]
+
+_IDENTIFIER_PART = re.compile(r'"(?:[^"]|"")+"|[^".]+')
+_IDENTIFIER = re.compile(rf"(?:{_IDENTIFIER_PART.pattern})(?:\.(?:{_IDENTIFIER_PART.pattern}))*")
+_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
+
+KINDS = {
+    "TABLE": "r",
+    "PARTITIONED TABLE": "p",
+    "VIEW": "v",
+    "MATERIALIZED VIEW": "m",
+    "FOREIGN TABLE": "f",
+}
+"""Types of JDBC that can be polled, and what ``pg_class.relkind`` calls them."""
+
+_NONE_OF_POSTGRES = {"GLOBAL TEMPORARY", "LOCAL TEMPORARY", "ALIAS", "SYNONYM"}
+_OF_THE_SYSTEM = {"SYSTEM TABLE", "SYSTEM VIEW", "SYSTEM TOAST TABLE", "TEMPORARY TABLE", "TEMPORARY VIEW"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as the connector writes it; ``schema`` None: the schema that has it."""
+
+    schema: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+    def names(self, relation: Relation) -> bool:
+        """Whether this is the relation's name."""
+        return self.name == relation.name and self.schema in {None, relation.schema}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """Something that the catalogue has and that could be polled."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    """``pg_class.relkind``."""
+    partition: bool = False
+    """It is a part of a partitioned table."""
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMapping:
+    """``regex:columns`` of one of the keys ``…mapping``."""
+
+    pattern: re.Pattern[str]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSelection:
+    """Tables by name, or those that patterns find. Without either, all of ``kinds`` in ``schemas``."""
+
+    listed: tuple[TableName, ...] = ()
+    unlisted: tuple[TableName, ...] = ()
+    included: tuple[re.Pattern[str], ...] = ()
+    excluded: tuple[re.Pattern[str], ...] = ()
+    schemas: str | None = None
+    """``schema.pattern``, a pattern of LIKE."""
+    kinds: frozenset[str] = frozenset("r")
+    """Letters of ``pg_class.relkind``."""
+
+    @property
+    def key(self) -> str:
+        """The key that a message about this selection should name."""
+        if self.listed or not (self.unlisted or self.included):
+            return "table.whitelist"
+        return "table.blacklist" if self.unlisted else "table.include.list"
+
+    def nothing(self, server: str) -> str:
+        """What to say when no table of ``server`` is chosen."""
+        hint = "; a pattern must fit the whole of schema.table" if self.included else ""
+        return f"{self.key}: no table of {server} fits{hint}"
+
+    def choose(self, relations: Iterable[Relation]) -> list[Relation]:
+        """Those of ``relations`` that are polled: in the order of the list, else in theirs."""
+        fitting = [relation for relation in relations if self._in_schemas(relation) and self._of_kind(relation)]
+        if self.listed:
+            return list(dict.fromkeys(relation for name in self.listed for relation in fitting if name.names(relation)))
+        if self.included:
+            return [relation for relation in fitting if self._matched(relation)]
+        return [relation for relation in fitting if not any(name.names(relation) for name in self.unlisted)]
+
+    def missing(self, relations: Iterable[Relation], where: str) -> list[str]:
+        """A problem for each listed name that nothing has; ``where`` says who looked."""
+        there = list(relations)
+        problems = []
+        for name in self.listed:
+            found = [relation for relation in there if name.names(relation)]
+            if not found:
+                close = nearest(str(name), [str(item) if name.schema else item.name for item in there])
+                problems.append(f"table.whitelist: {name}: {where}{close}")
+            elif not any(self._in_schemas(relation) for relation in found):
+                problems.append(f"table.whitelist: {name}: is not in a schema that schema.pattern {self.schemas} fits")
+            elif not any(self._of_kind(relation) for relation in found):
+                kind = next(kind for kind, letter in KINDS.items() if letter == found[0].kind)
+                problems.append(f"table.whitelist: {name}: is a {kind.lower()}; add {kind} to table.types")
+        return problems
+
+    def clashes(self, chosen: Iterable[Relation]) -> list[str]:
+        """A problem for each table name that several schemas have: their topic would be the same."""
+        by_name: dict[str, list[str]] = {}
+        for relation in chosen:
+            by_name.setdefault(relation.name, []).append(str(relation))
+        return [
+            f"{self.key}: {' and '.join(found)} would share a topic, which is named after the table alone; choose one"
+            " of them, with its schema, or give each a connector with a topic.prefix of its own"
+            for found in by_name.values()
+            if len(found) > 1
+        ]
+
+    def _matched(self, relation: Relation) -> bool:
+        name = str(relation)
+        return any(pattern.fullmatch(name) for pattern in self.included) and not any(
+            pattern.fullmatch(name) for pattern in self.excluded
+        )
+
+    def _in_schemas(self, relation: Relation) -> bool:
+        return not self.schemas or _like(self.schemas).fullmatch(relation.schema) is not None
+
+    def _of_kind(self, relation: Relation) -> bool:
+        """A partitioned table that is listed by its name counts as a table."""
+        return relation.kind in self.kinds or (bool(self.listed) and relation.kind == "p" and "r" in self.kinds)
+
+
+def patterns(value: str) -> tuple[re.Pattern[str], ...]:
+    """A comma separated list of regular expressions."""
+    return tuple(_pattern(item) for item in names(value))
+
+
+def table_types(value: str) -> frozenset[str]:
+    """A comma separated list of JDBC's table types → letters of ``pg_class.relkind``."""
+    letters: set[str] = set()
+    for item in names(value):
+        kind = item.upper()
+        if kind in _OF_THE_SYSTEM:
+            raise ValueError(f"must not name {kind}: the system's and temporary tables can't be polled")
+        if kind not in KINDS and kind not in _NONE_OF_POSTGRES:
+            raise ValueError(f"must be of {', '.join(KINDS)}")
+        letters.update(KINDS.get(kind, ""))
+    if not letters:
+        raise ValueError(f"must name at least one of {', '.join(KINDS)}")
+    return frozenset(letters)
+
+
+def column_mapping(value: str) -> tuple[ColumnMapping, ...]:
+    """``regex:column,…``."""
+    found = []
+    for item in names(value):
+        pattern, colon, column = item.partition(":")
+        if not colon or ":" in column or not column.strip():
+            raise ValueError("must be regex:column, separated by commas")
+        found.append(ColumnMapping(_pattern(pattern.strip()), (column.strip(),)))
+    return tuple(found)
+
+
+def columns_mapping(value: str) -> tuple[ColumnMapping, ...]:
+    """``regex:[column|column],…``."""
+    found = []
+    for item in names(value):
+        pattern, colon, columns = item.partition(":")
+        inner = columns.strip()
+        parts = [part.strip() for part in inner[1:-1].split("|")]
+        if not colon or ":" in columns or not (inner.startswith("[") and inner.endswith("]")) or not all(parts):
+            raise ValueError("must be regex:[column|column], separated by commas")
+        found.append(ColumnMapping(_pattern(pattern.strip()), tuple(parts)))
+    return tuple(found)
+
+
+def split_identifier(text: str) -> list[str] | None:
+    """``schema.table`` → its parts; a part in double quotes may hold dots and doubled quotes. None when malformed."""
+    if not _IDENTIFIER.fullmatch(text):
+        return None
+    return [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in _IDENTIFIER_PART.findall(text)]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    literal = _QUOTED.sub(lambda quoted: re.escape(quoted[1]), text)
+    try:
+        return re.compile(literal.replace(r"\z", r"\Z"))
+    except re.error as error:
+        raise ValueError(f"must be regular expressions: {error}") from None
+
+
+def _like(pattern: str) -> re.Pattern[str]:
+    """A pattern of SQL's LIKE."""
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return re.compile("".join(wild.get(part) or re.escape(part[-1]) for part in parts), re.DOTALL)

@@ -1,0 +1,114 @@
+"""``topic.creation.*``: what a topic gets when the source creates it, by groups of topics. Pure.
+
+Source: ``SourceConnectorConfig`` and ``TopicCreationGroup`` of Kafka Connect (KIP-158): the first group that includes a
+topic and does not exclude it decides; the group ``default`` takes the rest and lends what a group leaves open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..setting import at_least, nearest, rejected
+
+__all__ = ["TopicCreation", "TopicRules", "read_rules", "topic_prefix"]
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
+_LONGEST = 249
+_OPTIONS = ("include", "exclude", "partitions", "replication.factor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreation:
+    """What a topic gets when the source creates it. -1: the broker's default."""
+
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> str:
+        """The cleanup policy that the connector asks for; compact unless it says otherwise."""
+        return self.configs.get("cleanup.policy", "compact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    include: tuple[re.Pattern[str], ...]
+    exclude: tuple[re.Pattern[str], ...]
+    creation: TopicCreation
+
+    def takes(self, topic: str) -> bool:
+        """Whether the topic is of this group."""
+        included = any(pattern.fullmatch(topic) for pattern in self.include)
+        return included and not any(pattern.fullmatch(topic) for pattern in self.exclude)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRules:
+    """The groups in their order and the default. ``create`` False: topics must be there already."""
+
+    default: TopicCreation = field(default_factory=TopicCreation)
+    groups: tuple[_Group, ...] = ()
+    create: bool = True
+
+    def of(self, topic: str) -> TopicCreation:
+        """What this topic gets."""
+        return next((group.creation for group in self.groups if group.takes(topic)), self.default)
+
+
+def topic_prefix(value: str) -> str:
+    """Text that a topic's name may begin with."""
+    text = value.strip()
+    if len(text) > _LONGEST:
+        raise ValueError(f"must be of {_LONGEST} characters at the most")
+    if not _LEGAL.fullmatch(text):
+        raise ValueError("must hold letters of ASCII, digits, . _ and - only")
+    return text
+
+
+def read_rules(groups: Iterable[str], written: Mapping[str, str], *, create: bool) -> tuple[TopicRules, list[str]]:
+    """The rules from the keys below ``topic.creation.`` (prefix removed), and every problem found."""
+    problems: list[str] = []
+    default = _creation("default", written, TopicCreation(), problems)
+    listed = [name for name in dict.fromkeys(groups) if name != "default"]
+    found = tuple(_group(name, written, default, problems) for name in listed)
+    for key in written:
+        alias = key.partition(".")[0]
+        if alias not in {"default", "enable", "groups", *listed}:
+            problems.append(f"topic.creation.{key}: {alias} is not in topic.creation.groups{nearest(alias, listed)}")
+    return TopicRules(default=default, groups=found, create=create), problems
+
+
+def _group(name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str]) -> _Group:
+    lists: dict[str, tuple[re.Pattern[str], ...]] = {}
+    for option in ("include", "exclude"):
+        key = f"{name}.{option}"
+        try:
+            lists[option] = tuple(re.compile(item.strip()) for item in written.get(key, "").split(",") if item.strip())
+        except re.error as error:
+            problems.append(f"topic.creation.{key}: must be regular expressions: {error}")
+            lists[option] = ()
+        else:
+            if option == "include" and not lists[option]:
+                problems.append(f"topic.creation.{key}: missing; name the topics of the group by regular expressions")
+    creation = _creation(name, written, default, problems)
+    return _Group(include=lists["include"], exclude=lists["exclude"], creation=creation)
+
+
+def _creation(name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str]) -> TopicCreation:
+    own = {key.removeprefix(f"{name}."): value for key, value in written.items() if key.startswith(f"{name}.")}
+    numbers = {"partitions": default.partitions, "replication.factor": default.replication_factor}
+    for option in numbers:
+        if option in own:
+            try:
+                numbers[option] = at_least(1, also=-1)(own[option])
+            except ValueError as error:
+                problems.append(f"topic.creation.{name}.{option}: {rejected(error, f', not {own[option]!r}')}")
+    configs = {key: value for key, value in own.items() if key not in _OPTIONS}
+    return TopicCreation(
+        partitions=numbers["partitions"],
+        replication_factor=numbers["replication.factor"],
+        configs={**default.configs, **configs},
+    )

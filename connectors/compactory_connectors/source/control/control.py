@@ -1,0 +1,186 @@
+"""What operators want of a running source: their orders, given by any thread and carried out by the source's own.
+
+Orders are kept, not queued: asking twice is asking once. Tables go by their name in the status (``schema.table``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from compactory.errors import OrderRefused
+
+from .target_state import Aim, Target
+
+__all__ = ["MOST_KEYS", "Control", "Halt", "Stop"]
+
+MOST_KEYS = 100_000
+"""Keys of one table that may wait to be sent again."""
+
+_SLICE = 0.1  # seconds; how long a wait may take to notice that the process should stop
+
+
+class Stop(Protocol):
+    """What ends a piece of work early: a threading.Event, or a :class:`Halt`."""
+
+    def is_set(self) -> bool:
+        """Whether to end as soon as it can."""
+        ...
+
+
+class Control:
+    """Orders to one source. Thread-safe; whoever gives one never waits."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Event()
+        """Set by every order. The source's thread clears it before it looks at them, and acts on what it finds."""
+        self._lock = threading.Lock()
+        self._aim = Aim()
+        self._stored: Aim | None = None  # what the offsets topic has; None before it was read
+        self._ordered = False  # since then or before
+        self._all = False
+        self._tables: set[str] = set()
+        self._approved: dict[str, str] = {}
+        self._keys: dict[str, dict[bytes, None]] = {}
+
+    @property
+    def aim(self) -> Aim:
+        """What the connector should be, and since when."""
+        return self._aim
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be polled or published."""
+        return self._aim.target is Target.PAUSED
+
+    @property
+    def stored(self) -> bool:
+        """Whether the aim is known to outlive this process."""
+        with self._lock:
+            return self._aim == self._stored
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether the session that runs must end: for a pause, or for a restart of the connector."""
+        with self._lock:
+            return self._all or self.paused
+
+    def pause(self) -> None:
+        """Stop publishing, also after a restart of the process, until :meth:`resume`."""
+        self._order(Target.PAUSED)
+
+    def resume(self) -> None:
+        """Publish again."""
+        self._order(Target.RUNNING)
+
+    def recall(self, stored: Aim) -> None:
+        """Take over what the offsets topic has, unless an order of this process waits to be stored."""
+        with self._lock:
+            pending = self._ordered and self._aim != self._stored
+            self._stored = stored
+            if not pending:
+                self._aim = stored
+
+    def forget(self) -> None:
+        """Drop what was ordered and not carried out: another process publishes, and orders go there."""
+        with self._lock:
+            self._aim = self._stored or Aim()
+            self._all = False
+            for orders in (self._tables, self._approved, self._keys):
+                orders.clear()
+
+    def keep(self, aim: Aim) -> None:
+        """Record that the offsets topic has it."""
+        with self._lock:
+            self._stored = aim
+
+    def wait(self, stop: Stop, seconds: float) -> None:
+        """Wait until an order comes or came since the last wait, ``stop`` is set, or so many seconds have passed."""
+        end = time.monotonic() + seconds
+        while not stop.is_set() and (left := end - time.monotonic()) > 0:
+            if self.changed.wait(min(left, _SLICE)):
+                self.changed.clear()
+                break
+
+    def restart(self, table: str | None = None) -> None:
+        """Forget failures and look at a table afresh at once; None: at everything, in a new session."""
+        with self._lock:
+            if table is None:
+                self._all = True
+            else:
+                self._tables.add(table)
+        self.changed.set()
+
+    def approve(self, table: str, removal: str | None) -> None:
+        """Allow the held removal that the status shows by this id, and no other; None takes an approval back."""
+        with self._lock:
+            if removal is None:
+                self._approved.pop(table, None)
+            else:
+                self._approved[table] = removal
+        self.changed.set()
+
+    def resend(self, table: str, keys: Sequence[bytes]) -> None:
+        """Have the rows of these record keys sent again as they are, and tombstones for those that have no row.
+
+        Raises OrderRefused, and takes none of them, where more than MOST_KEYS would wait.
+        """
+        with self._lock:
+            waiting = self._keys.setdefault(table, {}) | dict.fromkeys(keys)
+            if len(waiting) > MOST_KEYS:
+                raise OrderRefused(f"more than {MOST_KEYS:,} keys of {table} would wait to be sent again; try later")
+            self._keys[table] = waiting
+        self.changed.set()
+
+    def wants(self, table: str) -> bool:
+        """Whether something waits that a poll of this table may answer."""
+        with self._lock:
+            return table in self._tables or table in self._approved
+
+    def take_restart(self) -> bool:
+        """Whether a new session was asked for; asked once, answered once."""
+        with self._lock:
+            wanted, self._all = self._all, False
+            return wanted
+
+    def take_restarts(self) -> set[str]:
+        """The tables that are to be looked at afresh; forgotten here."""
+        with self._lock:
+            wanted, self._tables = self._tables, set()
+            return wanted
+
+    def take_approval(self, table: str) -> str | None:
+        """The id of the removal that was approved; forgotten here."""
+        with self._lock:
+            return self._approved.pop(table, None)
+
+    def take_resend(self, table: str) -> list[bytes]:
+        """The keys to send again, in the order they came; forgotten here."""
+        with self._lock:
+            return list(self._keys.pop(table, ()))
+
+    def put_back(self, table: str, keys: Sequence[bytes]) -> None:
+        """These can't be sent again for now, and wait on; nobody is woken for them."""
+        with self._lock:
+            self._keys[table] = dict.fromkeys(keys) | self._keys.get(table, {})
+
+    def _order(self, target: Target) -> None:
+        with self._lock:
+            self._ordered = True
+            if target is not self._aim.target:
+                self._aim = Aim(target=target, since=time.time())
+        self.changed.set()
+
+
+class Halt:
+    """The stop of a session: set when the process should stop, or when an order needs the session's end."""
+
+    def __init__(self, stop: Stop, control: Control) -> None:
+        self._stop = stop
+        self._control = control
+
+    def is_set(self) -> bool:
+        """Whether the session should end."""
+        return self._stop.is_set() or self._control.interrupts

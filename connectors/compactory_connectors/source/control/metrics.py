@@ -1,0 +1,152 @@
+"""A source's picture as metrics. Pure.
+
+What holds in every state: the connector's own figures are always there, so that an alert can tell "paused" from "gone";
+a table's are there from when it is known; a standby tells nothing of its age, for it does not publish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from compactory.worker import Metric
+
+from ..cursor.identity import Again
+from .status import SourceState, SourceStatus, TableStatus
+from .target_state import Target
+
+__all__ = ["figures", "lag"]
+
+_TABLE = ("connector", "table")
+
+_Figure = Callable[[TableStatus], float | None]
+
+
+def lag(table: TableStatus, now: float, began: float) -> float:
+    """How old what the topic holds may be, in seconds; before the first poll since when the process runs."""
+    return max(0.0, now - (table.current_at or began))
+
+
+def figures(status: SourceStatus, *, now: float, began: float) -> Iterator[Metric]:
+    """Every metric of one connector; ``now`` and ``began`` (of the process) in seconds since 1970."""
+    yield from _of_connector(status, now)
+    yield from _of_heartbeats(status)
+    yield from _counters(status)
+    yield _resent(status)
+    yield from _gauges(status, now, began)
+
+
+def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
+    states: dict[tuple[str, ...], float] = {
+        (status.connector, state.value): float(state is status.state)
+        for state in SourceState
+        if state is not SourceState.HELD
+    }
+    yield Metric(
+        name="compactory_source_state",
+        kind="gauge",
+        help="1 for the state that the connector is in, 0 for every other",
+        labels=("connector", "state"),
+        samples=states,
+    )
+    since = status.aim.since if status.aim.target is Target.PAUSED else None
+    yield Metric(
+        name="compactory_source_paused_seconds",
+        kind="gauge",
+        help="For how long an operator has had it paused, restarts of the process included; 0 where none has",
+        labels=("connector",),
+        samples={(status.connector,): max(0.0, now - since) if since is not None else 0.0},
+    )
+    oldest = status.open_transaction
+    yield Metric(
+        name="compactory_source_open_transaction_seconds",
+        kind="gauge",
+        help="For how long the oldest transaction of the server that has an id is open; 0 below ten seconds",
+        labels=("connector",),
+        samples={(status.connector,): now - oldest.since if oldest is not None and oldest.since is not None else 0.0},
+    )
+    epoch = status.lease.epoch if status.lease is not None else None
+    yield Metric(
+        name="compactory_source_lease_epoch",
+        kind="gauge",
+        help="How often the connector's lease has changed hands; none where an advisory lock stands in for it",
+        labels=("connector",),
+        samples={(status.connector,): float(epoch)} if epoch is not None else {},
+    )
+
+
+def _of_heartbeats(status: SourceStatus) -> Iterator[Metric]:
+    beat = status.heartbeat if status.state is not SourceState.STANDBY else None
+    when = "When the last heartbeat that Kafka has was committed, in seconds since 1970 by Postgres' clock"
+    took = "From the commit of the last heartbeat to its acknowledgement by Kafka"
+    for name, text, figure in (
+        ("heartbeat_timestamp_seconds", when, beat.committed_at if beat is not None else None),
+        ("heartbeat_seconds", took, beat.seconds if beat is not None else None),
+    ):
+        samples: dict[tuple[str, ...], float] = {(status.connector,): figure} if figure is not None else {}
+        yield Metric(name=f"compactory_source_{name}", kind="gauge", help=text, labels=("connector",), samples=samples)
+
+
+def _counters(status: SourceStatus) -> Iterator[Metric]:
+    yield _metric("counter", "rows_total", "Records published", status, lambda table: table.rows_total)
+    skipped = "Rows that could not be converted"
+    yield _metric("counter", "skipped_total", skipped, status, lambda table: table.skipped_total)
+    polls = "Polls that found something to look at"
+    yield _metric("counter", "polls_total", polls, status, lambda table: table.polls_total)
+    errors = "Polls of the table, and sessions of its connector, that failed"
+    yield _metric("counter", "errors_total", errors, status, lambda table: table.errors_total)
+
+
+def _resent(status: SourceStatus) -> Metric:
+    samples: dict[tuple[str, ...], float] = {
+        (status.connector, table.table, why.value): float(table.resent.get(why.value, 0))
+        for table in status.tables
+        for why in Again
+    }
+    return Metric(
+        name="compactory_source_resent_total",
+        kind="counter",
+        help="Records of polls that began again behind what had been sent, by reason",
+        labels=(*_TABLE, "reason"),
+        samples=samples,
+    )
+
+
+def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
+    read = "Rows that a load which goes on has read; none where there is no load"
+    yield _metric("gauge", "load_rows", read, status, lambda table: table.load.rows if table.load else None)
+    left = "Rows that were left when it began, or this process went on with it"
+    yield _metric("gauge", "load_expected_rows", left, status, lambda table: table.load.of if table.load else None)
+    publishing = status.state is SourceState.RUNNING
+    standby = status.state is SourceState.STANDBY
+    states: dict[tuple[str, ...], float] = {
+        (status.connector, table.table, status.shown(table).value): 1.0 for table in status.tables
+    }
+    yield Metric(
+        name="compactory_source_table_state",
+        kind="gauge",
+        help="1, with the state that the table is in as a label",
+        labels=(*_TABLE, "state"),
+        samples=states,
+    )
+    active = "1 where this process publishes the table"
+    yield _metric("gauge", "active", active, status, lambda _table: float(publishing))
+    behind = "Age of what the topic holds at least; none from a standby"
+    yield _metric("gauge", "lag_seconds", behind, status, lambda table: None if standby else lag(table, now, began))
+    held = "For how long a removal or a poll waits for an operator; 0 where none does"
+    yield _metric("gauge", "held_back_seconds", held, status, lambda table: now - (table.held_since or now))
+    keys = "Keys whose removal waits for compactory source approve"
+    yield _metric("gauge", "held_keys", keys, status, lambda table: table.removal.removed if table.removal else 0)
+    ids = "Ids of transactions behind an open one that are remembered; the table waits at 100,000"
+    yield _metric("gauge", "remembered_transactions", ids, status, lambda table: table.remembered)
+    polled = "When a poll last ended well, in seconds since 1970; none before the first"
+    yield _metric("gauge", "last_poll_timestamp_seconds", polled, status, lambda table: table.last_poll)
+    published = "When a record was last published, in seconds since 1970; none before the first"
+    yield _metric("gauge", "last_publish_timestamp_seconds", published, status, lambda table: table.last_publish)
+
+
+def _metric(kind: Literal["counter", "gauge"], name: str, text: str, status: SourceStatus, figure: _Figure) -> Metric:
+    samples: dict[tuple[str, ...], float] = {
+        (status.connector, table.table): float(found) for table in status.tables if (found := figure(table)) is not None
+    }
+    return Metric(name=f"compactory_source_{name}", kind=kind, help=text, labels=_TABLE, samples=samples)

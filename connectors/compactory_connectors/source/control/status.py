@@ -1,0 +1,341 @@
+"""What a source is doing, for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import structlog
+
+from ..cursor.identity import Again
+from ..postgres.open_transaction import OpenTransaction
+from .load_progress import Load
+from .removal import HeldRemoval
+from .target_state import Aim
+
+__all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+
+log = structlog.get_logger("compactory.source")
+
+_TELL_EVERY = 5.0  # seconds between two lines about a load
+
+
+class SourceState(Enum):
+    """States of a connector and of its tables; the words are those of Kafka Connect where it has one.
+
+    Legal moves of a connector are in `MOVES`. HELD is of tables only; a table of a connector that does not run is shown
+    in the connector's state.
+    """
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"  # an operator said so; nothing is polled until one says otherwise
+    STANDBY = "STANDBY"  # another process publishes; this one takes over when that one is gone
+    WAITING = "WAITING"  # Postgres or Kafka is away; the source tries again by itself
+    HELD = "HELD"  # a removal of too many keys, or too long a list of open transactions, waits for an operator
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    def may_become(self, state: SourceState) -> bool:
+        """Whether a connector may go from this state to that."""
+        return state in MOVES[self]
+
+
+_ALIVE = frozenset(SourceState) - {SourceState.HELD}
+
+MOVES: dict[SourceState, frozenset[SourceState]] = {
+    SourceState.STARTING: _ALIVE,
+    SourceState.RUNNING: _ALIVE,
+    SourceState.PAUSED: _ALIVE - {SourceState.RUNNING},  # a resumed connector opens a session first
+    SourceState.STANDBY: _ALIVE,
+    SourceState.WAITING: _ALIVE,
+    SourceState.FAILED: _ALIVE,
+    SourceState.HELD: frozenset(),
+    SourceState.STOPPED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """Counters since the process began; times in seconds since 1970."""
+
+    table: str
+    topic: str
+    state: SourceState = SourceState.STARTING
+    adopted: bool = False
+    reading: str = ""
+    """How new rows are found, in words."""
+    covered: bool = True
+    """No committed change is missed (guarantee 8)."""
+    load: Load | None = None
+    """How far a load is while one goes on."""
+    rows_total: int = 0
+    skipped_total: int = 0
+    resent: Mapping[str, int] = field(default_factory=dict)
+    """Records of polls that began behind what had been sent, by reason; see ``Again``."""
+    polls_total: int = 0
+    errors_total: int = 0
+    last_poll: float | None = None
+    last_publish: float | None = None
+    current_at: float | None = None  # everything committed before then is in the topic
+    remembered: int = 0
+    """Ids of visible transactions behind an open one, which a table left as it is has to remember."""
+    held_since: float | None = None
+    removal: HeldRemoval | None = None
+    """What waits for an approval."""
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus:
+    """Whose turn it is to publish, when that was last known."""
+
+    held: bool
+    means: str | None
+    """``row``, ``lock``, or None before a database was reached."""
+    lacks: str | None = None
+    """What these means do not protect from, and the remedy."""
+    holder: str | None = None
+    """Who else has it."""
+    epoch: int | None = None
+    """How often a row has changed hands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatStatus:
+    """The last heartbeat that Kafka has acknowledged."""
+
+    committed_at: float
+    """In Postgres, by its clock."""
+    seconds: float
+    """From the commit to the acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """A moment's picture of one connector."""
+
+    connector: str
+    state: SourceState
+    detail: str | None
+    tables: tuple[TableStatus, ...]
+    warnings: tuple[str, ...] = ()
+    open_transaction: OpenTransaction | None = None
+    """The one at the floor of every snapshot, where it has been open for long."""
+    lease: LeaseStatus | None = None
+    since: float | None = None  # when it came into this state
+    aim: Aim = field(default_factory=Aim)
+    aim_stored: bool = False
+    heartbeat: BeatStatus | None = None
+
+    def shown(self, table: TableStatus) -> SourceState:
+        """The state of a table for people: a connector that does not run polls none."""
+        return table.state if self.state is SourceState.RUNNING else self.state
+
+
+class StatusBoard:
+    """Holds the picture; the lock guards all of it."""
+
+    def __init__(self, connector: str) -> None:
+        self._lock = threading.Lock()
+        self._connector = connector
+        self._state = SourceState.STARTING
+        self._detail: str | None = None
+        self._since = time.time()
+        self._tables: dict[str, TableStatus] = {}
+        self._warned: dict[str, None] = {}
+        self._waiting: set[str] = set()
+        self._told: dict[str, float] = {}  # when the log last told of a load, by the monotonic clock
+        self._floor: OpenTransaction | None = None
+        self._lease: LeaseStatus | None = None
+        self._beat: BeatStatus | None = None
+
+    def picture(self) -> SourceStatus:
+        """The state now."""
+        with self._lock:
+            return SourceStatus(
+                connector=self._connector,
+                state=self._state,
+                detail=self._detail,
+                tables=tuple(self._tables.values()),
+                warnings=tuple(self._warned),
+                open_transaction=self._floor,
+                since=self._since,
+                heartbeat=self._beat,
+                lease=self._lease,
+            )
+
+    def connector(self, state: SourceState, detail: str | None = None) -> None:
+        """Record the connector's state."""
+        with self._lock:
+            if state is not self._state:
+                self._since = time.time()
+            self._state, self._detail = state, detail
+
+    def lease(self, status: LeaseStatus) -> None:
+        """Record whose turn it is to publish."""
+        with self._lock:
+            self._lease = status
+
+    def beaten(self, committed_at: float, seconds: float) -> None:
+        """Record a heartbeat that Kafka has acknowledged."""
+        with self._lock:
+            self._beat = BeatStatus(committed_at=committed_at, seconds=seconds)
+
+    def stands_by(self, detail: str) -> None:
+        """Record that somebody else publishes."""
+        self.connector(SourceState.STANDBY, detail)
+        with self._lock:
+            self._tables = {
+                name: replace(known, state=SourceState.STANDBY, detail=None) for name, known in self._tables.items()
+            }
+
+    def warn(self, *texts: str) -> None:
+        """Log what an operator should know, once a process."""
+        with self._lock:
+            fresh = [text for text in texts if text not in self._warned]
+            self._warned.update(dict.fromkeys(fresh))
+        for text in fresh:
+            log.warning(text, connector=self._connector)
+
+    def table(self, table: str, topic: str, *, adopted: bool, reading: str = "", covered: bool = True) -> None:
+        """Announce a table of a new session; its counters go on."""
+        with self._lock:
+            known = self._tables.get(table) or TableStatus(table=table, topic=topic)
+            self._tables[table] = replace(
+                known,
+                topic=topic,
+                adopted=adopted,
+                reading=reading,
+                covered=covered,
+                state=SourceState.STARTING,
+                load=None,
+                detail=None,
+            )
+
+    def unfit(self, table: str, detail: str) -> None:
+        """Show a table that can't be polled, or not any more."""
+        with self._lock:
+            known = self._tables.get(table) or TableStatus(table=table, topic="")
+            self._tables[table] = replace(known, state=SourceState.FAILED, detail=detail)
+
+    def gone(self, table: str) -> None:
+        """Forget a table that the connector polls no more."""
+        with self._lock:
+            self._tables.pop(table, None)
+
+    def only(self, tables: Iterable[str]) -> None:
+        """Forget tables of an earlier session that are not among these."""
+        kept = set(tables)
+        with self._lock:
+            self._tables = {name: known for name, known in self._tables.items() if name in kept}
+
+    def table_failed(self, table: str, detail: str) -> None:
+        """Count an error against one table: it waits for its next attempt, the others go on."""
+        with self._lock:
+            known = self._tables[table]
+            self._tables[table] = replace(
+                known, state=SourceState.FAILED, errors_total=known.errors_total + 1, detail=detail
+            )
+
+    def table_waits(self, table: str, detail: str) -> None:
+        """Record that a table can't be read for now, and will be by itself."""
+        with self._lock:
+            known = self._tables[table]
+            fresh = known.state is not SourceState.WAITING
+            self._tables[table] = replace(known, state=SourceState.WAITING, detail=detail)
+        if fresh:
+            log.warning("table waits", connector=self._connector, table=table, detail=detail)
+
+    def skipped(self, table: str, rows: int) -> int:
+        """Count rows that could not be converted; how many there were before."""
+        with self._lock:
+            known = self._tables[table]
+            self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
+            return known.skipped_total
+
+    def resent(self, table: str, why: Again, records: int) -> None:
+        """Count records that may have been sent before."""
+        with self._lock:
+            known = self._tables[table]
+            total = known.resent.get(why.value, 0) + records
+            self._tables[table] = replace(known, resent={**known.resent, why.value: total})
+
+    def polled(self, table: str, rows: int) -> None:
+        """Count a finished poll and the records it sent."""
+        now = time.time()
+        with self._lock:
+            known = self._tables[table]
+            state = known.state if known.state is SourceState.HELD else SourceState.RUNNING
+            changes: dict[str, Any] = {"state": state, "last_poll": now, "polls_total": known.polls_total + 1}
+            changes["load"] = None
+            if state is SourceState.RUNNING:
+                changes["detail"] = None
+            if rows:
+                changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
+            self._tables[table] = replace(known, **changes)
+            told = self._told.pop(table, None) is not None
+        if told and known.load is not None and known.load.seconds >= _TELL_EVERY:
+            log.info("loaded", table=table, load=str(known.load))
+
+    def loading(self, table: str, load: Load | None) -> None:
+        """Record how far a load is; it is told of in the log now and then."""
+        if load is None:
+            return
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], load=load)
+            told, now = self._told.get(table, 0.0), time.monotonic()
+            if now - told < _TELL_EVERY:
+                return
+            self._told[table] = now
+        if load.seconds >= _TELL_EVERY:
+            log.info("loading", table=table, load=str(load))
+
+    def floor(self, holder: OpenTransaction | None) -> None:
+        """Record which transaction has been open for long, or that none has."""
+        with self._lock:
+            known, self._floor = self._floor, holder
+        if holder is not None and (known is None or known.xid != holder.xid):
+            log.warning("a transaction stays open", connector=self._connector, transaction=str(holder))
+
+    def remembers(self, table: str, ids: int) -> None:
+        """Record how many ids of transactions have to be remembered."""
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], remembered=ids)
+
+    def current(self, table: str, at: float) -> None:
+        """Record that everything committed before ``at`` is published."""
+        with self._lock:
+            self._tables[table] = replace(self._tables[table], current_at=at)
+
+    def waits(self, table: str, detail: str) -> None:
+        """Record that a table waits for an open transaction."""
+        self.held(table, detail)
+        with self._lock:
+            self._waiting.add(table)
+
+    def resumed(self, table: str) -> None:
+        """Record that a table waits no more, if it did."""
+        with self._lock:
+            waited = table in self._waiting
+            self._waiting.discard(table)
+        if waited:
+            self.held(table, None)
+
+    def held(self, table: str, detail: str | None, removal: HeldRemoval | None = None) -> None:
+        """Record that something of this table waits for an operator, or with None that it no longer does."""
+        with self._lock:
+            known = self._tables[table]
+            state = SourceState.RUNNING if detail is None else SourceState.HELD
+            since = None if detail is None else known.held_since or time.time()
+            self._tables[table] = replace(known, state=state, detail=detail, held_since=since, removal=removal)
+
+    def failed(self, detail: str) -> None:
+        """Count an error against every table of the session that just ended."""
+        with self._lock:
+            for name, known in self._tables.items():
+                self._tables[name] = replace(known, errors_total=known.errors_total + 1, detail=detail)

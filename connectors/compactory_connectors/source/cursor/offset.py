@@ -1,0 +1,395 @@
+"""The source offset of one table: what has been published, in the form kept in the offsets topic.
+
+Key and first fields have the shape of Kafka Connect's own offsets for the JDBC source connector, so that a person can
+compare them; the rest is what exact polling and the recognition of another server need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import orjson
+
+from .id_ranges import IdRanges
+from .identity import Again, Identity
+from .seen_snapshot import Horizon, Snapshot
+
+__all__ = [
+    "SEEN_LIMIT",
+    "Again",
+    "Cursor",
+    "Edit",
+    "Identity",
+    "Page",
+    "SourceOffset",
+    "offset_key",
+    "query_key",
+    "sharing",
+]
+
+SEEN_LIMIT = 60_000
+"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
+share is not written; after a restart the rows of those ids are sent once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A poll that was only partly published: rows visible at ``horizon`` up to ``after`` are in the topic.
+
+    ``after`` is the phase and then the columns of the order of emission in the text form of Postgres, None for NULL:
+    timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
+    """
+
+    horizon: Horizon
+    after: tuple[int, *tuple[str | None, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """A place in the connector's own order of rows, in the fields of Kafka Connect's offsets.
+
+    ``timestamp`` is in milliseconds since 1970-01-01T00:00Z, ``timestamp_nanos`` the nanoseconds within its second.
+    None: that column decides nothing.
+    """
+
+    timestamp: int | None = None
+    timestamp_nanos: int | None = None
+    incrementing: int | None = None
+
+    @classmethod
+    def at(cls, micros: int | None, incrementing: int | None = None) -> Cursor:
+        """The cursor of a timestamp in microseconds since 1970-01-01T00:00Z."""
+        if micros is None:
+            return cls(incrementing=incrementing)
+        seconds, fraction = divmod(micros, 1_000_000)
+        return cls(
+            timestamp=seconds * 1000 + fraction // 1000, timestamp_nanos=fraction * 1000, incrementing=incrementing
+        )
+
+    @property
+    def micros(self) -> int | None:
+        """The timestamp in microseconds since 1970-01-01T00:00Z."""
+        if self.timestamp is None or self.timestamp_nanos is None:
+            return None if self.timestamp is None else self.timestamp * 1000
+        return self.timestamp // 1000 * 1_000_000 + self.timestamp_nanos // 1000
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is no place at all."""
+        return self.timestamp is None and self.incrementing is None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Who changed an offset by hand, when (ISO 8601, UTC) and how; polls carry it along."""
+
+    by: str
+    at: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOffset:
+    """What the topic holds of a table.
+
+    ``horizon`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
+    a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
+    ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
+    columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
+    ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
+    sent: an attached partition brings rows that are older than any snapshot.
+
+    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
+    rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
+    ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
+    over for the reason ``again``.
+
+    What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
+    bytes since the WAL began.
+    """
+
+    identity: Identity
+    topic: tuple[str, str | None] | None = None
+    shape: str | None = None
+    horizon: Horizon | None = None
+    durable: Horizon | None = None
+    pages: tuple[Page, ...] = ()
+    sweep: bool = False
+    partitions: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+    timestamp: int | None = None
+    timestamp_nanos: int | None = None
+    incrementing: int | None = None
+    rewind: Cursor | None = None
+    spread: int | None = None
+    compare: bool = False
+    edited: Edit | None = None
+    ids: IdRanges | None = None
+    initial: str | None = None
+    written: int = 0
+    flushed: int = 0
+    again: Again | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can take back nothing that was sent."""
+        return self.durable is not None and self.written <= self.flushed
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far the connector's own columns have got."""
+        return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
+
+    def on(
+        self, identity: Identity, snapshot: Snapshot, wal: int | None = None, *, comparable: bool = True
+    ) -> SourceOffset:
+        """Adapt to the server that ``identity``, ``snapshot`` and the end of its ``wal`` were read from.
+
+        A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
+        have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
+        is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
+        that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
+        behind the stored ones: the same comparison.
+
+        A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
+        crash: the durable horizon has to do.
+        """
+        moved = replace(self, identity=identity)
+        if self.horizon is None and not self.pages:
+            return moved
+        if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
+            return moved.afresh(Again.HISTORY)
+        if identity.same_memory(self.identity):
+            behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
+            return moved.afresh(Again.HISTORY) if behind else moved
+        in_place = identity.postmaster_start == self.identity.postmaster_start
+        doubtful = comparable and not (self.settled and in_place)
+        if self.horizon is None or self.durable is None or doubtful:
+            return moved.afresh(Again.CRASH)
+        if snapshot.xmax < self.durable.snapshot.xmax:
+            return moved.afresh(Again.HISTORY)
+        return replace(moved, horizon=self.durable, pages=(), again=Again.CRASH)
+
+    def afresh(self, why: Again) -> SourceOffset:
+        """Trust nothing: every row that the topic lacks is sent, and keys that the table lacks are removed."""
+        initial = self.initial if self.horizon is None else None
+        return replace(
+            self,
+            horizon=None,
+            durable=None,
+            pages=(),
+            sweep=True,
+            rewind=None,
+            initial=initial,
+            compare=True,
+            written=0,
+            flushed=0,
+            again=why,
+        )
+
+    def under(self, shape: str) -> SourceOffset:
+        """Adapt to the table's shape now.
+
+        Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
+        Deletions may not have been logged either, so keys that the table lacks are removed.
+        """
+        if shape == self.shape:
+            return self
+        if self.horizon is None and not self.pages:
+            return replace(self, shape=shape)
+        pages = tuple(Page(_unstamped(page.horizon), page.after) for page in self.pages)
+        horizon, durable = (_unstamped(known) if known else None for known in (self.horizon, self.durable))
+        return replace(
+            self,
+            shape=shape,
+            horizon=horizon,
+            durable=durable,
+            pages=pages,
+            sweep=True,
+            again=self.again or Again.SHAPE,
+        )
+
+    def within(self, partitions: tuple[int, ...]) -> SourceOffset:
+        """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept.
+
+        Pages from before a partition came say nothing of its rows, which may be older than all of them.
+        """
+        pages = self.pages if {*partitions} <= {*self.partitions} else ()
+        if self.horizon is None:
+            return replace(self, partitions=partitions, fresh=(), pages=pages)
+        came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
+        fresh = tuple(oid for oid in partitions if oid in came)
+        gone = not {*self.partitions} <= {*partitions}
+        again = self.again or (Again.PARTITION if fresh else None)
+        return replace(self, partitions=partitions, fresh=fresh, pages=pages, sweep=self.sweep or gone, again=again)
+
+    def dumps(self) -> bytes:
+        """The JSON value for the offsets topic."""
+        share = SEEN_LIMIT // (2 + len(self.pages))
+        known = (self.horizon, self.durable, *(page.horizon for page in self.pages))
+        left_out = any(horizon and len(horizon.seen or ()) > share for horizon in known)
+        again = self.again or (Again.IDS if left_out else None)
+        value: dict[str, Any] = {
+            "timestamp": self.timestamp,
+            "timestamp_nanos": self.timestamp_nanos,
+            "incrementing": self.incrementing,
+            **_horizon_fields(self.horizon, share),
+            "system_identifier": self.identity.system_identifier,
+            "timeline": self.identity.timeline,
+            "postmaster_start": self.identity.postmaster_start,
+            "statistics_start": self.identity.statistics_start,
+            "table_oid": self.identity.table_oid,
+            "database_oid": self.identity.database_oid,
+            "topic": self.topic,
+            "shape": self.shape,
+            "durable": _horizon_fields(self.durable, share),
+            "pages": [{**_horizon_fields(page.horizon, share), "after": page.after} for page in self.pages],
+            "sweep": self.sweep,
+            "partitions": self.partitions,
+            "fresh": self.fresh,
+            "rewind": asdict(self.rewind) if self.rewind else None,
+            "spread": self.spread,
+            "compare": self.compare,
+            "ids": self.ids.fields() if self.ids else None,
+            "initial": self.initial,
+            "written": self.written,
+            "flushed": self.flushed,
+            "again": again.value if again else None,
+        }
+        if self.edited:
+            value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
+        return orjson.dumps(value)
+
+    @classmethod
+    def loads(cls, raw: bytes) -> SourceOffset:
+        """Read :meth:`dumps`, or less of it: the fields that Kafka Connect's offsets have are enough.
+
+        What lacks ``pages`` was not written by a source; without a snapshot its timestamp and id are a place to go on
+        from.
+        Raises ValueError when it is something else.
+        """
+        try:
+            return cls._read(orjson.loads(raw))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, value: dict[str, Any]) -> SourceOffset:
+        cursor = _cursor(value)
+        horizon = _horizon(value)
+        rewind = _cursor(value["rewind"]) if value.get("rewind") else None
+        ids = IdRanges.read(value["ids"]) if value.get("ids") else None
+        if "pages" not in value and horizon is None and not cursor.empty:
+            rewind = cursor
+            if cursor.timestamp is None and cursor.incrementing is not None:
+                ids = ids or IdRanges.up_to(cursor.incrementing)
+        return cls(
+            identity=_identity(value),
+            topic=_topic(value.get("topic")),
+            shape=value.get("shape"),
+            horizon=horizon,
+            durable=_horizon(value.get("durable") or {}),
+            pages=tuple(_page(page) for page in value.get("pages", ())),
+            sweep=bool(value.get("sweep", False)),
+            partitions=tuple(map(int, value.get("partitions", ()))),
+            fresh=tuple(map(int, value.get("fresh", ()))),
+            timestamp=cursor.timestamp,
+            timestamp_nanos=cursor.timestamp_nanos,
+            incrementing=cursor.incrementing,
+            rewind=rewind,
+            spread=value.get("spread"),
+            compare=bool(value.get("compare", False)),
+            edited=_edit(value),
+            ids=ids,
+            initial=value.get("initial"),
+            written=int(value.get("written") or 0),
+            flushed=int(value.get("flushed") or 0),
+            again=Again(value["again"]) if value.get("again") else None,
+        )
+
+
+def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
+    """The key of a table's offset record."""
+    return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
+
+
+def query_key(connector: str) -> bytes:
+    """The key of the offset record of a connector with a query."""
+    return orjson.dumps([connector, {"query": "query"}])
+
+
+def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[str]:
+    """Other tables than that of the key ``table`` which are published to the topic, by all values of the offsets topic.
+
+    The same table under another connector's name is no other table: the connector was renamed. What can't be read
+    belongs to somebody else.
+    """
+    found: set[str] = set()
+    for key, value in offsets.items():
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            name = orjson.loads(key)[1]["table"]
+            if name != orjson.loads(table)[1]["table"] and orjson.loads(value)["topic"][0] == topic:
+                found.add(str(name))
+    return sorted(found)
+
+
+def _unstamped(horizon: Horizon) -> Horizon:
+    return Horizon(horizon.snapshot, horizon.seen or frozenset())
+
+
+def _identity(value: dict[str, Any]) -> Identity:
+    return Identity(
+        system_identifier=str(value.get("system_identifier") or ""),
+        timeline=int(value.get("timeline") or 0),
+        postmaster_start=str(value.get("postmaster_start") or ""),
+        statistics_start=str(value.get("statistics_start") or ""),
+        table_oid=int(value.get("table_oid") or 0),
+        database_oid=int(value.get("database_oid") or 0),
+    )
+
+
+def _cursor(value: dict[str, Any]) -> Cursor:
+    numbers = {name: value.get(name) for name in ("timestamp", "timestamp_nanos", "incrementing")}
+    for name, number in numbers.items():
+        if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
+            raise ValueError(f"{name}: not a whole number")
+    return Cursor(**numbers)
+
+
+def _edit(value: dict[str, Any]) -> Edit | None:
+    if "edited_at" not in value:
+        return None
+    return Edit(str(value.get("edited_by")), str(value["edited_at"]), str(value.get("edited")))
+
+
+def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
+    if value is None:
+        return None
+    name, topic_id = value
+    return name, topic_id
+
+
+def _horizon_fields(horizon: Horizon | None, limit: int) -> dict[str, Any]:
+    if horizon is None:
+        return {"snapshot": None}
+    if horizon.seen is None:
+        return {"snapshot": str(horizon.snapshot)}
+    return {"snapshot": str(horizon.snapshot), "seen": sorted(horizon.seen) if len(horizon.seen) <= limit else []}
+
+
+def _horizon(value: dict[str, Any]) -> Horizon | None:
+    if value.get("snapshot") is None:
+        return None
+    return Horizon(Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None)
+
+
+def _page(value: dict[str, Any]) -> Page:
+    horizon = _horizon(value)
+    if horizon is None:
+        raise ValueError("a page without its snapshot")
+    phase, *place = value["after"]
+    return Page(horizon, (phase, *place))

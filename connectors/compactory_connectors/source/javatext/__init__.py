@@ -1,0 +1,1 @@
+"""How Java spells numbers, dates and patterns."""

@@ -1,0 +1,1 @@
+"""Which process may publish for a connector."""

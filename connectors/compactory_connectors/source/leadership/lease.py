@@ -1,0 +1,208 @@
+"""Who publishes a connector: one source at a time has its lease, and a thread of its own keeps it.
+
+The lease decides whose turn it is, so that sources do not fence each other in turns. What makes it impossible to
+publish without it is Kafka's transactional id; where transactions are off, the lease's time is all there is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from compactory.errors import CompactoryError, LeaseLost
+from compactory_connectors.database.session import refuse_pooling
+
+from ..config.connector_config import ConnectorConfig
+from ..control.control import Stop
+from ..control.status import LeaseStatus
+from ..postgres.server import postgres_errors
+from .lease_claim import TTL, Claim, LeaseConnection, Standing, choose_claim, connect_lease, new_holder
+
+__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure", "Tenure"]
+
+log = structlog.get_logger("compactory.source")
+
+_BEAT = 0.8  # seconds between renewals: two may fail
+
+
+class LeaseTaken(LeaseLost):
+    """Somebody else has the lease; a standby waits for its turn."""
+
+
+class LeaseContested(LeaseLost):
+    """Others take the transactional id over again and again, who have no lease in common with this source."""
+
+
+class LeaseUnsure(CompactoryError):
+    """The lease was not renewed in time, and where nothing fences, nothing may be published without it."""
+
+    retryable = True
+
+
+class Lease:
+    """The lease of one connector. Thread-safe, but for :meth:`take` and :meth:`close`: they are the source's thread's.
+
+    While Postgres is away nobody can renew and nobody take over: who had the lease has it still, unless it is taken
+    when Postgres is back. ``shown`` is told whenever something changes, in whatever thread.
+    """
+
+    def __init__(self, connector: ConnectorConfig, shown: Callable[[LeaseStatus], None]) -> None:
+        self._connector = connector
+        self._shown = shown
+        self._log = log.bind(connector=connector.name)
+        self._holder = new_holder()
+        self._lock = threading.Lock()  # guards all of the following; held while Postgres is asked
+        self._connection: LeaseConnection | None = None
+        self._claim: Claim | None = None
+        self._connected = False  # ever
+        self._patient_until = 0.0
+        self._held = False
+        self._epoch: int | None = None
+        self._renewed = 0.0
+        self._failing = False
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is ours, as far as is known."""
+        return self._held
+
+    def take(self) -> None:
+        """Have the lease from now on, whether it was ours already or is to be had.
+
+        Raises LeaseTaken naming its holder, Unreachable, ConfigError.
+        """
+        with self._lock, postgres_errors(self._connector.connection):
+            standing = self._ask()
+            if not standing.mine:
+                self._held = False
+                raise LeaseTaken(f"connector {self._connector.name!r} is published by {standing.holder}")
+            if not self._held or standing.epoch != self._epoch:
+                self._log.info("lease taken", means=self._means, epoch=standing.epoch, lacks=self._lacks)
+            self._held, self._epoch = True, standing.epoch
+        if self._thread is None:
+            name = f"compactory-lease-{self._connector.name}"
+            self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
+            self._thread.start()
+
+    def confirm(self) -> None:
+        """Make sure that nobody took over while this process was busy, or frozen, with taking over itself.
+
+        To be called once the transactional id is ours. Raises LeaseLost, Unreachable.
+        """
+        if time.monotonic() - self._renewed > TTL:
+            with suppress(LeaseTaken):
+                self.take()
+        self.check()
+
+    def check(self) -> None:
+        """Raise LeaseLost where somebody else has the lease. Asks nobody, and so may be called before each publish.
+
+        Where transactions are off, raises LeaseUnsure as soon as somebody else may have it.
+        """
+        if not self._held:
+            raise LeaseLost("another source took over this connector's lease")
+        if not self._connector.transactions and time.monotonic() - self._renewed > TTL:
+            raise LeaseUnsure(
+                f"the lease was not renewed for {TTL:g} s, so that another source may have taken over, and with"
+                " compactory.transactions=off nothing keeps two from publishing: nothing is sent until it is renewed"
+            )
+
+    def close(self) -> None:
+        """Give the lease back, so that a standby takes over at once. Never raises for Postgres: a lease runs out."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            try:
+                if self._held and self._claim is not None:
+                    self._claim.release()
+            except psycopg.Error as error:
+                self._log.warning("lease not given back: it runs out", error=str(error), seconds=TTL)
+            self._held = False
+            self._disconnect()
+
+    def _keep(self) -> None:
+        """Renew the lease until it is closed; the source's thread takes part as it likes."""
+        while not self._closing.wait(_BEAT):
+            with self._lock:
+                if self._held:
+                    self._beat()
+
+    def _beat(self) -> None:
+        try:
+            standing = self._ask()
+        except (psycopg.Error, CompactoryError) as error:
+            if not self._failing:
+                self._log.warning("lease not renewed", error=" ".join(str(error).split()))
+            self._failing = True
+            return
+        self._failing = False
+        if not standing.mine or standing.epoch != self._epoch:
+            self._held = False
+            self._log.warning("lease lost", holder=standing.holder)
+
+    def _ask(self) -> Standing:
+        """Renew or take it; whose it is. After a failure the next call connects anew."""
+        now = time.monotonic()
+        try:
+            claim = self._connect()
+            standing = claim.take(absent=self._held or now >= self._patient_until)
+        except BaseException:
+            self._disconnect()
+            raise
+        if standing.mine:
+            self._renewed = now
+        self._shown(
+            LeaseStatus(
+                held=standing.mine,
+                means=self._means,
+                lacks=self._lacks,
+                holder=standing.holder,
+                epoch=standing.epoch,
+            )
+        )
+        return standing
+
+    def _connect(self) -> Claim:
+        if self._claim is None:
+            conninfo = self._connector.connection.conninfo
+            self._connection = connect_lease(conninfo)
+            refuse_pooling(self._connection)
+            self._claim = choose_claim(self._connection, self._connector.name, self._holder)
+            if self._connected:
+                # Postgres may have been away for the holder as well: it gets the time to come back.
+                self._patient_until = time.monotonic() + TTL
+            self._connected = True
+        return self._claim
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._claim = None
+
+    @property
+    def _means(self) -> str | None:
+        return self._claim.means if self._claim is not None else None
+
+    @property
+    def _lacks(self) -> str | None:
+        return self._claim.lacks if self._claim is not None else None
+
+
+class Tenure:
+    """The stop of who has a lease: set when the process should stop, or when the lease was lost."""
+
+    def __init__(self, stop: Stop, lease: Lease) -> None:
+        self._stop = stop
+        self._lease = lease
+
+    def is_set(self) -> bool:
+        """Whether to end."""
+        return self._stop.is_set() or not self._lease.held

@@ -1,0 +1,148 @@
+"""What setting and importing make of a table's offset. Pure.
+
+Nothing that was committed gets lost by an edit: rows that the last poll has not seen stay due, wherever the offset is
+set to; only ``skip`` gives them up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compactory.errors import ConfigError
+
+from ..cursor.id_ranges import IdRanges
+from ..cursor.offset import Cursor, Edit, Identity, SourceOffset
+from ..plan.table_plan import Reading, TablePlan
+from ..publish.offsets_topic import StoredOffset
+
+__all__ = ["Change", "imported", "moved", "refusal"]
+
+_NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One table's edit. ``after`` None: forgotten. ``note`` says what follows from it."""
+
+    key: bytes
+    table: str
+    topic: str | None
+    before: StoredOffset | None
+    after: SourceOffset | None
+    note: str = ""
+
+
+def refusal(plan: TablePlan, cursor: Cursor) -> str | None:
+    """Why the place can't be set on this table, or None."""
+    if plan.reading is Reading.WHOLE:
+        return f"{plan.label}: mode bulk sends all of it at each poll and has no offset to set"
+    if cursor.timestamp is not None and not plan.timestamps:
+        return f"{plan.label}: its mode has no timestamp; give --incrementing or --to-id"
+    if cursor.incrementing is not None and not plan.incrementing:
+        return f"{plan.label}: its mode has no incrementing column; give --timestamp or --to-time"
+    if cursor.timestamp is None and plan.timestamps:
+        return (
+            f"{plan.label}: an id alone is no place in the order of timestamp and id; give --timestamp too,"
+            " or --to-id, which looks the timestamp up"
+        )
+    return None
+
+
+def moved(
+    plan: TablePlan,
+    before: SourceOffset | None,
+    cursor: Cursor,
+    *,
+    topic: tuple[str, str | None] | None,
+    edit: Edit,
+    now: SourceOffset | None = None,
+    skip: bool = False,
+) -> SourceOffset:
+    """The offset from which the next poll sends the rows beyond ``cursor``. Raises ConfigError; see :func:`refusal`.
+
+    Without an offset before, or with ``skip``, rows up to the cursor are never sent, unless they commit after ``now``:
+    an offset as of this moment, which tables with row versions have.
+    """
+    if (problem := refusal(plan, cursor)) is not None:
+        raise ConfigError(problem)
+    base = before or SourceOffset(identity=_NOWHERE, topic=topic)
+    base = replace(
+        base,
+        timestamp=cursor.timestamp,
+        timestamp_nanos=cursor.timestamp_nanos,
+        incrementing=cursor.incrementing,
+        pages=(),
+        edited=edit,
+    )
+    if plan.reading is Reading.PLACE:
+        return replace(base, rewind=None)
+    if plan.reading is Reading.NEW_ROWS:
+        return replace(base, rewind=None, ids=_ids(before, cursor.incrementing or 0, skip=skip))
+    if before is None or skip:
+        start = now or replace(base, horizon=None, durable=None, fresh=(), sweep=False, compare=False)
+        return replace(
+            start,
+            topic=base.topic,
+            timestamp=base.timestamp,
+            timestamp_nanos=base.timestamp_nanos,
+            incrementing=base.incrementing,
+            edited=edit,
+            rewind=cursor,
+        )
+    if before.horizon is None and before.rewind is None:
+        return base  # a first load that is not finished: every row is due anyway
+    return replace(base, rewind=cursor)
+
+
+def imported(
+    plan: TablePlan,
+    cursor: Cursor | None,
+    *,
+    topic: tuple[str, str | None] | None,
+    edit: Edit,
+    compare: bool,
+    now: SourceOffset | None = None,
+) -> SourceOffset | None:
+    """The offset that goes on where Kafka Connect stopped; None: it never began, and every row is sent.
+
+    With ``compare`` every row is read and those that the topic lacks are sent; otherwise those beyond the cursor.
+    """
+    if compare:
+        known = cursor or Cursor()
+        return SourceOffset(
+            identity=_NOWHERE,
+            topic=topic,
+            sweep=plan.sweeps,
+            compare=True,
+            timestamp=known.timestamp,
+            timestamp_nanos=known.timestamp_nanos,
+            incrementing=known.incrementing,
+            edited=edit,
+        )
+    used = _used(plan, cursor)
+    return moved(plan, None, used, topic=topic, edit=edit, now=now) if used is not None else None
+
+
+def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
+    """What the mode makes of Kafka Connect's place; None where it would begin anew, as after a change of mode."""
+    if cursor is None:
+        return None
+    if not plan.timestamps:
+        used = Cursor(incrementing=cursor.incrementing)
+    else:
+        used = cursor if plan.incrementing else replace(cursor, incrementing=None)
+    return used if refusal(plan, used) is None and not used.empty else None
+
+
+def _ids(before: SourceOffset | None, number: int, *, skip: bool) -> IdRanges:
+    known = before.ids if before is not None else None
+    if known is None or skip:
+        return IdRanges.up_to(number)
+    floor = None if known.floor is None else min(known.floor, number)
+    return replace(
+        known,
+        floor=floor,
+        spans=tuple((low, min(high, number)) for low, high in known.spans if low <= number),
+        unflushed=tuple((low, min(high, number)) for low, high in known.unflushed if low <= number),
+        marks=tuple(mark for mark in known.marks if mark[0] <= number),
+    )

@@ -1,0 +1,1 @@
+"""The catalogue and the configuration become the plan of a table."""

@@ -1,0 +1,201 @@
+"""What Postgres's catalogue says of tables, views and queries. The only module of the value half that asks a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.pq import ExecStatus
+from psycopg.rows import tuple_row
+
+from compactory.errors import ConfigError
+from compactory_sql import query
+
+from ..config.connector_config import ConnectorConfig
+from ..config.selection import Relation
+from ..record.column_shape import Shape, shapes_of
+
+__all__ = ["Column", "Index", "Table", "describe", "describe_query", "describe_tables", "find_relations"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column. A domain shows as its base type, as in a result's row description."""
+
+    name: str
+    type: str
+    """Name in ``pg_type``, such as ``int8``."""
+    type_schema: str = "pg_catalog"
+    type_kind: str = "b"
+    """``pg_type.typtype``: b base, c composite, e enum, m multirange, p pseudo, r range."""
+    typmod: int = -1
+    not_null: bool = False
+    """The column's own NOT NULL, or its domain's."""
+    declared: str = ""
+    """The type as SQL writes it, domains as such: ``character varying(20)``."""
+    numbers_itself: bool = False
+    """An identity column, or one whose default is ``nextval``."""
+    shape: Shape | None = None
+    """What the type is made of; None where nobody asked the catalogue, as for a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One valid index on plain columns that covers every row."""
+
+    columns: tuple[str, ...]
+    unique: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
+
+    A query is a table without a name, of the kind q.
+    """
+
+    schema: str
+    name: str
+    oid: int
+    kind: str
+    """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table; or q."""
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    stamped: bool
+    """It has the column ``updated_xid xid8`` that adoption adds."""
+    indexes: tuple[Index, ...] = ()
+    partition: bool = False
+    """It is a part of a partitioned table."""
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.name else "query"
+
+    def column(self, name: str) -> Column | None:
+        """The column called ``name``, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def find_relations(connection: Connection[Any]) -> list[Relation]:
+    """Everything that could be polled, system schemas and our own left out, in the order of the names."""
+    rows = connection.cursor(row_factory=tuple_row).execute(query("catalog/relations"))
+    return [
+        Relation(oid=oid, schema=schema, name=name, kind=kind, partition=partition)
+        for oid, schema, name, kind, partition in rows
+    ]
+
+
+def describe(connection: Connection[Any], relation: Relation) -> Table | None:
+    """The relation with its columns and indexes; None when it has just gone."""
+    cursor = connection.cursor(row_factory=tuple_row)
+    row = cursor.execute(query("catalog/table"), {"oid": relation.oid}).fetchone()
+    if row is None:
+        return None
+    primary_key, indexes = row
+    shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
+    columns = [
+        Column(
+            name=column,
+            type=kind_name,
+            type_schema=kind_schema,
+            type_kind=typtype,
+            typmod=typmod,
+            not_null=not_null,
+            declared=declared,
+            numbers_itself=numbers_itself,
+            shape=shapes.get(column),
+        )
+        for column, kind_name, kind_schema, typtype, typmod, not_null, declared, numbers_itself in cursor.execute(
+            query("catalog/columns"), {"oid": relation.oid}
+        )
+    ]
+    stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
+    return Table(
+        schema=relation.schema,
+        name=relation.name,
+        oid=relation.oid,
+        kind=relation.kind,
+        columns=tuple(column for column in columns if column not in stamp),
+        primary_key=tuple(primary_key),
+        stamped=bool(stamp),
+        indexes=tuple(Index(tuple(names), unique) for names, unique in indexes),
+        partition=relation.partition,
+    )
+
+
+def _shapes(connection: Connection[Any], columns: list[tuple[Any, ...]]) -> Mapping[str, Shape]:
+    """The shapes of columns that are given as name, type, typmod and dimensions."""
+    types = [kind for _, kind, *_ in columns]
+    cursor = connection.cursor(row_factory=tuple_row).execute(query("shape/types"), {"types": types})
+    return shapes_of(columns, cursor.fetchall())
+
+
+def describe_query(connection: Connection[Any], text: str) -> Table:
+    """The result of a query, as the server describes it without running it.
+
+    A column that comes straight from a table's NOT NULL column can't be NULL, as in JDBC's metadata. Raises ConfigError
+    for a query that the server refuses, that has parameters, or more statements than one.
+    """
+    pgconn = connection.pgconn
+    with connection.transaction():  # an error must not outlive this
+        prepared = pgconn.prepare(b"", text.encode())
+        if prepared.status != ExecStatus.COMMAND_OK:
+            raise ConfigError(f"query: {_refusal(prepared.error_message)}")
+        result = pgconn.describe_prepared(b"")
+        if result.nparams:
+            raise ConfigError("query: has parameters ($1 …); write the values, or placeholders ${…}, into it")
+        if not result.nfields:
+            raise ConfigError("query: gives no columns; write a SELECT")
+        fields = [
+            (
+                (result.fname(number) or b"").decode(),
+                result.ftype(number),
+                result.fmod(number),
+                result.ftable(number),
+                result.ftablecol(number),
+            )
+            for number in range(result.nfields)
+        ]
+        columns = tuple(_result_column(connection, *field) for field in fields)
+    twice = sorted({column.name for column in columns if [item.name for item in columns].count(column.name) > 1})
+    if twice:
+        raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in twice)
+    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
+
+
+def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tuple[Table, ...]:
+    """The tables of ``config``, fit to be polled or not. Raises ConfigError when a listed one is missing."""
+    relations = find_relations(connection)
+    missing = config.selection.missing(relations, f"database {config.connection.server} has no such table")
+    if missing:
+        raise ConfigError(missing)
+    found = (describe(connection, relation) for relation in config.selection.choose(relations))
+    return tuple(table for table in found if table is not None)
+
+
+def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
+    row = (
+        connection.cursor(row_factory=tuple_row)
+        .execute(query("catalog/result_column"), {"type": kind, "typmod": typmod, "table": table, "number": number})
+        .fetchone()
+    )
+    assert row is not None
+    type_name, type_schema, type_kind, declared, not_null = row
+    return Column(
+        name=name,
+        type=type_name,
+        type_schema=type_schema,
+        type_kind=type_kind,
+        typmod=typmod,
+        not_null=not_null,
+        declared=declared,
+        shape=_shapes(connection, [(name, kind, typmod, 1)])[name],
+    )
+
+
+def _refusal(message: str | bytes) -> str:
+    text = message.decode(errors="replace") if isinstance(message, bytes) else message
+    first, _, rest = text.partition("\n")
+    hints = [line for line in rest.splitlines() if line.startswith("HINT:")]
+    return " ".join(" ".join([first.replace("ERROR:", ""), *hints]).split())  # not the line of the query

@@ -1,0 +1,163 @@
+"""The whole way of a row, compiled once per table: columns → transforms → converters → key and value bytes.
+
+``RowPlan`` works on raw columns as psycopg's ``cursor.pgresult.get_value`` returns them (text format, None for NULL) in
+a session whose formats are those that ``server.connect`` sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from compactory.errors import ConfigError
+
+from ..config.connector import ConnectorConfig
+from ..record.column_node import column_node, column_warnings
+from ..record.converters import Render
+from ..record.record import Cell, Node, Record, RowError, StructNode, cells
+from ..record.schema import Field, Schema, Type
+from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
+from .catalog import Table
+from .row_function import Row, RowCompiler, Written
+from .sql_renderer import Formatted, formatted
+
+__all__ = ["RowError", "RowPlan", "Written", "compile_plan"]
+
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """How rows of one table become records. Immutable, safe to share between threads.
+
+    A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn it back into columns with
+    ``SELECT <columns> FROM jsonb_populate_record(NULL::<table>, <row>)``, and call ``render_deletion`` on the result.
+    """
+
+    table: Table
+    topic: str
+    """Where most rows go; not where the time decides (``dated``)."""
+    topics: tuple[str, ...]
+    """Every topic that rows go to, as far as the time does not decide."""
+    dated: Callable[[int], str] | None = field(repr=False)
+    """The topic by milliseconds since the epoch, where a TimestampRouter makes it."""
+    publishes: bool
+    """False: a Filter drops every row."""
+    routed: bool
+    """Records have topic and headers of their own."""
+    columns: tuple[str, ...]
+    """Names of the columns to SELECT, in this order; ``raw`` below may have more behind them."""
+    key_columns: tuple[str, ...]
+    """The columns that decide the record's key, in table order; empty when records have no key."""
+    case_columns: tuple[str, ...]
+    """Columns that decide how the row is treated; functions of the key need them too."""
+    warnings: tuple[str, ...]
+    """What is odd: columns left out because the real connector leaves out their type, fields that are not there."""
+    render: Callable[[Row], Written | None] = field(repr=False)
+    """Raw columns → key and value, and with ``routed`` topic and headers; None: a Filter drops the row.
+
+    Raises RowError for a value that the real connector's task would fail on, as the others do.
+    """
+    render_key: Render = field(repr=False)
+    """Raw columns → key bytes; None where there is no key, or a Filter drops the row."""
+    render_deletion: Callable[[Row], Written | None] = field(repr=False)
+    """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
+    formatted: Formatted | None = field(default=None, repr=False)
+    """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
+
+
+def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
+    """The plan for ``table``; raises ConfigError when a transform or converter does not fit its columns."""
+    source = _source_record(config, table)
+    case = grow(source, config.transforms)
+    _check(case, source.topic, table)
+    records = [leaf.record for leaf in leaves(case)]
+    asked = list(tested(case))
+    columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
+    topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
+    dated = next((record.dated for record in records if record.dated is not None), None)
+    routed = len(topics) > 1 or dated is not None or any(record.headers for record in records)
+    compiler = RowCompiler(
+        config.key_converter.converter,
+        config.value_converter.converter,
+        {name: index for index, name in enumerate(columns)},
+        routed=routed,
+        header=config.header_converter.converter,
+    )
+    functions = compiler.compile(case)
+    if compiler.problems:
+        raise ConfigError(f"table {table}: {problem}" for problem in compiler.problems)
+    return RowPlan(
+        table=table,
+        topic=topics[0],
+        topics=tuple(topics),
+        dated=dated,
+        publishes=bool(records),
+        routed=routed,
+        columns=columns,
+        key_columns=_columns(table, [cell for record in records for cell in cells(record.key)]),
+        case_columns=_columns(table, asked),
+        warnings=tuple(
+            dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
+        ),
+        render=functions.record,
+        render_key=functions.key,
+        render_deletion=functions.deletion,
+        formatted=_formatted(config, case, table),
+    )
+
+
+def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted | None:
+    if not isinstance(case, Leaf):
+        return None
+    columns = {column.name: column for column in table.columns}
+    return formatted(case.record, config.key_converter.converter, config.value_converter.converter, columns)
+
+
+def _used(record: Record) -> Iterator[Cell]:
+    for node in (record.key, record.value, *(value for _, value in record.headers)):
+        yield from cells(node)
+
+
+def _warnings(record: Record, table: Table) -> Iterator[str]:
+    yield from record.warnings
+    changed = [cell.column for cell in cells(record.key) if not all(step.lossless for step in cell.steps)]
+    for column in dict.fromkeys(changed):
+        yield (
+            f"table {table}: the key is made of column {column} by a conversion that may give two rows one key; when"
+            " one of them is deleted, the entry of the other goes with it"
+        )
+
+
+def _columns(table: Table, used: list[Cell]) -> tuple[str, ...]:
+    names = {cell.column for cell in used}
+    return tuple(column.name for column in table.columns if column.name in names)
+
+
+def _check(case: Case, topic: str, table: Table) -> None:
+    """Raise ConfigError when rows in which nothing is null would fail, or would go to a topic that can't be."""
+    found = usual(case)
+    if isinstance(found, Failed):
+        raise ConfigError(f"table {table}: {found.reason}")
+    routed = [leaf.record.topic for leaf in leaves(case) if leaf.record.topic != topic]
+    for name in dict.fromkeys(routed):
+        if not _TOPIC.fullmatch(name):
+            allowed = "up to 249 letters, digits, dots, underscores and hyphens"
+            raise ConfigError(f"table {table}: the transforms make the topic {name!r}; Kafka takes {allowed}")
+
+
+def _source_record(config: ConnectorConfig, table: Table) -> Record:
+    """The record as the connector makes it before transforms: no key, a struct of the supported columns."""
+    fields: list[Field] = []
+    members: list[Node] = []
+    warnings: list[str] = []
+    for column in table.columns:
+        warnings += column_warnings(table, column, config.columns)
+        node = column_node(column, config.columns)
+        if node is not None:
+            fields.append(Field(column.name, node.schema))
+            members.append(node)
+    schema = Schema(type=Type.STRUCT, name=table.name or None, fields=tuple(fields))
+    value = StructNode(schema, tuple(members))
+    return Record(topic=config.topic(table.name), key=None, value=value, warnings=tuple(warnings))

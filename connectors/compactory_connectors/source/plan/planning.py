@@ -1,0 +1,287 @@
+"""From a connector and the server's catalogue to the plans of its tables; problems are found before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from compactory.errors import ConfigError
+from compactory_connectors.database import Inspection, inspect
+
+from ..config.connector_config import ConnectorConfig
+from ..config.selection import Relation
+from ..postgres.rights import read_rights
+from ..postgres.server import Server, refusal, statement
+from ..setting import nearest
+from .catalog import Table, describe, describe_query, find_relations
+from .chain import RowPlan, compile_plan
+from .cursor_columns import CursorOf, cursor_of, reading_of
+from .query_shape import shape_of_query
+from .row_order import instant_text
+from .table_plan import Reading, TablePlan
+
+__all__ = ["Plans", "find_plans", "plan_tables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """What a look at the catalogue found."""
+
+    plans: tuple[TablePlan, ...] = ()
+    chosen: tuple[str, ...] = ()
+    """Names of all tables that the connector polls, planned or not."""
+    problems: tuple[str, ...] = ()
+    """What is wrong as a whole: names that nothing has, names that several schemas have."""
+    unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Tables that can't be polled, each with all its problems."""
+    locked: tuple[str, ...] = ()
+    """Those of them that somebody has locked: nothing is wrong with them."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def all_problems(self) -> list[str]:
+        """What is wrong as a whole, and with each table."""
+        return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
+
+
+def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
+    """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
+    found = find_plans(server, connector)
+    if problems := found.all_problems:
+        raise ConfigError(problems)
+    return list(found.plans)
+
+
+def find_plans(server: Server, connector: ConnectorConfig, known: Container[tuple[int, str]] = ()) -> Plans:
+    """Plans of all tables that are there and fit, and what is wrong with the others.
+
+    Tables whose oid and name are ``known`` are not looked at again. Raises psycopg.Error.
+    """
+    if connector.query is not None:
+        return _of_query(server, connector)
+    with server.connection.transaction():  # what is found and its digest are of one snapshot
+        server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        relations = find_relations(server.connection)
+        chosen = connector.selection.choose(relations)
+        user = server.connection.info.user
+        where = f"database {connector.connection.server} has no such table, or user {user} can't see it"
+        problems = [*_catalog(server, connector), *connector.selection.missing(relations, where)]
+        problems += connector.selection.clashes(chosen)
+        plans: list[TablePlan] = []
+        unfit: list[tuple[str, tuple[str, ...]]] = []
+        locked: list[str] = []
+        for relation in chosen:
+            if (relation.oid, str(relation)) in known:
+                continue
+            try:
+                with server.connection.transaction():  # a savepoint: what fails of one table leaves the others alone
+                    plan = _plan(server, connector, relation)
+            except ConfigError as error:
+                unfit.append((str(relation), tuple(error.problems)))
+            except psycopg.errors.LockNotAvailable:
+                unfit.append((str(relation), (_locked(server, relation),)))
+                locked.append(str(relation))
+            except psycopg.Error as error:
+                if server.connection.closed:
+                    raise
+                unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
+            else:
+                plans += [plan] if plan is not None else []
+    warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))
+    sent = tuple(plan for plan in plans if plan.rows.publishes)
+    return Plans(
+        plans=sent,
+        chosen=tuple(map(str, chosen)),
+        problems=tuple(problems),
+        unfit=tuple(unfit),
+        locked=tuple(locked),
+        warnings=warnings,
+    )
+
+
+def _locked(server: Server, relation: Relation) -> str:
+    by = "; ".join(server.lockers(relation.oid)) or "a transaction that has ended meanwhile"
+    return f"table {relation}: it is locked by {by}; it is looked at again by itself"
+
+
+def _dropped(plans: list[TablePlan]) -> Iterator[str]:
+    for plan in plans:
+        if not plan.rows.publishes:
+            yield f"table {plan.qualified}: a Filter of the transforms drops every row, so it is not polled"
+
+
+def _shared(plans: list[TablePlan]) -> Iterator[str]:
+    """Topics that a transform gives to several tables."""
+    by_topic: dict[str, list[str]] = {}
+    for plan in plans:
+        for topic in plan.rows.topics if plan.rows.publishes and plan.rows.key_columns else ():
+            by_topic.setdefault(topic, []).append(plan.qualified)
+    for topic, tables in by_topic.items():
+        if len(tables) > 1:
+            yield (
+                f"topic {topic}: is that of {' and '.join(tables)}: rows of them that have a key in common overwrite"
+                " each other, and removals of its keys are held"
+            )
+
+
+def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
+    assert connector.query is not None
+    try:
+        table = describe_query(server.connection, connector.query)
+        rows, cursor = _compiled(connector, table)
+    except ConfigError as error:
+        return Plans(problems=(*_catalog(server, connector), *error.problems))
+    plan = _made(server, connector, table, rows, cursor, shape=shape_of_query(table))
+    return Plans(plans=(plan,), chosen=(plan.qualified,), problems=tuple(_catalog(server, connector)))
+
+
+def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:
+    if connector.catalog not in {None, "%", server.database}:
+        yield f"catalog.pattern: {connector.catalog} is not {server.database}, the database of connection.url"
+
+
+def _partitions(chosen: list[Relation]) -> Iterator[str]:
+    parts = [str(relation) for relation in chosen if relation.partition]
+    if parts:
+        yield (
+            f"{', '.join(parts)}: partitions are polled as tables, each with a topic of its own; to poll the whole, set"
+            " table.types=PARTITIONED TABLE"
+        )
+
+
+def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> TablePlan | None:
+    """The plan of one relation, None when it has just gone. Raises ConfigError with all its problems."""
+    table = describe(server.connection, relation)
+    if table is None:
+        return None
+    rights = read_rights(server.connection, table.oid)
+    problems = list(rights.lacking())
+    try:
+        rows, cursor = _compiled(connector, table)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    found = inspect(server.connection, table.oid) if table.kind in "rp" and not problems else None
+    if found is not None and found.adopted:
+        problems += rights.lacking_log()
+    if problems:
+        raise ConfigError(problems)
+    plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
+    warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
+    adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
+    notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
+    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies)
+
+
+def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, CursorOf]:
+    """How a row becomes a record, and how rows are found. Raises ConfigError with all problems."""
+    cursor = cursor_of(connector, table)
+    problems = [f"table {table}: {problem}" if table.name else problem for problem in cursor.problems]
+    problems += _soft_delete(connector, table)
+    try:
+        rows = compile_plan(connector, table)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if rows.publishes and not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
+        what = f"table {table}" if table.name else "query"
+        problems.append(
+            f"{what}: records have no key, which a compacted topic refuses; add the transforms"
+            " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key, or for a topic that keeps records by"
+            " age set topic.creation.default.cleanup.policy=delete"
+        )
+    if problems:
+        raise ConfigError(problems)
+    return rows, cursor
+
+
+def _soft_delete(connector: ConnectorConfig, table: Table) -> Iterator[str]:
+    if connector.soft_delete is None:
+        return
+    key, name = "compactory.soft.delete.column", connector.soft_delete.column
+    column = table.column(name)
+    if column is None:
+        yield f"table {table}: {key}: there is no column {name}{nearest(name, (item.name for item in table.columns))}"
+    elif column.type != "bool":
+        yield f"table {table}: {key}: column {column.name} is of type {column.declared}, expected boolean"
+
+
+def _made(
+    server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
+) -> TablePlan:
+    declared = {column.name: column.declared for column in table.columns}
+    delete = connector.soft_delete
+    reading = reading_of(connector, table.kind)
+    keyless = not rows.key_columns
+    return TablePlan(
+        schema=table.schema,
+        name=table.name,
+        oid=table.oid,
+        kind=table.kind,
+        topic=rows.topic,
+        rows=rows,
+        timestamps=cursor.timestamps,
+        incrementing=cursor.incrementing,
+        ties=table.primary_key,
+        reading=reading,
+        query=connector.query,
+        suffix=connector.suffix,
+        serializable=connector.serializable,
+        since=_since(server, connector, zoned=cursor.zoned),
+        delay_ms=connector.cursor.delay_ms,
+        zone=connector.columns.zone,
+        zoned=cursor.zoned,
+        key_types=tuple(declared[name] for name in rows.key_columns),
+        shape=shape,
+        soft_delete=delete.column if delete else None,
+        tombstones=delete.tombstone if delete else True,
+        tolerant=connector.errors.skip,
+        keyless=keyless,
+        sweeps=table.kind in "rp"
+        and reading in {Reading.VERSIONS, Reading.WHOLE}
+        and not keyless
+        and len(rows.topics) == 1
+        and rows.dated is None
+        and not connector.suffix,
+        sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
+        warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
+    )
+
+
+def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
+    initial = connector.cursor.initial
+    if initial is None or not connector.mode.timestamp:
+        return None
+    if initial == -1:
+        initial = int(server.scalar(statement("source/now_ms")))
+    return instant_text(initial, zone=None if zoned else connector.columns.zone)
+
+
+def _key_warnings(table: Table, rows: RowPlan) -> Iterator[str]:
+    """What may be wrong with a key: rows that share one overwrite each other in the topic."""
+    if table.kind in "rp" and not table.primary_key:
+        yield f"table {table}: has no primary key"
+    if table.kind not in "rpm" or not rows.key_columns:
+        return
+    key = set(rows.key_columns)
+    unique = [set(index.columns) for index in table.indexes if index.unique]
+    if table.primary_key:
+        unique.append(set(table.primary_key))
+    if not any(columns <= key for columns in unique):
+        columns = ", ".join(rows.key_columns)
+        yield (
+            f"table {table}: the key's columns ({columns}) are not unique by any index; rows that share a key overwrite"
+            " each other in the topic"
+        )
+
+
+def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
+    if connector.topics.of(rows.topic).policy != "compact":
+        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
+
+
+def _warnings(found: Inspection | None) -> Iterator[str]:
+    if found is None:
+        return
+    for problem in found.problems:
+        yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")

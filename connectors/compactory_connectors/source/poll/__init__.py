@@ -1,0 +1,1 @@
+"""One poll of a table becomes batches of records."""

@@ -1,0 +1,198 @@
+"""What is behind the last timestamp or id of a view, a query or another relation without row versions.
+
+It does what the real connector does, and misses what that misses: rows that commit behind the place that was read. In
+pages it stops only between rows of different places, so that a restart repeats and loses nothing that was visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+from psycopg import sql
+
+from compactory.errors import ConfigError
+
+from ..cursor.offset import SourceOffset
+from ..cursor.seen_snapshot import Snapshot
+from ..page_size import PAGE_ROWS, PageBytes, PageFill
+from ..plan import row_order as place
+from ..plan.catalog import describe_query
+from ..plan.query_shape import shape_of_query
+from ..plan.row_order import instant_of, instant_text
+from ..plan.table_plan import Reading, TablePlan
+from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
+from ..record.record import RowFailed
+from .conditions import Conditions
+from .record_batch import Batch
+from .rendering import Renderer
+
+__all__ = ["PlaceReader"]
+
+_Place = tuple[bytes | None, ...]
+
+
+class PlaceReader:
+    """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
+
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        topic: tuple[str, str | None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, initial=plan.since)
+        self._server = server
+        self._where = Conditions(plan)
+        self._render = Renderer(server, plan)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._order = [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, ties=()), total=False)
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Kafka has the batch: go on from its offset."""
+        self.offset = batch.offset
+
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+        """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
+
+        Raises psycopg.Error, TableReplaced and RowFailed.
+        """
+        with self._server.reading(serializable=self.plan.serializable) as at:
+            self._check_shape()
+            self._render.drain_skipped()
+            identity = self._server.identity(self.plan.oid)
+            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
+            query = self._query(base, at.now(self.plan))
+            reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
+            complete: _Place | None = None
+            rows = reader.page()
+            while not reader.ended and (following := reader.page()):
+                complete = self._complete(rows, following[0], complete)
+                page = self._at(base, complete)
+                records = self._render.records(rows)
+                gone = self._render.drain_deactivated()
+                yield Batch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
+                rows = following
+            records = self._render.records(rows)
+            done = self._at(base, self._place(rows[-1]) if rows else complete)
+        persist = bool(rows) or done.shape != self.offset.shape
+        gone = self._render.drain_deactivated()
+        yield Batch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
+
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Never: time passes, and a view may show what no commit of this database brought."""
+        del snapshot
+        return False
+
+    @property
+    def settled(self) -> bool:
+        """Always: a place is all that is remembered, and it is not known what stands for it."""
+        return True
+
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """Nothing is remembered but a place."""
+        del snapshot
+        return None
+
+    def living_rows(self) -> Iterator[list[RawRow]]:
+        """Nothing, where what such a relation does not show may still be meant to stay in the topic."""
+        if not self.plan.sweeps_always:
+            return
+        columns, present = self._render.key_columns, self._where.present()
+        query = statement("source/keys", columns=columns, table=self.plan.relation(), present=present)
+        with self._server.reading():
+            reader = ChunkReader(self._server.connection, "keys", query)
+            while rows := reader.page():
+                yield rows
+
+    def key_ranges(self) -> None:
+        """None: the whole is read at once."""
+
+    def survivors(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``."""
+        parts = {"relation": self.plan.relation(), "alive": self._where.alive(), "limit": sql.Literal(limit)}
+        return int(self._server.scalar(statement("source/survivors", **parts)))
+
+    def removals_left(self) -> int:
+        """Not known: what has no row versions is counted page by page."""
+        return 0
+
+    def count(self) -> int:
+        """How many rows a poll would take now. Raises psycopg.Error."""
+        with self._server.reading(serializable=self.plan.serializable) as at:
+            return int(
+                self._server.scalar(statement("source/pending", rows=self._query(self.offset, at.now(self.plan))))
+            )
+
+    def query_text(self) -> str:
+        """The query of a poll, for people."""
+        return self._query(self.offset, "now").as_string(self._server.connection)
+
+    def _check_shape(self) -> None:
+        plan = self.plan
+        try:
+            if plan.query is not None:
+                shape = shape_of_query(describe_query(self._server.connection, plan.query))
+            else:
+                shape = self._server.shape(plan.oid)
+        except ConfigError as error:
+            raise TableReplaced(str(error)) from error
+        if shape != plan.shape:
+            raise TableReplaced(f"{plan.qualified}: its columns have changed")
+
+    def _query(self, base: SourceOffset, now: str) -> sql.Composed:
+        parts = {
+            "columns": self._columns,
+            "phase": self._where.phase(),
+            "relation": self.plan.relation(),
+            "suffix": self.plan.suffix_text(),
+        }
+        if self.plan.reading is Reading.WHOLE:
+            return statement("source/whole", **parts)
+        until = place.until(self.plan, now)
+        bounds = [place.beyond(self.plan, *self._begin(base)), *([] if until is None else [until])]
+        return statement(
+            "source/behind",
+            **parts,
+            places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
+            order=sql.SQL(", ").join(self._order),
+            behind=sql.SQL(" AND ").join(bounds),
+        )
+
+    def _begin(self, base: SourceOffset) -> tuple[str | None, int | None]:
+        """The place of the offset, else that of ``timestamp.initial``."""
+        if base.timestamp is None:
+            return base.initial, base.incrementing
+        zone = None if self.plan.zoned else self.plan.zone
+        return instant_text(base.timestamp, base.timestamp_nanos, zone), base.incrementing
+
+    def _place(self, row: RawRow) -> _Place:
+        first = self._render.phase + 1
+        return tuple(row[first : first + len(self._order)])
+
+    def _complete(self, rows: Sequence[RawRow], following: RawRow, before: _Place | None) -> _Place | None:
+        """The last place of which every row is among ``rows`` or before them."""
+        coming = self._place(following)
+        return next((self._place(row) for row in reversed(rows) if self._place(row) != coming), before)
+
+    def _at(self, base: SourceOffset, at: _Place | None) -> SourceOffset:
+        """The offset at a place; the one before without any."""
+        if not at or self.plan.reading is Reading.WHOLE:
+            return base
+        texts = [None if part is None else part.decode() for part in at]
+        number = self._number(texts[-1]) if self.plan.incrementing else None
+        if not self.plan.timestamps:
+            return replace(base, incrementing=number)
+        milliseconds, nanos = instant_of(texts[0] or "", self.plan.zone)
+        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
+
+    def _number(self, text: str | None) -> int:
+        column = self.plan.incrementing
+        if text is None:
+            raise RowFailed(f"column {column}: NULL, which the incrementing column must not be")
+        try:
+            return int(text)
+        except ValueError:  # numeric with a fraction
+            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None

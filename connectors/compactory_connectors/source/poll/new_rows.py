@@ -1,0 +1,217 @@
+"""New rows of one table, each once: mode ``incrementing``. Rows that changed are not sent again.
+
+The offset holds the ranges of ids that were sent, so a row that commits late under a lower id is found; see
+``id_ranges``. It reads Postgres and knows nothing of Kafka's client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+from psycopg import sql
+
+from ..cursor.id_ranges import MOST_GAPS, IdRanges, Span
+from ..cursor.offset import SourceOffset
+from ..cursor.seen_snapshot import Snapshot
+from ..page_size import PAGE_ROWS, PageBytes, PageFill
+from ..plan.table_plan import TablePlan
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
+from ..record.record import RowFailed
+from .comparison import Comparison
+from .record_batch import Batch, Record
+from .rendering import Renderer
+
+__all__ = ["NewRowsReader"]
+
+_FEW_GAPS = 64
+"""Up to so many gaps are written out as conditions, which indexes serve."""
+
+_MOST_PENDING = MOST_GAPS // 2
+
+
+class NewRowsReader:
+    """Reads the new rows of one table. Owned by one thread."""
+
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        topic: tuple[str, str | None] | None = None,
+    ) -> None:
+        assert plan.incrementing is not None
+        self.plan = plan
+        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic)
+        self._server = server
+        self._render = Renderer(server, plan)
+        self._id = sql.Identifier("t", plan.incrementing)
+        self._table = sql.Identifier(plan.schema, plan.name)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self.comparison: Comparison | None = None
+        """While the offset says ``compare``: rows whose key the topic has are left out; here each id is sent once."""
+        self._polled: Snapshot | None = None
+        self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
+        """Ids by the WAL position up to which they must be flushed; of one poll each."""
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Kafka has the batch: go on from its offset."""
+        self.offset = batch.offset
+        if not batch.offset.compare:
+            self.comparison = None
+
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+        """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
+
+        Raises psycopg.Error, TableReplaced and RowFailed.
+        """
+        if self.comparison is not None:
+            self.comparison.take_back()
+        streaming, serializable = self.offset.ids is None, self.plan.serializable
+        with self._server.poll(self._table, self.plan.oid, streaming=streaming, serializable=serializable) as at:
+            if at.shape != self.plan.shape:
+                raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
+            base = self._adapted(at)
+            self._render.drain_skipped()
+            reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
+            rows = reader.page()
+            while not reader.ended:
+                base = self._after(base, rows, at)
+                yield Batch(self._lacking(rows), base, skipped=self._render.drain_skipped())
+                if self.comparison is not None:
+                    self.comparison.settle()
+                rows = reader.page()
+            records = self._lacking(rows)
+            done = replace(self._finished(base, rows, at), compare=False)
+        self._polled = at.snapshot
+        persist = bool(rows) or self._worth_storing(done) or self.offset.compare
+        yield Batch(records, done, persist, self._render.drain_skipped())
+
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Whether nothing was committed since the last poll, and a crash can't take back what was sent."""
+        return self._polled == snapshot and self.offset.ids is not None and not self.offset.ids.unflushed
+
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent."""
+        return self.offset.ids is not None and not self.offset.ids.unflushed
+
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """The oldest open transaction, once there are too many gaps that it, or one after it, may fill."""
+        ids = self.offset.ids
+        if ids is None or not ids.marks or ids.settled(snapshot.xmin)[1] is not None:
+            return None
+        return snapshot.xmin if ids.pending() > _MOST_PENDING else None
+
+    def living_rows(self) -> Iterator[list[RawRow]]:
+        """Nothing: keys of rows that went away stay in a topic that new rows are appended to."""
+        yield from ()
+
+    def key_ranges(self) -> None:
+        """None, for the same reason."""
+
+    def survivors(self, limit: int) -> int:
+        """As if there were enough: nothing is ever removed."""
+        return limit
+
+    def removals_left(self) -> int:
+        """None."""
+        return 0
+
+    def count(self) -> int:
+        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        with self._server.poll(self._table, self.plan.oid) as at:
+            return int(self._server.scalar(statement("source/pending", rows=self._query(self._adapted(at)))))
+
+    def query_text(self) -> str:
+        """The query of a poll, for people."""
+        return self._query(self.offset).as_string(self._server.connection)
+
+    def unsent(self, at: PollSnapshot) -> sql.Composable:
+        """The condition on rows ``t`` that a poll at this snapshot would take."""
+        ids = self._adapted(at).ids
+        return self._unsent(ids) if ids is not None else sql.SQL("true")
+
+    def _lacking(self, rows: Sequence[RawRow]) -> list[Record]:
+        records = self._render.records(rows)
+        return records if self.comparison is None else self.comparison.unknown(records)
+
+    def _adapted(self, at: PollSnapshot) -> SourceOffset:
+        """The offset as it holds for the server and table that a poll finds.
+
+        A restarted server may have lost what was not flushed, and gives those ids out again. Another history: nothing
+        is trusted, every row is sent again.
+        """
+        offset, identity = self.offset, self._server.identity(self.plan.oid)
+        ids = offset.ids
+        if ids is not None and offset.identity.table_oid and not identity.same_memory(offset.identity):
+            ids = ids.after_crash() if identity.same_history(offset.identity) else None
+        if ids is not None and any(xmax > at.snapshot.xmax for _, xmax in ids.marks):
+            ids = None
+        if ids is None and offset.ids is not None:
+            offset = replace(offset, incrementing=None)
+        if ids is None and offset.incrementing is not None and not offset.compare:  # of Kafka Connect, or set by hand
+            ids = IdRanges.up_to(offset.incrementing)
+        return replace(offset, identity=identity, shape=self.plan.shape, ids=ids)
+
+    def _query(self, base: SourceOffset) -> sql.Composed:
+        return statement(
+            "source/new_rows",
+            columns=self._columns,
+            table=self._table,
+            id=self._id,
+            unsent=self._unsent(base.ids) if base.ids is not None else sql.SQL("true"),
+        )
+
+    def _unsent(self, ids: IdRanges) -> sql.Composable:
+        """Rows in the gaps between the ranges. Of many gaps a binary search among the ranges finds the row's place."""
+        gaps = ids.gaps()
+        if len(gaps) <= _FEW_GAPS:
+            return sql.SQL("({})").format(sql.SQL(" OR ").join(self._within(low, high) for low, high in gaps))
+        lows, highs = ([span[end] for span in ids.spans] for end in (0, 1))
+        return sql.SQL(
+            "({above} AND coalesce({id} > ({highs}::int8[])[width_bucket({id}::int8, {lows}::int8[])], true))"
+        ).format(above=self._within(ids.floor, None), id=self._id, highs=sql.Literal(highs), lows=sql.Literal(lows))
+
+    def _within(self, low: int | None, high: int | None) -> sql.Composable:
+        conditions = [sql.SQL("{} > {}").format(self._id, sql.Literal(low))] if low is not None else []
+        conditions += [sql.SQL("{} < {}").format(self._id, sql.Literal(high))] if high is not None else []
+        return sql.SQL("({})").format(sql.SQL(" AND ").join(conditions)) if conditions else sql.SQL("true")
+
+    def _after(self, base: SourceOffset, rows: Sequence[RawRow], at: PollSnapshot) -> SourceOffset:
+        """The offset with these rows sent."""
+        numbers = [self._number(row) for row in rows]
+        ids = (base.ids or IdRanges()).adding(numbers)
+        settled = ids.settled(at.snapshot.xmin)[1]
+        highest = max([number for number in (base.incrementing, *numbers) if number is not None], default=None)
+        return replace(base, ids=ids.trimmed(settled), incrementing=highest)
+
+    def _finished(self, base: SourceOffset, rows: Sequence[RawRow], at: PollSnapshot) -> SourceOffset:
+        """The offset after the poll's last page: a mark is set, and what a crash can't take back any more is known."""
+        done = self._after(base, rows, at)
+        assert done.ids is not None
+        ids = fresh = done.ids
+        for _, spans in self._unsafe:  # what waits already, waits for less
+            fresh = fresh.flushed(spans)
+        if fresh.unflushed:
+            self._unsafe.append((at.written, fresh.unflushed))
+        while self._unsafe and self._unsafe[0][0] <= at.flushed:
+            ids = ids.flushed(self._unsafe.popleft()[1])
+        ids, settled = ids.settled(at.snapshot.xmin)
+        return replace(done, ids=ids.marked(at.snapshot.xmax).trimmed(settled))
+
+    def _worth_storing(self, done: SourceOffset) -> bool:
+        """Whether an offset without records should be written: a first poll, or something is safe at last."""
+        stored = self.offset
+        if stored.ids is None or done.ids is None or done.identity != stored.identity:
+            return True
+        return bool(stored.ids.unflushed) and not done.ids.unflushed
+
+    def _number(self, row: RawRow) -> int:
+        raw = row[self._render.phase + 1]
+        try:
+            return int(raw or 0)
+        except ValueError:  # numeric with a fraction
+            column = self.plan.incrementing
+            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None

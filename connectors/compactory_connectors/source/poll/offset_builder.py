@@ -1,0 +1,110 @@
+"""From rows that a poll has handed over to the offset that covers them. Asks nobody."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ..cursor.offset import Page, SourceOffset
+from ..cursor.seen_snapshot import Horizon, Snapshot, widen
+from ..plan.row_order import instant_of
+from ..plan.table_plan import TablePlan
+from ..postgres.server import PollSnapshot, RawRow
+from ..record.record import RowFailed
+
+__all__ = ["Covering", "recent"]
+
+
+class Covering:
+    """Makes the offsets of one table's polls. Owned by one thread.
+
+    ``ends`` are phase, place and xid of rows, the last row's at the end.
+    """
+
+    def __init__(self, plan: TablePlan) -> None:
+        self.plan = plan
+        self._unsafe: deque[tuple[int, Horizon]] = deque()
+
+    def page(self, base: SourceOffset, visible: Horizon, ends: Sequence[RawRow]) -> SourceOffset:
+        """The offset after a page that is not the poll's last."""
+        phase, *places = ends[-1][:-1]
+        after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
+        return replace(self._progress(base, ends), pages=(*base.pages, Page(visible, after)))
+
+    def poll(
+        self,
+        base: SourceOffset,
+        at: PollSnapshot,
+        xids: Iterable[int],
+        visible: Horizon | None,
+        ends: Sequence[RawRow],
+    ) -> SourceOffset:
+        """The offset after the poll's last page."""
+        if self.plan.adopted:
+            horizon = Horizon(at.snapshot)
+        else:
+            groups = (base.horizon, visible, *(page.horizon for page in base.pages))
+            known = [group.seen or () for group in groups if group]
+            horizon = Horizon.above(at.snapshot, xids, *known)
+        return replace(
+            self._progress(base, ends),
+            horizon=horizon,
+            durable=self._durable(base.durable, horizon, at),
+            flushed=max(base.flushed, at.flushed),
+            pages=(),
+            fresh=(),
+            rewind=None,
+            compare=False,
+            again=None,
+        )
+
+    def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
+        """The newest horizon whose WAL has been flushed.
+
+        Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
+        keep the flush position behind.
+        """
+        if len(self._unsafe) == 2:
+            self._unsafe.pop()
+        self._unsafe.append((at.written, horizon))
+        while self._unsafe and self._unsafe[0][0] <= at.flushed:
+            known = self._unsafe.popleft()[1]
+        return known
+
+    def _progress(self, base: SourceOffset, ends: Sequence[RawRow]) -> SourceOffset:
+        """The offset with the highest timestamp and id that were sent, as the real connector would have them."""
+        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
+        if not living or not (self.plan.timestamps or self.plan.incrementing):
+            return base
+        number = self._number if self.plan.incrementing else lambda _: 0
+        if not self.plan.timestamps:
+            return replace(base, incrementing=max(base.incrementing or 0, *(number(row[0]) for row in living)))
+        text, highest = max((_text(row[0]), number(row[1]) if len(row) > 1 else 0) for row in living)
+        milliseconds, nanos = instant_of(text, self.plan.zone)
+        known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
+        if None not in known and (milliseconds, nanos, highest) <= known:
+            return base
+        incrementing = highest if self.plan.incrementing else None
+        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=incrementing)
+
+    def _number(self, raw: bytes | None) -> int:
+        try:
+            return int(raw or 0)
+        except ValueError:  # numeric with a fraction
+            column = self.plan.incrementing
+            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
+
+
+def recent(ends: Iterable[RawRow], snapshot: Snapshot) -> Iterator[int]:
+    """The ids of row versions that the snapshot's floor does not cover, in 64 bits: of a large table few are."""
+    wide = (widen(int(xid), snapshot.xmax) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
+    return (xid for xid in wide if xid >= snapshot.xmin)
+
+
+def _optional(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode()
+
+
+def _text(raw: bytes | None) -> str:
+    return raw.decode() if raw is not None else ""

@@ -1,0 +1,30 @@
+"""The reader that a plan asks for."""
+
+from __future__ import annotations
+
+from ..cursor.offset import SourceOffset
+from ..plan.table_plan import Reading, TablePlan
+from ..postgres.server import Server
+from .cursor_reader import PlaceReader
+from .new_rows import NewRowsReader
+from .record_batch import Reader
+from .table import TableReader
+
+__all__ = ["COMPARING", "open_reader"]
+
+COMPARING = (TableReader, NewRowsReader)
+"""Readers that leave out what the topic has while the offset says ``compare``."""
+
+
+def open_reader(
+    server: Server,
+    plan: TablePlan,
+    offset: SourceOffset | None,
+    topic: tuple[str, str | None] | None = None,
+) -> Reader:
+    """A reader that goes on from ``offset``, or begins. ``topic`` is the name and id of where its records go."""
+    if plan.reading is Reading.NEW_ROWS:
+        return NewRowsReader(server, plan, offset, topic)
+    if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
+        return PlaceReader(server, plan, offset, topic)
+    return TableReader(server, plan, offset, topic)

@@ -1,0 +1,295 @@
+"""One table's changes since an offset, as pages of records to publish.
+
+All decisions about what a poll must send are here: the conditions on row versions, the order of emission, and deletes
+that would hit a living key. It reads Postgres and knows nothing of Kafka's client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+from psycopg import sql
+
+from ..control.load_progress import Load
+from ..cursor.identity import Again
+from ..cursor.offset import SourceOffset
+from ..cursor.seen_snapshot import Horizon, Snapshot, widen
+from ..page_size import PAGE_ROWS, PageBytes, PageFill
+from ..plan.row_order import ordering
+from ..plan.table_plan import Reading, TablePlan
+from ..postgres.seen_ids import seen_ids
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
+from .comparison import Comparison
+from .conditions import Conditions
+from .key_ranges import KeyRanges
+from .offset_builder import Covering, recent
+from .poll_rows import Chunk, PollRows
+from .record_batch import Batch, Record
+from .rendering import Renderer
+
+__all__ = ["TableReader"]
+
+_HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
+_REFRESH_XIDS = 1 << 20
+_MOST_SEEN = 100_000
+_PATIENCE = 5.0  # seconds
+
+
+class TableReader:
+    """Reads the changes of one table. Owned by one thread.
+
+    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    It lets go by itself when it has waited for Kafka for longer than ``_PATIENCE``, or than Postgres took to begin
+    where that is more, and goes on in another one: a snapshot keeps the server from tidying up.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        topic: tuple[str, str | None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self._server = server
+        self._stored = offset or SourceOffset(
+            identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
+        )
+        self.offset = self._here(self._stored)
+        self._where = Conditions(plan)
+        self._table = sql.Identifier(plan.schema, plan.name)
+        self._render = Renderer(server, plan)
+        self._rows = PollRows(server, plan, self._render)
+        self._covering = Covering(plan)
+        self._places = len(ordering(plan))
+        self._whole = plan.reading is Reading.WHOLE
+        self._id_is_key = plan.incrementing in plan.rows.key_columns
+        self._ahead: SourceOffset | None = None  # within a poll, what was handed over
+        self._load: tuple[int, float] | None = None  # rows of the load that goes on, and when it began
+        self._loaded = 0
+        self.comparison: Comparison | None = None
+        """While the offset says ``compare``: records that the topic has already are left out."""
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Kafka has the batch: go on from its offset."""
+        self.offset = batch.offset
+        if batch.persist:
+            self._stored = batch.offset
+        if not batch.offset.compare:
+            self.comparison = None
+
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+        """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
+
+        The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
+        snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
+        Raises psycopg.Error and TableReplaced.
+        """
+        self._load = None
+        if self.comparison is not None:
+            self.comparison.take_back()
+        fill = partial(PageFill, page_rows, page_bytes or PageBytes())
+        while not (yield from self._within_snapshot(fill)):
+            pass
+
+    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[Batch, None, bool]:
+        """Pages of one snapshot; whether they were all that the poll has."""
+        began = time.monotonic()
+        base = self.offset.under(self.plan.shape)
+        indexed = self._where.by_stamp(base)
+        ahead = self._rows.readers(base, fill()) if indexed else {}
+        with self._server.poll(
+            self._table,
+            self.plan.oid,
+            indexed=indexed,
+            streaming=base.horizon is None,
+            serializable=self.plan.serializable,
+            ahead=[*ahead.values()],
+        ) as at:
+            if at.shape != self.plan.shape:
+                raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
+            supposed, base = base, self._adapted(base, at, indexed)
+            again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
+            self._look_ahead(base, fill())
+            xids: set[int] = set()
+            seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
+            with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
+                chunk = next(chunks)
+                patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
+                while chunk.more:
+                    seen_here = seen_here or self._visible(at.snapshot)
+                    page = replace(self._covering.page(base, seen_here, chunk.ends), written=at.written)
+                    xids.update(recent(chunk.ends, at.snapshot))
+                    batch = self._batch(chunk, self.offset if self._whole else page, again)
+                    self._ahead = page
+                    handed_over = time.monotonic()
+                    yield batch
+                    if self.comparison is not None:
+                        self.comparison.settle()
+                    waited += time.monotonic() - handed_over
+                    if waited > patience and not self._whole:
+                        return False
+                    base = replace(page, pages=base.pages)
+                    chunk = next(chunks)
+            xids.update(recent(chunk.ends, at.snapshot))
+            batch = self._batch(chunk, base, again)
+            rests = at.written if batch.records or base.compare else base.written
+            seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
+            done = replace(self._covering.poll(base, at, seen, seen_here, chunk.ends), written=rests)
+        self._ahead = None
+        yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
+        return True
+
+    def _look_ahead(self, base: SourceOffset, fill: PageFill) -> None:
+        """What has to be known of all rows before the first is handed over."""
+        if base.horizon is None and self._load is None:
+            self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
+        if self.comparison is not None and not self._id_is_key:
+            with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
+                for chunk in chunks:
+                    self.comparison.expect((record[0], record[1]) for record in chunk.records())
+        self._render.drain_skipped()
+
+    def _batch(self, chunk: Chunk, offset: SourceOffset, again: Again | None) -> Batch:
+        self._loaded += chunk.rows
+        return Batch(
+            self._lacking(chunk.records()),
+            offset,
+            skipped=self._render.drain_skipped(),
+            deactivated=self._render.drain_deactivated(),
+            again=again,
+            load=self._progress_of_load(),
+        )
+
+    def _progress_of_load(self) -> Load | None:
+        if self._load is None:
+            return None
+        of, began = self._load
+        return Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
+
+    def count(self) -> int:
+        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        base = self.offset.under(self.plan.shape)
+        indexed = self._where.by_stamp(base)
+        with self._server.poll(self._table, self.plan.oid, indexed=indexed) as at:
+            base = self._adapted(base, at, indexed)
+            counts = [statement("source/pending", rows=query) for _, query in self._rows.queries(base)]
+            return sum(int(self._server.scalar(count)) for count in counts)
+
+    def as_of_now(self) -> SourceOffset:
+        """The offset as if all that is visible now had been sent: what commits later is due, whatever its timestamp.
+
+        Raises psycopg.Error and TableReplaced.
+        """
+        with self._server.poll(self._table, self.plan.oid) as at:
+            horizon = self._visible(at.snapshot)
+            durable = horizon if at.flushed >= at.written else None
+            base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False, again=None)
+            return replace(base, horizon=horizon, durable=durable, written=at.written, flushed=at.flushed)
+
+    def _here(self, offset: SourceOffset) -> SourceOffset:
+        """A stored offset as it holds for the server of this session."""
+        identity = self._server.identity(self.plan.oid)
+        if identity == offset.identity:
+            return offset
+        return self._swept(offset.on(identity, self._server.peek(), comparable=self.plan.sweeps))
+
+    def _swept(self, offset: SourceOffset) -> SourceOffset:
+        """Without what a topic that has more than the table's rows does not allow."""
+        return offset if self.plan.sweeps else replace(offset, sweep=False, compare=False)
+
+    def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
+        """The offset as it holds for the server and table that a poll finds."""
+        base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
+        if not indexed and _too_old(base.horizon, at.snapshot):
+            base = base.afresh(Again.DISTANCE)
+        base = self._swept(base)
+        # pages of another mode, or of a primary key that is another one now, say nothing
+        fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.pages)
+        return replace(base, pages=self._rows.needed(base.pages) if fitting else ())
+
+    def query_text(self) -> str:
+        """The query of a poll, for people."""
+        _, query = self._rows.queries(self.offset)[0]
+        return query.as_string(self._server.connection)
+
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
+        horizon = self.offset.horizon
+        if self._whole or horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
+            return False
+        return self.offset.again is None and self._stored.settled
+
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent."""
+        return self._stored.settled
+
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """The transaction at the floor of the seen row versions, once they are too many to remember."""
+        horizon = self.offset.horizon
+        if horizon is None or horizon.seen is None or len(horizon.seen) < _MOST_SEEN:
+            return None
+        return None if snapshot.xmin > horizon.snapshot.xmin else snapshot.xmin
+
+    def living_rows(self) -> Iterator[list[RawRow]]:
+        """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
+        columns, present = self._render.key_columns, self._where.present()
+        query = statement("source/keys", columns=columns, table=self._table, present=present)
+        with self._server.poll(self._table, self.plan.oid):
+            reader = ChunkReader(self._server.connection, "keys", query)
+            while rows := reader.page():
+                yield rows
+
+    def key_ranges(self) -> KeyRanges | None:
+        """The same by ranges of the primary key, each in a snapshot of its own; None where there is none."""
+        return KeyRanges(self._server, self.plan) if self.plan.ties else None
+
+    def survivors(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
+        parts = {"relation": self._table, "alive": self._where.alive(), "limit": sql.Literal(limit)}
+        return int(self._server.scalar(statement("source/survivors", **parts)))
+
+    def removals_left(self) -> int:
+        """How many deactivated and deleted rows come behind the page that was handed over last."""
+        if self._ahead is None:
+            return 0
+        counts = [statement("source/removals", rows=query) for _, query in self._rows.queries(self._ahead)]
+        return sum(int(self._server.scalar(count)) for count in counts)
+
+    def _visible(self, snapshot: Snapshot) -> Horizon:
+        """The horizon of everything that this snapshot shows, before all of it has been read."""
+        if self.plan.adopted:
+            return Horizon(snapshot)
+        floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
+        visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
+        return Horizon.above(
+            snapshot, seen_ids(self._server, snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
+        )
+
+    def _worth_storing(self, done: SourceOffset) -> bool:
+        """Whether an offset without records should be written: first poll, durable at last, or long ago."""
+        stored = self._stored
+        if stored.horizon is None or done.horizon is None or stored.rewind is not None:
+            return True
+        if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
+            return True
+        if done.settled and not stored.settled:
+            return True
+        return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
+
+    def _lacking(self, records: list[Record]) -> list[Record]:
+        if self.comparison is None or self.plan.rows.routed:
+            return records
+        return [*self.comparison.lacking((record[0], record[1]) for record in records)]
+
+
+def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
+    """Whether 32-bit ids can no longer be compared with the horizon's."""
+    if horizon is None:
+        return False
+    return snapshot.xmax - horizon.snapshot.xmin > _HALF_XIDS

@@ -1,0 +1,1 @@
+"""Connections to Postgres, and the questions that a source asks it."""

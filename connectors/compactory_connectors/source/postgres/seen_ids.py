@@ -1,0 +1,39 @@
+"""Which transactions' row versions a snapshot showed, where 32-bit ids may be those of an epoch ago.
+
+A row that was frozen 2³² transactions ago still shows its ``xmin``. A transaction that runs under the same 32 bits now
+was not seen, nor were its savepoints, whose ids no snapshot lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg import sql
+
+from ..cursor.seen_snapshot import Snapshot
+from .server import Server, statement
+
+__all__ = ["seen_ids"]
+
+_EPOCH = 1 << 32
+
+
+def seen_ids(server: Server, snapshot: Snapshot, xids: Iterable[int]) -> set[int]:
+    """Those of the ids of visible rows, in 64 bits, of which it is certain that the snapshot showed what they wrote.
+
+    One that is left out has its rows sent once more. Raises psycopg.Error.
+    """
+    wide = {*xids} - {*snapshot.xip}
+    young = {xid for xid in wide if xid >= snapshot.xmin}
+    if snapshot.xmax < _EPOCH or not snapshot.xip or not young:
+        return wide
+    ended = _with_status(server, young, running=False)
+    # A savepoint's id may have ended since the snapshot, but then its transaction has too, which is asked for later.
+    oldest = min(({*snapshot.xip} - _with_status(server, snapshot.xip, running=True)), default=snapshot.xmax)
+    return wide - young | {xid for xid in ended if xid < oldest}
+
+
+def _with_status(server: Server, xids: Iterable[int], *, running: bool) -> set[int]:
+    texts = sql.Literal([str(xid) for xid in xids])
+    query = statement("source/running_ids" if running else "source/ended_ids", xids=texts)
+    return {int(xid) for xid in server.column(query)}

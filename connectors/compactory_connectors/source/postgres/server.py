@@ -1,0 +1,360 @@
+"""The Postgres side of the source: one connection, its server's identity, and poll transactions.
+
+It knows SQL sessions and nothing of Kafka. psycopg errors leave it unchanged: the session that owns the connection
+decides what they mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_connectors.database.session import refuse_pooling
+from compactory_sql import SOURCE_LOCK_CLASS, query
+
+from ..config.jdbc_url import Connection
+from ..cursor.offset import Identity
+from ..cursor.seen_snapshot import Snapshot
+from ..page_size import PAGE_ROWS, PageFill
+from ..plan.row_order import instant_text
+from ..plan.table_plan import TablePlan
+from .watched_connection import connect
+
+__all__ = [
+    "ChunkReader",
+    "PollSnapshot",
+    "RawRow",
+    "ReadingAt",
+    "Server",
+    "TableReplaced",
+    "postgres_errors",
+    "refusal",
+    "statement",
+]
+
+RawRow = Sequence[bytes | None]
+"""A row's values in Postgres' text format."""
+
+_LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
+
+_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote what they stumble upon
+_QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
+
+
+class TableReplaced(CompactoryError):
+    """The table's name belongs to another table now, or to none; a new session looks again."""
+
+    retryable = True
+
+
+def statement(name: str, **parts: sql.Composable) -> sql.Composed:
+    """A named query with its identifiers and conditions filled in."""
+    return sql.SQL(query(name)).format(**parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PollSnapshot:
+    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it.
+
+    ``flushed`` is 0 for an unlogged table, which a crash empties whatever was flushed.
+    """
+
+    snapshot: Snapshot
+    written: int
+    flushed: int
+    shape: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAt:
+    """A transaction on something without row versions. ``now_ms``: when it began, in milliseconds since 1970."""
+
+    now_ms: int
+
+    def now(self, plan: TablePlan) -> str:
+        """The end of what may be read, by the server's clock, as a text that the plan's timestamps compare with."""
+        return instant_text(self.now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
+
+
+@contextmanager
+def postgres_errors(connection: Connection) -> Iterator[None]:
+    """Map the driver's errors to ours with the cause kept.
+
+    ConfigError for a refused login or a missing database, Unreachable when the connection failed or was lost,
+    CompactoryError for a statement that the server refuses. No text repeats a password.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        place = f"Postgres at {connection.server}"
+        reason = refusal(error)
+        if "password authentication failed" in reason or "no password supplied" in reason:
+            message = f"{place} refused the login: check connection.user and connection.password"
+            raise ConfigError(message) from error
+        if "permission denied" in reason:
+            remedy = "compactory sql roles gives each component its rights"
+            raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
+        if "database" in reason and "does not exist" in reason:
+            raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
+        ended = (error.sqlstate or "").startswith(_LOST)
+        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            lost = ended or not error.sqlstate
+            raise Unreachable(
+                "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
+            ) from error
+        raise CompactoryError(f"{place} refused a statement: {reason}") from error
+
+
+def connector_lock(connector: str) -> int:
+    """The key of the advisory lock that every running source of this connector shares."""
+    return int.from_bytes(sha256(connector.encode()).digest()[:4], "big", signed=True)
+
+
+def refusal(error: psycopg.Error) -> str:
+    """Why the server refuses a statement: its message alone, without the statement and without values of rows."""
+    if error.sqlstate is None:  # of the driver: nothing was asked yet, or the connection was lost
+        return " ".join(str(error).split())
+    text = error.diag.message_primary or str(error).partition("\n")[0]
+    return f"{_QUOTED.sub('…', text) if error.sqlstate.startswith(_DATA) else text} (SQLSTATE {error.sqlstate})"
+
+
+class ChunkReader:
+    """A server-side cursor of the running transaction, read in pages of raw text rows."""
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], name: str, query: sql.Composed, fill: PageFill | None = None
+    ) -> None:
+        self._connection = connection
+        self._name = sql.Identifier(name)
+        self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
+        self._fill = fill or PageFill(PAGE_ROWS)
+        self._first = 0
+        self._ahead: list[RawRow] = []
+        self._exhausted = False
+        self.ended = False
+        """The last page had the last row."""
+
+    def page(self) -> list[RawRow]:
+        """The next rows, as many as make a page; fewer, or none, where there are no more."""
+        rows: list[RawRow] = []
+        full = False
+        while not (full or self.ended):
+            wanted = self._fill.ask()
+            if not self._ahead and not self._exhausted:
+                cursor = self._connection.execute(self._declare + self._fetch(wanted))
+                self._declare = sql.Composed([])
+                self._ahead = raw_rows(_last(cursor))
+                self._exhausted = len(self._ahead) < wanted
+            came, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
+            self.ended = self._exhausted and not self._ahead
+            full = self._fill.came(len(came), sum(len(part) for row in came for part in row if part))
+            rows += came
+        return rows
+
+    def opening(self) -> sql.Composed:
+        """What opens the cursor and brings its first rows, to be sent with another statement; then :meth:`opened`."""
+        self._first = self._fill.ask()
+        return self._declare + self._fetch(self._first)
+
+    def opened(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Take the next two results for those of :meth:`opening`."""
+        cursor.nextset()
+        cursor.nextset()
+        self._declare, self._ahead = sql.Composed([]), raw_rows(cursor)
+        self._exhausted = len(self._ahead) < self._first
+
+    def _fetch(self, rows: int) -> sql.Composed:
+        return sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(rows), self._name)
+
+
+def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
+    """All rows of a result as they came over the wire."""
+    result = cursor.pgresult
+    if result is None:
+        return []
+    get, columns = result.get_value, range(result.nfields)
+    return [[get(row, column) for column in columns] for row in range(result.ntuples)]
+
+
+def _last(cursor: psycopg.Cursor[Any]) -> psycopg.Cursor[Any]:
+    """The cursor at its last result, of several statements sent in one round trip."""
+    while cursor.nextset():
+        pass
+    return cursor
+
+
+class Server:
+    """One connection to a read-write server. Owned by one thread.
+
+    Raises ConfigError when the server is a standby: its snapshots list no running transactions.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        row = connection.execute(query("source/server")).fetchone()
+        assert row is not None
+        standby, timeline, system, started, statistics, self.database, database_oid = row
+        if standby:
+            raise ConfigError(
+                "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
+                " (several hosts and targetServerType=primary find it)"
+            )
+        self._sights: dict[tuple[int, str], sql.Identifier] = {}
+        self._identity = {
+            "system_identifier": system,
+            "timeline": timeline,
+            "postmaster_start": started,
+            "statistics_start": statistics,
+            "database_oid": database_oid,
+        }
+
+    @classmethod
+    def open(cls, conninfo: Mapping[str, Any]) -> Self:
+        """Connect. Raises psycopg.Error and ConfigError."""
+        connection = connect(conninfo)
+        try:
+            refuse_pooling(connection)
+            return cls(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; advisory locks go with it."""
+        self.connection.close()
+
+    def identity(self, table_oid: int) -> Identity:
+        """Which server and table transaction ids belong to."""
+        return Identity(**self._identity, table_oid=table_oid)
+
+    def shape(self, table_oid: int) -> str:
+        """A digest of the table's columns and triggers; see the query."""
+        return str(self.scalar(statement("source/shape", oid=sql.Literal(table_oid))))
+
+    def peek(self) -> Snapshot:
+        """The current snapshot, outside of a poll."""
+        text = self.scalar(statement("source/peek"))
+        return Snapshot.parse(text)
+
+    @contextmanager
+    def poll(
+        self,
+        table: sql.Identifier,
+        table_oid: int,
+        *,
+        indexed: bool = False,
+        streaming: bool = False,
+        serializable: bool = False,
+        ahead: Sequence[ChunkReader] = (),
+    ) -> Iterator[PollSnapshot]:
+        """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
+
+        ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
+        ``ahead``: cursors whose first rows come along, in the same round trip.
+        Raises TableReplaced when the table's name no longer belongs to ``table_oid``.
+        """
+        begin = statement(
+            "source/begin",
+            isolation=sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ"),
+            seqscan=sql.SQL("off" if indexed else "on"),
+            fraction=sql.SQL("0.1" if streaming else "1"),
+            locked=table,
+            sight=self._sight(table, table_oid),
+        )
+        try:
+            row = self._begin(begin, ahead)
+            if row[3] != table_oid:
+                raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
+            yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
+        except psycopg.errors.UndefinedTable as error:
+            raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
+        finally:
+            if not self.connection.closed:
+                self.connection.execute("ROLLBACK")
+
+    def _begin(self, begin: sql.Composed, ahead: Sequence[ChunkReader]) -> tuple[Any, ...]:
+        """The row of what begins a poll. Cursors that fail are not open then, and fail again where they are read."""
+        try:
+            return self._begin_with(begin, ahead)
+        except psycopg.errors.LockNotAvailable:
+            raise
+        except psycopg.Error:
+            if self.connection.closed or not ahead:
+                raise
+        self.connection.execute("ROLLBACK")
+        return self._begin_with(begin, ())
+
+    def _begin_with(self, begin: sql.Composed, ahead: Sequence[ChunkReader]) -> tuple[Any, ...]:
+        opening = [part for reader in ahead for part in (sql.SQL("; "), reader.opening())]
+        cursor = self.connection.execute(sql.Composed([begin, *opening]))
+        while cursor.description is None:
+            cursor.nextset()
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        assert row is not None
+        for reader in ahead:
+            reader.opened(cursor)
+        return row
+
+    def _sight(self, table: sql.Identifier, oid: int) -> sql.Identifier:
+        """The prepared statement that tells what a poll of this table sees: to plan it takes longer than to run it."""
+        name = table.as_string()
+        known = self._sights.get((oid, name))
+        if known is None:
+            known = sql.Identifier(f"compactory sight {len(self._sights)}")
+            its = sql.Literal(oid)
+            shape = statement("source/shape", oid=its)
+            self.connection.execute(
+                statement("source/sight", sight=known, table=sql.Literal(name), oid=its, shape=shape)
+            )
+            self._sights[oid, name] = known
+        return known
+
+    @contextmanager
+    def reading(self, *, serializable: bool = False) -> Iterator[ReadingAt]:
+        """A read-only transaction on one snapshot, for what has no row versions; always rolled back."""
+        level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
+        try:
+            row = _last(self.connection.execute(statement("source/read", isolation=level))).fetchone()
+            assert row is not None
+            yield ReadingAt(*(int(part) for part in row))
+        finally:
+            if not self.connection.closed:
+                self.connection.execute("ROLLBACK")
+
+    def scalar(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The first value of the first row, or None."""
+        cursor = self.connection.cursor(row_factory=scalar_row)
+        return cursor.execute(statement, parameters).fetchone()
+
+    def column(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+        """The first value of every row."""
+        return self.connection.cursor(row_factory=scalar_row).execute(statement, parameters).fetchall()
+
+    def rows(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[RawRow]:
+        """Every row, raw."""
+        return raw_rows(self.connection.execute(statement, parameters))
+
+    def lockers(self, oid: int) -> list[str]:
+        """Who keeps a table, or a partition of it, from being read, in words."""
+        return [str(text) for text in self.column(statement("source/lockers", oid=sql.Literal(oid)))]
+
+    def announce(self, connector: str) -> None:
+        """Let others know, until this connection ends, that a source of this connector runs."""
+        key = sql.Literal(connector_lock(connector))
+        self.scalar(statement("source/announce", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": key}))
+
+    def running(self, connector: str) -> list[str]:
+        """In words, the sources of this connector that are connected to this database, this connection left out."""
+        key = connector_lock(connector) % (1 << 32)
+        query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
+        return [str(text) for text in self.column(query)]

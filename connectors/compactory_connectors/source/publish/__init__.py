@@ -1,0 +1,1 @@
+"""A batch and its offset become one Kafka transaction."""

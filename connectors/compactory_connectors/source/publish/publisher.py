@@ -1,0 +1,314 @@
+"""Publishes records together with the offset that covers them.
+
+With transactions (the default) both become visible in one Kafka transaction (KIP-98), and the transactional id fences
+every earlier holder. Without them records go first and the offset after them: at least once, and a process that was
+frozen can still leave an old value behind when it wakes up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from compactory.errors import CompactoryError, LeaseLost, Unreachable
+from compactory.kafka.client import Kafka, kafka_errors
+
+from ..control.removal import Copy
+from ..plan.row_function import Headers
+from ..poll.record_batch import Record
+from .topics import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from ..config.connector_config import ConnectorConfig
+
+__all__ = ["Permit", "Publisher", "TopicRefused", "TransactionTimedOut"]
+
+_LONGEST = 10.0
+"""Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
+
+_SHORT = 3.0  # seconds; for Kafka to forget a transaction, where it answers at all
+
+_FENCED = {
+    KafkaError._FENCED,  # noqa: SLF001 - the client's own name
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+}
+
+_REFUSALS = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of the connector, or make"
+    " the row smaller",
+    KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes and segment.bytes of the topic",
+    KafkaError.POLICY_VIOLATION: "a policy of the broker's refuses it",
+    KafkaError.INVALID_RECORD: "the broker refuses it; a compacted topic takes no record without a key",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the ACL operation Write on the topic is needed",
+    KafkaError.NOT_ENOUGH_REPLICAS: "see min.insync.replicas of the topic and which brokers are away",
+    KafkaError._MSG_TIMED_OUT: "Kafka answers otherwise: see which of the topic's replicas are away or have"  # noqa: SLF001
+    " no room, and its min.insync.replicas; where it is only slow, the next pages are smaller",
+}
+"""What can be wrong with one topic, or records of it, while others are written; what to do about it."""
+
+_DEFAULTS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # what Java clients do; null keys are spread
+    "compression.type": "lz4",
+    "linger.ms": 0,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "message.timeout.ms": 8_000,  # less than a commit may take: else nobody would know which topic it was
+}
+
+
+class Permit(Protocol):
+    """What a publisher may publish by. Both raise LeaseLost when it may not any more, or another CompactoryError."""
+
+    def confirm(self) -> None:
+        """Called once earlier holders of the transactional id are fenced, before offsets are read."""
+        ...
+
+    def check(self) -> None:
+        """Called before anything is sent; asks nobody."""
+        ...
+
+
+class TransactionTimedOut(CompactoryError):
+    """Kafka aborted a transaction that stood open for too long; nobody needs to have taken over."""
+
+    retryable = True
+
+
+class TopicRefused(CompactoryError):
+    """Kafka takes records, but not these. They were given up; the publisher goes on with others."""
+
+    retryable = True
+
+
+class Publisher:
+    """A producer for one connector. Owned by one thread.
+
+    Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
+    Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
+    transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
+    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``permit`` raises.
+    ``longest``: seconds after which Kafka ends a transaction.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        connector: str,
+        offsets_topic: str,
+        *,
+        transactions: bool = True,
+        overrides: Mapping[str, Any] | None = None,
+        timeout: float = 9.0,
+        longest: float = _LONGEST,
+        permit: Permit | None = None,
+    ) -> None:
+        self._kafka = kafka
+        self._offsets_topic = offsets_topic
+        self._transactions = transactions
+        self._id = f"compactory-{connector}"
+        self._timeout = timeout
+        self._longest = longest
+        self._permit = permit
+        self._began: float | None = None  # when the open transaction did
+        self._failure: KafkaError | None = None
+        self.usable = True
+        """Whether it may go on: no failure was about more than some records."""
+        self._last_error: KafkaError | None = None
+        own: dict[str, Any] = dict(overrides or {})
+        if transactions:
+            own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
+        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+
+    @classmethod
+    def of(cls, connector: ConnectorConfig, kafka: Kafka, permit: Permit | None = None) -> Self:
+        """The publisher of a connector's records and offsets."""
+        return cls(
+            kafka,
+            connector.name,
+            OFFSETS_TOPIC,
+            transactions=connector.transactions,
+            overrides=connector.producer,
+            permit=permit,
+        )
+
+    def open(self, timeout: float = 30.0) -> None:
+        """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
+        if self._transactions:
+            taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
+            self._guard(taking, lambda: self._producer.init_transactions(timeout))
+        if self._permit is not None:
+            self._permit.confirm()
+
+    def publish(
+        self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy] = ()
+    ) -> None:
+        """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
+        self._check()
+        if self._transactions:
+            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, buried))
+        else:
+            self._guard("publish", lambda: self._send(topic, records, buried))
+            if offset is not None:
+                self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
+
+    def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
+        """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
+
+        def write() -> None:
+            if self._transactions:
+                self._begin()
+            for key, value, headers in offsets:
+                self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
+            if self._transactions:
+                self._end()
+            else:
+                self._send(self._offsets_topic, [])
+
+        self._check()
+        self._guard("write offsets", write)
+
+    def abort(self) -> None:
+        """End the open transaction where there is one, so that readers need not wait for its end; never raises.
+
+        A publisher that failed can do nothing else but this.
+        """
+        if self._transactions and self._began is not None:
+            with suppress(KafkaException):  # it is fenced, or the transaction has ended
+                self._producer.abort_transaction(_SHORT)
+
+    def close(self) -> None:
+        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.
+
+        To be called once. The client ends its threads here: its callbacks refer back to this object, so that otherwise
+        they would live until the cyclic garbage collector comes by.
+        """
+        self._producer.purge()
+        with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
+            self._producer.flush(0)
+        del self._producer
+
+    def _check(self) -> None:
+        if self._permit is not None:
+            self._permit.check()
+
+    def _commit(self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy]) -> None:
+        self._begin()
+        self._enqueue(topic, records)
+        self._bury(topic, buried)
+        if offset is not None:
+            self._enqueue(self._offsets_topic, [offset])
+        self._end()
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self._producer.begin_transaction()
+
+    def _end(self) -> None:
+        self._producer.commit_transaction(self._timeout)
+        self._began = None
+
+    def _send(self, topic: str, records: Iterable[Record], buried: Iterable[Copy] = ()) -> None:
+        self._enqueue(topic, records)
+        self._bury(topic, buried)
+        left = self._producer.flush(self._timeout)
+        if self._failure is not None:
+            raise KafkaException(self._failure)
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+
+    def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
+        produce = self._producer.produce
+        # a commit fails by itself when a record was not delivered; a call for each costs more than to produce it
+        report = None if self._transactions else self._delivered
+        for record in records:
+            if len(record) != 2:
+                key, value, routed, headers = record
+                self._insist(routed, value, key, headers)
+                continue
+            key, value = record
+            try:
+                produce(topic, value, key, on_delivery=report)
+            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
+                self._insist(topic, value, key)
+
+    def _bury(self, topic: str, copies: Iterable[Copy]) -> None:
+        for copy in copies:
+            self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
+
+    def _insist(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None = None,
+        *,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None:
+        deadline = time.monotonic() + self._timeout
+        placed: dict[str, Any] = {"headers": headers, "partition": partition, "timestamp": timestamp}
+        while time.monotonic() < deadline:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=self._delivered, **placed)
+            except BufferError:
+                self._producer.poll(0.1)
+                continue
+            return
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full"))  # noqa: SLF001
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def _guard(self, doing: str, action: Callable[[], object]) -> None:
+        self.usable = False
+        try:
+            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
+                action()
+        except Exception as error:
+            cause = error.__cause__
+            code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None
+            if code in _FENCED and self._began is not None and time.monotonic() - self._began >= self._longest:
+                raise TransactionTimedOut(
+                    f"a transaction stood open for more than {self._longest:g} s, because this process was frozen or"
+                    " Kafka was away, and Kafka has aborted it; its records are sent again"
+                ) from error
+            if code in _FENCED:
+                raise LeaseLost("another source took over this connector's transactional id") from error
+            self._give_up_what_is_refused(error)
+            if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
+                raise Unreachable(
+                    "Kafka",
+                    f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s: it is away,"
+                    " or takes records too slowly; the next pages are smaller",
+                ) from error
+            raise
+        self.usable = True
+
+    def _give_up_what_is_refused(self, error: Exception) -> None:
+        """Raise TopicRefused where it was for records or their topic alone, and nothing is left of what was sent."""
+        cause = error.__cause__
+        refused = self._failure or (cause.args[0] if isinstance(cause, KafkaException) and cause.args else None)
+        if refused is None or refused.code() not in _REFUSALS:
+            return
+        try:
+            self._producer.purge()
+            self._producer.flush(_SHORT)
+            if self._transactions:
+                self._producer.abort_transaction(_SHORT)
+        except KafkaException:
+            return
+        self._failure = self._began = None
+        self.usable = True
+        reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
+        raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}") from error

@@ -1,0 +1,260 @@
+"""What is to be removed from a table's topic, and what of it has to wait (guarantees 10 and 13).
+
+A poll that would remove suspiciously much publishes everything else and leaves its tombstones to a sweep, which knows
+what the topic has: it counts, removes, or holds. The offset says that a sweep is due, so that a hold outlives the
+process; each sweep looks again, so that a hold ends by itself when the rows come back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from ..control.removal import Copy, HeldRemoval, enough_left, removal_id, too_many
+from ..poll.record_batch import Batch, Reader, pages
+from ..record.record import RowError
+from .pending_approval import Hold
+from .sweeper import Found, Sweeper
+
+__all__ = ["Removals"]
+
+log = structlog.get_logger("compactory.source")
+
+_LOOK_AGAIN = 10.0  # seconds between two looks at what is held
+_LOOK_DEARLY = 300.0  # the same where every look reads topic and table whole
+_READERS = 10.0  # seconds within which readers have found a topic's new partitions, with room to spare
+_SOON = 0.1  # of the interval: when the first sweep after a start is due
+
+
+@dataclass(slots=True, kw_only=True)
+class Removals:
+    """The removals of one table. Owned by the session's thread.
+
+    ``percent`` of the keys may be removed at once, ``page_rows`` in one Kafka transaction. ``interval``: seconds
+    between two sweeps, 0 for none but those that are needed. ``catch_up`` polls the table and says whether it came to
+    its end, ``send`` publishes the tombstones of copies with an offset.
+    """
+
+    sweeper: Sweeper
+    hold: Hold
+    percent: int
+    page_rows: int
+    interval: float
+    others: list[str]
+    """Other tables that are published to the topic."""
+    catch_up: Callable[[], bool]
+    send: Callable[[Sequence[Copy], Batch], None]
+    _running: Generator[int] | None = None
+    _leaving: bool = False  # this poll's tombstones
+    _passing: bool = False  # all of this poll: it was approved
+    _refused: bool = False  # a poll
+    _left: bool = False  # of polls since the sweep began
+    _due: float = field(default=float("inf"))
+    _not_before: float = 0.0
+    _opened: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.interval and self._reader.plan.sweeps:
+            self._due = time.monotonic() + self.interval * _SOON
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do, by the monotonic clock."""
+        if self._running is not None:
+            return 0.0
+        if not self._sweepable:
+            return float("inf")
+        return min(self._due, self._not_before) if self.pending else self._due
+
+    @property
+    def pending(self) -> bool:
+        """Whether a sweep goes on, or is needed and not held."""
+        offset = self._reader.offset
+        wanted = offset.sweep and offset.horizon is not None and not self.hold.active
+        return self._running is not None or (wanted and self._sweepable)
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self._leaving = self._passing = False
+        if self.hold.hear():
+            self._due = 0.0
+
+    def gate(self, batch: Batch) -> Batch:
+        """A batch as it may be published: without its tombstones where the poll has suspiciously many.
+
+        Raises RemovalHeld where the poll can't be divided.
+        """
+        if self._passing:
+            return batch
+        if not self._leaving:
+            gone = [*batch.deactivated, *(record[0] for record in batch.records if record[1] is None)]
+            removed = len(gone) and len(gone) + self._reader.removals_left()
+            if not self._suspicious(removed):
+                return batch
+            if batch.deactivated or not self._reader.plan.sweeps:
+                self._refuse(removed, [key for key in gone if key is not None])
+                return batch
+            self._leaving = self._left = True
+            self._due = 0.0
+            log.warning("removals of a poll are left to a sweep", table=self._name, removed=removed)
+        puts = [record for record in batch.records if record[1] is not None]
+        return replace(batch, records=puts, offset=replace(batch.offset, sweep=True), persist=True)
+
+    def ended(self) -> None:
+        """A poll was published to its end."""
+        plan = self._reader.plan
+        if plan.sweeps_always:
+            self._due = 0.0
+        if self._refused:
+            self._refused = False
+            self.hold.release()
+
+    def tend(self) -> int:
+        """Go a step further with what is due; how many tombstones that sent. Raises what sweeping raises."""
+        if self._running is None:
+            if time.monotonic() < self.wake_at:
+                return 0
+            self._running = self._sweep()
+        try:
+            return next(self._running)
+        except StopIteration:
+            self._running = None
+        except BaseException:
+            self._running = None
+            self.sweeper.forget()  # nothing else would find again what was found, and not removed
+            raise
+        return 0
+
+    def close(self) -> None:
+        """Stop sweeping, and forget what is known."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+        self.sweeper.forget()
+
+    @property
+    def _sweepable(self) -> bool:
+        """Whether its keys are all that may be in the topic; of a view, rows may be missing that were sent."""
+        return self._reader.plan.sweeps or self._reader.plan.sweeps_always
+
+    @property
+    def _reader(self) -> Reader:
+        return self.sweeper.reader
+
+    @property
+    def _name(self) -> str:
+        return self._reader.plan.qualified
+
+    def _sweep(self) -> Generator[int]:
+        self._due = time.monotonic() + self.interval if self.interval else float("inf")
+        self._left, partitions = False, self._reader.offset.partitions
+        steps = self.sweeper.run()
+        try:
+            found = yield from _steps(steps)
+        except RowError as error:
+            self._doubt(f"the key of a row is not known, and may be one that the table seems to lack: {error}")
+            return
+        finally:
+            steps.close()
+        if found.vanished and not self._reader.plan.sweeps_always and not self._caught_up():
+            self.sweeper.forget()
+            return
+        found = replace(found, vanished=tuple(self.sweeper.untouched(found.vanished)))
+        if self._stays(found):
+            return
+        yield from self._remove(found)
+        if self._reader.offset.sweep and not self._left and self._reader.offset.partitions == partitions:
+            self.send((), Batch([], replace(self._reader.offset, sweep=False)))
+
+    def _caught_up(self) -> bool:
+        self._leaving = self._passing = False  # it is a poll of its own
+        return self.catch_up()
+
+    def _stays(self, found: Found) -> bool:
+        """Whether what has vanished must stay in the topic for now; shown if it must."""
+        keys = {copy.key for copy in found.vanished}
+        missing = f"{len(keys)} of {found.keys} keys of topic {self._reader.plan.topic!r} are not in table {self._name}"
+        if keys and self.others:
+            self._doubt(
+                f"{missing} and may be of {', '.join(self.others)}, which was published there too; give each table a"
+                " topic of its own, or if that has ended, forget its offset: compactory source offsets reset"
+            )
+            return True
+        if not too_many(len(keys), found.keys, self.percent):
+            return False
+        known = self.hold.removal if found.known else None
+        removal = HeldRemoval(id=known.id if known else removal_id(keys), removed=len(keys), keys=found.keys)
+        if self.hold.allows(removal):
+            return False
+        self.sweeper.remember(found.vanished)
+        self.hold.keep(removal, f"{missing}, {removal.percent} %; {self._limit()}; lookups go on with them")
+        self._look_again()
+        return True
+
+    def _remove(self, found: Found) -> Iterator[int]:
+        strays = self._ripe(found.strays)
+        for copies in pages(strays, self.page_rows):
+            self._send(copies)
+            yield len(copies)
+        for copies in pages(found.vanished, self.page_rows):
+            left = self.sweeper.untouched(copies)
+            self._send(left)
+            yield len(left)
+        self.hold.release()
+        if not self.interval or len(strays) < len(found.strays):
+            self.sweeper.forget()  # a sweep that knows the ranges would not find the strays again
+        if found.vanished or strays:
+            removed = len(found.vanished)
+            log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=len(strays))
+
+    def _ripe(self, strays: Sequence[Copy]) -> Sequence[Copy]:
+        """The strays, once readers know of the partitions where their keys live; until then none.
+
+        Of a reader that does not, the key would be gone for a while.
+        """
+        ripe_at = self._opened + _READERS
+        if not strays or time.monotonic() >= ripe_at:
+            return strays
+        self._left, self._not_before = True, ripe_at
+        return ()
+
+    def _send(self, copies: Sequence[Copy]) -> None:
+        if copies:
+            self.send(copies, Batch([], self._reader.offset))
+
+    def _suspicious(self, removed: int) -> bool:
+        enough = enough_left(removed, self.percent)
+        return enough > 0 and self._reader.survivors(enough) < enough
+
+    def _refuse(self, removed: int, keys: list[bytes]) -> None:
+        """Hold a poll that can't be divided, unless it was approved."""
+        left = self._reader.survivors(enough_left(removed, self.percent))
+        removal = HeldRemoval(id=removal_id(keys), removed=removed, keys=removed + left)
+        what = f"a poll would remove {removed} of {removal.keys} keys of topic {self._reader.plan.topic!r}"
+        self._refused = True
+        self.hold.refuse(removal, f"{what}, {removal.percent} %; {self._limit()}; the table waits as a whole")
+        self._passing = True
+
+    def _limit(self) -> str:
+        return f"compactory.max.removed.percent is {self.percent}"
+
+    def _doubt(self, detail: str) -> None:
+        self.hold.doubt(detail)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._due = time.monotonic() + (_LOOK_AGAIN if self.sweeper.knows else _LOOK_DEARLY)
+
+
+def _steps(steps: Generator[None, None, Found]) -> Generator[int, None, Found]:
+    """The same, in tombstones sent: none."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        yield 0

@@ -1,0 +1,1 @@
+"""Columns become Kafka Connect records; transforms change them; converters make bytes of them."""

@@ -1,0 +1,159 @@
+"""Columns → nodes of a record, with ``compactory.types=all`` also those that the JDBC source connector leaves out.
+
+Arrays become Connect arrays, hstore a map of texts, composites structs; whatever else it leaves out becomes text, in
+Postgres' own form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from ..plan.catalog import Column
+from .column_options import ColumnOptions, ColumnTypes
+from .column_shape import Shape
+from .column_type import STRING, column_cell, truncates
+from .composite_text import Parts, array_parts, composite_parts, hstore_items
+from .record import Cell, Java, Kind, Node, StructNode
+from .schema import Field, Schema, Type
+
+__all__ = ["column_node", "column_warnings"]
+
+_Decode: TypeAlias = Callable[[bytes], Any]
+
+_TEXT = Schema(type=Type.STRING)
+_HSTORE = Schema.map(_TEXT, _TEXT.as_optional(True))
+
+
+def column_node(column: Column, options: ColumnOptions) -> Node | None:
+    """The value of ``column``, or None where its type is left out; a composite is a struct of cells."""
+    cell = column_cell(column, options)
+    if cell is not None or options.types is ColumnTypes.CONNECTOR:
+        return cell
+    shape = column.shape or Shape(
+        type=column.type, schema=column.type_schema, kind=column.type_kind, typmod=column.typmod
+    )
+    optional = not column.not_null
+    if shape.attributes:
+        return _struct(column.name, shape, options, _as_it_is, optional=optional)
+    return _cell(column.name, shape, options, _as_it_is, optional=optional)
+
+
+def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
+    """What an operator should know of the column: it is left out, or its values are cut off."""
+    place = f"table {table}: column {column.name}"
+    if truncates(column, options):
+        yield (
+            f"{place} is NUMERIC without precision, of which numeric.mapping={options.numeric_mapping.value} makes"
+            " a number of 8 bits: fractions are cut off, and above 127 the connector fails; declare a precision"
+        )
+    if options.types is ColumnTypes.CONNECTOR and column_cell(column, options) is None:
+        yield f"{place} of type {column.type} is left out: not supported; compactory.types=all keeps it"
+
+
+def _as_it_is(raw: bytes) -> bytes:
+    return raw
+
+
+def _attribute(pick: Callable[[bytes], bytes | None], number: int) -> Callable[[bytes], bytes | None]:
+    """One attribute of a composite that ``pick`` finds in a column."""
+
+    def found(raw: bytes) -> bytes | None:
+        composite = pick(raw)
+        return None if composite is None else composite_parts(composite)[number]
+
+    return found
+
+
+def _struct(
+    column: str, shape: Shape, options: ColumnOptions, pick: Callable[[bytes], bytes | None], *, optional: bool
+) -> StructNode:
+    members: list[Node] = []
+    for number, (_, part) in enumerate(shape.attributes):
+        find = _attribute(pick, number)
+        make = _struct if part.attributes else _cell
+        members.append(make(column, part, options, find, optional=True))
+    names = (name for name, _ in shape.attributes)
+    fields = tuple(Field(name, member.schema) for name, member in zip(names, members, strict=True))
+    schema = Schema(type=Type.STRUCT, name=shape.type, optional=optional, fields=fields)
+    when = Cell(column=column, kind=Kind.CONVERTED, schema=_TEXT, java=Java.STRING, decode=pick)
+    return StructNode(schema, tuple(members), when if optional else None)
+
+
+def _cell(
+    column: str, shape: Shape, options: ColumnOptions, pick: Callable[[bytes], bytes | None], *, optional: bool
+) -> Cell:
+    """A value that is no struct, of what ``pick`` finds in the column."""
+    if (plain := _plain(shape, options, column)) is not None:
+        schema, java, kind, decode = plain.schema, plain.java, plain.kind, plain.decode
+    else:
+        schema, decode = _parted(shape, options)
+        java, kind = (Java.LIST if schema.type is Type.ARRAY else Java.MAP), Kind.CONVERTED
+    if pick is not _as_it_is:
+        kind, decode = Kind.CONVERTED, _through(pick, decode)
+    return Cell(column=column, kind=kind, schema=schema.as_optional(optional), java=java, decode=decode)
+
+
+def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
+    def read(raw: bytes) -> Any:
+        part = pick(raw)
+        return None if part is None else decode(part)
+
+    return read
+
+
+def _plain(shape: Shape, options: ColumnOptions, name: str) -> Cell | None:
+    """A value without parts: as the connector reads it, else as text; None for a value with parts."""
+    column = Column(
+        name=name, type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
+    )
+    cell = column_cell(column, options)
+    if cell is not None or shape.element or shape.attributes or shape.type == "hstore":
+        return cell
+    kind, java, schema, decode = STRING
+    return Cell(column=name, kind=kind, schema=schema, java=java, decode=decode)
+
+
+def _parted(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    """Schema and decoder of a value with parts, inside of which structs are tuples."""
+    if shape.element is not None:
+        return _array(shape.element, shape.dimensions, options)
+    if shape.attributes:
+        return _tuple(shape, options)
+    return _HSTORE, _hstore
+
+
+def _value(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    plain = _plain(shape, options, "")
+    schema, decode = (plain.schema, plain.decode) if plain is not None else _parted(shape, options)
+    return schema.as_optional(True), decode
+
+
+def _array(element: Shape, dimensions: int, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    values, decode = _value(element, options)
+    schema = Schema.array(values)
+    for _ in range(dimensions - 1):
+        schema = Schema.array(schema.as_optional(True))
+    semicolons = element.type == "box"
+
+    def read(parts: Parts) -> list[Any]:
+        return [None if part is None else read(part) if isinstance(part, list) else decode(part) for part in parts]
+
+    return schema, lambda raw: read(array_parts(raw, dimensions, semicolons=semicolons))
+
+
+def _tuple(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    values = [_value(part, options) for _, part in shape.attributes]
+    names = (name for name, _ in shape.attributes)
+    fields = tuple(Field(name, schema) for name, (schema, _) in zip(names, values, strict=True))
+    decoders: Sequence[_Decode] = [decode for _, decode in values]
+
+    def read(raw: bytes) -> tuple[Any, ...]:
+        parts = composite_parts(raw)
+        return tuple(None if part is None else decode(part) for part, decode in zip(parts, decoders, strict=True))
+
+    return Schema(type=Type.STRUCT, name=shape.type, fields=fields), read
+
+
+def _hstore(raw: bytes) -> dict[str, str | None]:
+    return {name.decode(): None if value is None else value.decode() for name, value in hstore_items(raw).items()}

@@ -1,0 +1,162 @@
+"""Column types of Postgres → Connect schemas, as the JDBC source connector 10.9 with pgjdbc 42.7 maps them.
+
+Sources: ``addFieldToSchema`` of the connector's ``PostgreSqlDatabaseDialect`` and ``GenericDatabaseDialect``;
+``TypeInfoCache`` of pgjdbc, which says which JDBC type a type of Postgres is. A domain counts as its base type. Types
+that the connector leaves out are in ``column_node``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..plan.catalog import Column
+from .column_options import ColumnOptions, NumericMapping
+from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
+from .column_value import (
+    decode_bit,
+    decode_bits,
+    decode_boolean,
+    decode_byte_of_bits,
+    decode_bytea,
+    decode_date,
+    decode_float32,
+    decode_float64,
+    decode_money,
+    decode_time,
+    decode_timestamp,
+    decode_timetz,
+    integer_decoder,
+    numeric_decoder,
+)
+from .record import Cell, Java, Kind
+from .schema import Schema, Type
+
+__all__ = ["STRING", "column_cell", "numeric_scale", "truncates"]
+
+_Mapped = tuple[Kind, Java, Schema, Callable[[bytes], Any]]
+
+_DEFAULT = ColumnOptions()
+_UNSET_SCALE = 127
+"""Scale of a NUMERIC without one: ``NUMERIC_TYPE_SCALE_HIGH`` of the connector's dialect."""
+_LONG_DIGITS = 18
+"""Most digits that become an integer: ``MAX_INTEGER_TYPE_PRECISION``."""
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode()
+
+
+_TYPES: Mapping[str, _Mapped] = {
+    "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), decode_boolean),
+    "int2": (Kind.INTEGER, Java.SHORT, Schema(type=Type.INT16), int),
+    "int4": (Kind.INTEGER, Java.INTEGER, Schema(type=Type.INT32), int),
+    "int8": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
+    "oid": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
+    "float4": (Kind.FLOAT32, Java.FLOAT, Schema(type=Type.FLOAT32), decode_float32),
+    "float8": (Kind.FLOAT64, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_float64),
+    "money": (Kind.MONEY, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_money),
+    "bytea": (Kind.BYTEA, Java.BYTES, Schema(type=Type.BYTES), decode_bytea),
+    "date": (Kind.DATE, Java.SQL_DATE, Schema.date(), decode_date),
+    "time": (Kind.TIME, Java.SQL_TIME, Schema.time(), decode_time),
+    "timetz": (Kind.TIMETZ, Java.SQL_TIME, Schema.time(), decode_timetz),
+    "timestamp": (Kind.TIMESTAMP, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
+    "timestamptz": (Kind.TIMESTAMPTZ, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
+}
+
+STRING: _Mapped = (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
+"""Text as Postgres writes it."""
+
+_STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"}
+
+
+def column_cell(column: Column, options: ColumnOptions = _DEFAULT) -> Cell | None:
+    """The value of ``column`` as the connector reads it, or None for a type that it leaves out."""
+    mapped = _mapped(column, options)
+    if mapped is None:
+        return None
+    kind, java, schema, decode = mapped
+    schema = schema.as_optional(not column.not_null)
+    return Cell(column=column.name, kind=kind, schema=schema, java=java, decode=decode)
+
+
+def _mapped(column: Column, options: ColumnOptions) -> _Mapped | None:
+    if column.type_kind == "e":
+        return STRING
+    if column.type_schema != "pg_catalog":
+        return None
+    if column.type in _STRINGS:
+        return STRING
+    if column.type == "numeric":
+        return _numeric(column.typmod, options.numeric_mapping)
+    if column.type == "bit":
+        return _bits(column.typmod)
+    mapped = _TYPES.get(column.type)
+    return mapped if mapped is None or options == _DEFAULT else _with_options(column.type, mapped, options)
+
+
+def numeric_scale(typmod: int) -> tuple[int, int]:
+    """Scale and precision of a NUMERIC column, as pgjdbc reads its typmod: a negative scale wraps to 11 bits."""
+    if typmod == -1:
+        return _UNSET_SCALE, 0
+    return (typmod - 4) & 0xFFFF, ((typmod - 4) >> 16) & 0xFFFF
+
+
+def truncates(column: Column, options: ColumnOptions) -> bool:
+    """Whether ``numeric.mapping`` cuts off what such a column can hold.
+
+    pgjdbc says precision 0 and scale 0 of a bare NUMERIC, for which the connector takes the smallest integer.
+    """
+    bare = column.type == "numeric" and column.typmod == -1
+    return bare and options.numeric_mapping is not NumericMapping.NONE
+
+
+def _numeric(typmod: int, mapping: NumericMapping) -> _Mapped:
+    scale, precision = numeric_scale(typmod)
+    declared = 0 if typmod == -1 else scale
+    if mapping is not NumericMapping.NONE:
+        small = precision <= _LONG_DIGITS
+        if declared == 0 and small:
+            return _integer(precision)
+        eager = mapping is NumericMapping.BEST_FIT_EAGER_DOUBLE
+        if declared > 0 and (eager or (small and mapping is NumericMapping.BEST_FIT)):
+            return Kind.CONVERTED, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_float64
+    return Kind.NUMERIC, Java.DECIMAL, Schema.decimal(scale, precision), numeric_decoder(scale)
+
+
+_INTEGERS = ((9, Java.LONG, Type.INT64, 64), (4, Java.INTEGER, Type.INT32, 32), (2, Java.SHORT, Type.INT16, 16))
+
+
+def _integer(precision: int) -> _Mapped:
+    """``integerSchema``: the smallest integer that holds every number of so many digits."""
+    for digits, java, kind, bits in _INTEGERS:
+        if precision > digits:
+            return Kind.CONVERTED, java, Schema(type=kind), integer_decoder(bits)
+    return Kind.CONVERTED, Java.BYTE, Schema(type=Type.INT8), integer_decoder(8)
+
+
+def _with_options(name: str, mapped: _Mapped, options: ColumnOptions) -> _Mapped:
+    """Times as the options have them; the short cuts of a kind hold only while they change nothing."""
+    _, java, schema, decode = mapped
+    if name == "date":
+        read = date_decoder(options)
+    elif name == "time":
+        read = time_decoder(options)
+    elif name in {"timestamp", "timestamptz"}:
+        moment, (schema, java, convert) = timestamp_decoder(options, zoned=name == "timestamptz"), granular(options)
+        if java is Java.SQL_TIMESTAMP:
+            read = moment
+        else:
+            return Kind.CONVERTED, java, schema, lambda raw: convert(moment(raw))
+    else:
+        return mapped
+    return mapped if read is decode else (Kind.CONVERTED, java, schema, read)
+
+
+def _bits(length: int) -> _Mapped:
+    """``bit(n)``: a boolean, a byte or bytes, by its length."""
+    if length <= 1:
+        return Kind.BITS, Java.BOOLEAN, Schema(type=Type.BOOLEAN), decode_bit
+    if length <= 8:
+        return Kind.BITS, Java.BYTE, Schema(type=Type.INT8), decode_byte_of_bits
+    return Kind.BITS, Java.BYTES, Schema(type=Type.BYTES), decode_bits

@@ -1,0 +1,116 @@
+"""Converters by their Java class names: how keys and values become bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...setting import Setting, nearest, nearest_class, rejected
+from .avro_converter import AvroConverter
+from .converter import Converter, Half, Render
+from .json_converter import JsonConverter
+from .json_schema_converter import JsonSchemaConverter
+from .primitive_converters import (
+    BooleanConverter,
+    ByteArrayConverter,
+    DoubleConverter,
+    FloatConverter,
+    IntegerConverter,
+    LongConverter,
+    ShortConverter,
+)
+from .simple_header_converter import SimpleHeaderConverter
+from .string_converter import StringConverter
+
+__all__ = [
+    "REGISTRY",
+    "Converter",
+    "ConverterSpec",
+    "Half",
+    "Render",
+    "SimpleHeaderConverter",
+    "read_converter",
+    "read_header_converter",
+    "simple_headers",
+]
+
+_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+REGISTRY: Mapping[str, Any] = {
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
+    "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
+    "org.apache.kafka.connect.storage.StringConverter": StringConverter,
+    **{
+        f"org.apache.kafka.connect.converters.{kind.__name__}": kind
+        for kind in (
+            ByteArrayConverter,
+            BooleanConverter,
+            ShortConverter,
+            IntegerConverter,
+            LongConverter,
+            FloatConverter,
+            DoubleConverter,
+        )
+    },
+}
+
+_REFUSED = {
+    "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
+    _SIMPLE_HEADERS: "is for headers only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterSpec:
+    """A converter with its options read."""
+
+    class_name: str
+    converter: Converter
+
+    def dry(self) -> ConverterSpec:
+        """The same for a dry run, which changes nothing anywhere."""
+        return ConverterSpec(self.class_name, self.converter.dry())
+
+
+def simple_headers() -> ConverterSpec:
+    """What writes headers unless ``header.converter`` says otherwise."""
+    return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter())
+
+
+def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+    """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
+    if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
+        return simple_headers(), []
+    if class_name.startswith("io.confluent."):
+        return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
+    return read_converter(class_name, settings)
+
+
+def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+    """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
+    kind = REGISTRY.get(class_name)
+    if kind is None:
+        if class_name in _REFUSED:
+            return None, [f": {class_name} {_REFUSED[class_name]}"]
+        return None, [f": {class_name} is not a converter that Compactory knows{nearest_class(class_name, REGISTRY)}"]
+    options: tuple[Setting, ...] = kind.options
+    known = {option.name for option in options}
+    problems = [
+        f".{key}: unknown option of {kind.__name__}{nearest(key, known)}" for key in settings if key not in known
+    ]
+    values: dict[str, Any] = {}
+    for option in options:
+        written = settings.get(option.name, option.default)
+        try:
+            values[option.name] = option.parse(written or "")
+        except ValueError as error:
+            shown = "" if option.secret else f", not {written!r}"
+            problems.append(f".{option.name}: {rejected(error, shown)}")
+    if problems:
+        return None, problems
+    try:
+        return ConverterSpec(class_name, kind.read(values)), []
+    except ValueError as error:
+        return None, [f".{error}"]

@@ -1,0 +1,254 @@
+"""``org.apache.kafka.connect.json.JsonConverter``, as Jackson writes it.
+
+Most columns go straight from Postgres' text to JSON; ``Cell.decode`` and the steps are used only where a value has to
+be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import call, itemgetter
+from typing import Any, ClassVar, TypeAlias, cast
+
+from ...javatext.java_number import double_text, float_text
+from ...setting import Setting, at_least, boolean
+from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
+from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
+from ..schema import DECIMAL
+from .converter import Render, Topicless
+from .json_text import finite, json_string, schema_json
+from .json_value import integer_bytes, scale_of, value_writer
+
+__all__ = ["JsonConverter", "decimal_format", "json_string"]
+
+_Write: TypeAlias = Callable[[bytes | None], bytes]
+_WriteRow: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
+
+_call = cast("Callable[[_Write, bytes | None], bytes]", call)
+
+_NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
+
+
+def decimal_format(value: str) -> str:
+    """``BASE64`` or ``NUMERIC``, in whatever case."""
+    if value.upper() not in {"BASE64", "NUMERIC"}:
+        raise ValueError("must be BASE64 or NUMERIC")
+    return value.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonConverter(Topicless):
+    """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        Setting(name="schemas.enable", meaning="write the schema with every record", default="true", parse=boolean),
+        Setting(
+            name="schemas.cache.size",
+            meaning="schemas that Java keeps; here a table's schema is made once",
+            default="1000",
+            parse=at_least(0),
+        ),
+        Setting(
+            name="decimal.format",
+            meaning="Decimal as BASE64 of its unscaled value, or as a NUMERIC literal",
+            default="BASE64",
+            parse=decimal_format,
+        ),
+        Setting(
+            name="replace.null.with.default",
+            meaning="no effect: columns have no default in a schema",
+            default="true",
+            parse=boolean,
+        ),
+        Setting(name="schema.content", meaning="no effect: for reading only", default=""),
+    )
+
+    schemas_enable: bool
+    numeric: bool = False
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> JsonConverter:
+        """The converter with these options."""
+        return cls(options["schemas.enable"], options["decimal.format"] == "NUMERIC")
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
+
+        Raises ValueError for a schema that the values don't go with.
+        """
+        if node is None:
+            return lambda _: None
+        parts = _Parts(positions, numeric=self.numeric)
+        before, after = self.envelope(node)
+        parts.literal(before)
+        parts.node(node)
+        parts.literal(after)
+        return parts.render()
+
+    def envelope(self, node: Node) -> tuple[bytes, bytes]:
+        """What stands before a value and behind it: its schema, where that is written."""
+        return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
+
+
+class _Parts:
+    """Collects a template with its gaps while a node is walked, then makes one function of them."""
+
+    def __init__(self, places: Mapping[str, int], *, numeric: bool) -> None:
+        self._places = places
+        self._numeric = numeric
+        self._template = b""
+        self._gaps: list[tuple[int, _Write] | _WriteRow] = []
+        """What writes each gap: a column's position and its writer, or a function of the whole row."""
+
+    def literal(self, text: bytes) -> None:
+        """Text that is the same in every row."""
+        self._template += text.replace(b"%", b"%%")
+
+    def node(self, node: Node) -> None:
+        """A value of the row, or a struct of them."""
+        if isinstance(node, StructNode):
+            if node.when is None:
+                self._struct(node)
+            else:
+                self._gap(self._nullable(node, node.when))
+        elif isinstance(node, Constant):
+            self.literal(_constant(node, numeric=self._numeric))
+        else:
+            self._gap((self._places[node.column], _writer(node, numeric=self._numeric)))
+
+    def _gap(self, gap: tuple[int, _Write] | _WriteRow) -> None:
+        self._template += b"%b"
+        self._gaps.append(gap)
+
+    def _struct(self, node: StructNode) -> None:
+        for index, (field, member) in enumerate(zip(node.schema.fields, node.members, strict=True)):
+            self.literal((b"," if index else b"{") + json_string(field.name) + b":")
+            self.node(member)
+        self.literal(b"}" if node.members else b"{}")
+
+    def _nullable(self, node: StructNode, when: Cell) -> _WriteRow:
+        inner = _Parts(self._places, numeric=self._numeric)
+        inner._struct(node)  # another of this class
+        render, is_null = inner.render(), null_test(when, self._places)
+        return lambda raw: b"null" if is_null(raw) else render(raw)
+
+    def render(self) -> Callable[[Sequence[bytes | None]], bytes]:
+        """The function of a row."""
+        template, gaps = self._template, tuple(self._gaps)
+        if not gaps:
+            constant = template % ()
+            return lambda _: constant
+        columns = [gap for gap in gaps if isinstance(gap, tuple)]
+        if len(columns) < len(gaps):
+            rows = tuple(_of_row(gap[0], gap[1]) if isinstance(gap, tuple) else gap for gap in gaps)
+            return lambda raw: template % tuple(write(raw) for write in rows)
+        positions, writers = tuple(place for place, _ in columns), tuple(write for _, write in columns)
+        if len(writers) == 1:
+            writer, position = writers[0], positions[0]
+            return lambda raw: template % writer(raw[position])
+        if positions == tuple(range(len(positions))):
+            # map() stops at the last writer, so raw may go on
+            return lambda raw: template % tuple(map(_call, writers, raw))
+        pick: Callable[[Sequence[bytes | None]], tuple[bytes | None, ...]] = itemgetter(*positions)
+        return lambda raw: template % tuple(map(_call, writers, pick(raw)))
+
+
+def _of_row(position: int, write: _Write) -> _WriteRow:
+    return lambda raw: write(raw[position])
+
+
+def _text(raw: bytes | None) -> bytes:
+    if raw is None:
+        return b"null"
+    if _NEEDS_CARE(raw) is None:
+        return b'"%b"' % raw
+    return json_string(raw.decode())
+
+
+def _integer(raw: bytes | None) -> bytes:
+    return raw or b"null"
+
+
+def _number(text_of: Callable[[bytes], bytes]) -> _Write:
+    def write(raw: bytes | None) -> bytes:
+        return b"null" if raw is None else finite(text_of(raw))
+
+    return write
+
+
+def _bytea(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else b'"%b"' % b64encode(decode_bytea(raw))
+
+
+def _time(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else b"%d" % decode_time(raw)
+
+
+def _timestamp(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
+
+
+def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) -> _Write:
+    """A NUMERIC column, whose text has the digits already; ``convert`` for what has others."""
+    read = unscaled(scale)
+
+    def number(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        return raw if is_plain(raw, scale) else convert(raw)
+
+    def base64(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        found = read(raw)
+        return convert(raw) if found is None else b'"%b"' % b64encode(integer_bytes(found))
+
+    return number if numeric else base64
+
+
+_BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
+
+_DIRECT: Mapping[Kind, _Write] = {
+    Kind.BOOLEAN: _BOOLEANS.__getitem__,
+    Kind.INTEGER: _integer,
+    Kind.FLOAT32: _number(float_text),
+    Kind.FLOAT64: _number(double_text),
+    Kind.TEXT: _text,
+    Kind.BYTEA: _bytea,
+    Kind.TIME: _time,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMPTZ: _timestamp,
+}
+
+
+def _writer(cell: Cell, *, numeric: bool) -> _Write:
+    """Raw bytes of the cell's column → JSON."""
+    write = value_writer(cell.schema, cell.java, numeric=numeric)
+    if not cell.steps and cell.kind in _DIRECT:
+        return _DIRECT[cell.kind]
+    convert = writer_of(cell, write, b"null")
+    if not cell.steps and cell.kind is Kind.NUMERIC and cell.schema.name == DECIMAL:
+        return _decimal(scale_of(cell.schema), convert, numeric=numeric)
+    plain = short_cut(cell) if cell.java is Java.STRING else None
+    if plain is None:
+        return lambda raw: b"null" if raw is None else convert(raw)
+    quick = plain
+
+    def quoted(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        text = quick(raw)
+        return convert(raw) if text is None else b'"%b"' % text
+
+    return quoted
+
+
+def _constant(node: Constant, *, numeric: bool) -> bytes:
+    if node.value is not None:
+        return value_writer(node.schema, node.java, numeric=numeric)(node.value)
+    if not node.schema.optional:
+        raise ValueError("can't write null under a schema that is not optional; Connect refuses it too")
+    return b"null"

@@ -1,0 +1,169 @@
+"""One Connect value → JSON, by its schema: ``JsonConverter.convertToJson`` of Kafka Connect 4."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from ...javatext.java_calendar import MILLIS_PER_DAY
+from ...javatext.java_number import double_text_of, float_text_of
+from ..record import Java, RowError, java_of
+from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from .json_text import finite, json_string
+
+__all__ = [
+    "Write",
+    "base64_of",
+    "date_number",
+    "decimal_bytes",
+    "integer_bytes",
+    "scale_of",
+    "time_number",
+    "value_writer",
+]
+
+Write: TypeAlias = Callable[[Any], bytes]
+"""A value that is not null → JSON; raises RowError for one that Java refuses."""
+
+_INT32 = 1 << 31
+"""Date.fromLogical casts to int: what 'infinity' becomes wraps around."""
+
+_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
+
+
+def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> Write:
+    """The function that writes values of ``java`` under ``schema``; ``numeric``: Decimal as a number, not as Base64.
+
+    Raises ValueError where Java would refuse every value: the class does not go with the schema.
+    """
+    if schema.name in {DATE, TIME, TIMESTAMP, DECIMAL}:
+        return _logical(schema, java, numeric=numeric)
+    if java_of(schema) is not java:
+        raise ValueError(f"can't write {java.value} under a schema of type {schema.type.name}; Connect refuses it too")
+    if schema.type is Type.ARRAY:
+        return _array(schema, numeric=numeric)
+    if schema.type is Type.MAP:
+        return _map(schema, numeric=numeric)
+    if schema.type is Type.STRUCT:
+        return _struct(schema, numeric=numeric)
+    return _PLAIN[java]
+
+
+def _logical(schema: Schema, java: Java, *, numeric: bool) -> Write:
+    if schema.name == DECIMAL:
+        if java is not Java.DECIMAL:
+            raise ValueError(f"can't write {java.value} as Decimal; Connect refuses it too")
+        return _decimal_number if numeric else _decimal(schema)
+    if java not in _TIMES:
+        raise ValueError(f"can't write {java.value} as {schema.name}; Connect refuses it too")
+    in_micros = java is Java.SQL_TIMESTAMP
+    if schema.name == TIMESTAMP:
+        return (lambda micros: b"%d" % (micros // 1000)) if in_micros else _whole
+    number = date_number if schema.name == DATE else time_number
+    if in_micros:
+        return lambda micros: b"%d" % number(micros // 1000)
+    return lambda millis: b"%d" % number(millis)
+
+
+def date_number(millis: int) -> int:
+    """Days since the epoch. Raises RowError for a time of day."""
+    days, rest = divmod(millis, MILLIS_PER_DAY)
+    if rest:
+        raise RowError("Connect's Date takes whole days only")
+    return (days + _INT32) % (2 * _INT32) - _INT32
+
+
+def time_number(millis: int) -> int:
+    """Milliseconds since midnight. Raises RowError for a time that falls on another day."""
+    if not 0 <= millis <= MILLIS_PER_DAY:
+        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
+    return millis
+
+
+def scale_of(schema: Schema) -> int:
+    """The scale of a Decimal."""
+    return int(dict(schema.parameters).get("scale", 0))
+
+
+def decimal_bytes(schema: Schema) -> Callable[[Decimal], bytes]:
+    """The unscaled value in two's complement, with as few bytes as possible (``BigInteger.toByteArray``).
+
+    The function raises RowError for a number whose scale is not the schema's.
+    """
+    scale = scale_of(schema)
+
+    def encode(value: Decimal) -> bytes:
+        sign, digits, exponent = value.as_tuple()
+        if exponent != -scale:
+            raise RowError("the number's scale is not that of its Decimal schema")
+        return integer_bytes(int(Decimal((sign, digits, 0))))
+
+    return encode
+
+
+def integer_bytes(number: int) -> bytes:
+    """Two's complement with as few bytes as possible."""
+    bits = number if number >= 0 else ~number
+    return number.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
+
+
+def base64_of(value: bytes) -> bytes:
+    """``value`` as a JSON text."""
+    return b'"%b"' % b64encode(value)
+
+
+def _decimal(schema: Schema) -> Write:
+    encode = decimal_bytes(schema)
+    return lambda value: b'"%b"' % b64encode(encode(value))
+
+
+def _decimal_number(value: Decimal) -> bytes:
+    return str(value).encode()  # Python and Java share the rules of scientific notation
+
+
+def _nullable(schema: Schema, *, numeric: bool) -> Write:
+    write = value_writer(schema, java_of(schema), numeric=numeric)
+    return lambda value: b"null" if value is None else write(value)
+
+
+def _array(schema: Schema, *, numeric: bool) -> Write:
+    assert schema.values is not None
+    write = _nullable(schema.values, numeric=numeric)
+    return lambda values: b"[" + b",".join(map(write, values)) + b"]"
+
+
+def _map(schema: Schema, *, numeric: bool) -> Write:
+    """An object where the keys are texts, else a list of pairs."""
+    assert schema.keys is not None
+    assert schema.values is not None
+    key, value = _nullable(schema.keys, numeric=numeric), _nullable(schema.values, numeric=numeric)
+    if schema.keys.type is Type.STRING:
+        return lambda items: b"{" + b",".join(key(name) + b":" + value(item) for name, item in items.items()) + b"}"
+    return lambda items: b"[" + b",".join(b"[%b,%b]" % (key(k), value(item)) for k, item in items.items()) + b"]"
+
+
+def _struct(schema: Schema, *, numeric: bool) -> Write:
+    names = [json_string(item.name) + b":" for item in schema.fields]
+    writes = [_nullable(item.schema, numeric=numeric) for item in schema.fields]
+    return lambda values: (
+        b"{" + b",".join(name + write(value) for name, write, value in zip(names, writes, values, strict=True)) + b"}"
+    )
+
+
+def _whole(value: int) -> bytes:
+    return b"%d" % value
+
+
+_PLAIN: Mapping[Java, Write] = {
+    Java.BOOLEAN: lambda value: b"true" if value else b"false",
+    Java.BYTE: _whole,
+    Java.SHORT: _whole,
+    Java.INTEGER: _whole,
+    Java.LONG: _whole,
+    Java.FLOAT: lambda value: finite(float_text_of(value)),
+    Java.DOUBLE: lambda value: finite(double_text_of(value)),
+    Java.STRING: json_string,
+    Java.BYTES: base64_of,
+}

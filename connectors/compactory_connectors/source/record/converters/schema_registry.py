@@ -1,0 +1,266 @@
+"""A Confluent Schema Registry, as the converters with ``schema.registry.url`` use it: a schema in, its id out.
+
+The only module that imports confluent-kafka's registry client, and only when a converter needs one (the extra
+``schema-registry``). Options and subject names are those of ``AbstractKafkaSchemaSerDeConfig``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Self
+
+from compactory.errors import ConfigError, Unreachable
+
+from ...setting import Setting, boolean, one_of, text
+from .converter import SCHEMAS_ENABLE, Half
+
+__all__ = ["OPTIONS", "Registry", "Subject", "Subjects"]
+
+_STRATEGIES = "io.confluent.kafka.serializers.subject."
+_SECONDS = 3
+"""For connection, sending and answer each: a Postgres snapshot and the other tables wait meanwhile."""
+_PAUSE = 5.0
+"""Seconds for which a registry that did not answer is not asked again, by whatever table."""
+_SILENT_UNTIL: dict[str | tuple[str, str], float] = {}
+"""Until when registries that did not answer, and these of their subjects, are left alone, by the monotonic clock."""
+_NOT_FOUND = 404
+_SCHEMES = ("http://", "https://", "mock://")
+
+
+class Subjects(Enum):
+    """How the subject of a schema is named."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+
+
+def _strategy(value: str) -> Subjects:
+    names = {f"{_STRATEGIES}{item.value}": item for item in Subjects}
+    if value not in names:
+        raise ValueError(f"must be one of {', '.join(names)}")
+    return names[value]
+
+
+def _addresses(value: str) -> str:
+    if value and not all(address.strip().startswith(_SCHEMES) for address in value.split(",")):
+        raise ValueError("every address must begin with http:// or https://")
+    return value
+
+
+def _moot(name: str, default: str, meaning: str = "no effect here", *, secret: bool = False) -> Setting:
+    return Setting(name=name, meaning=meaning, default=default, parse=text, secret=secret)
+
+
+def _pem_file(value: str) -> str:
+    if value.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore")):
+        raise ValueError("must be a PEM file: a Java key store can't be read; convert it (keytool -exportcert -rfc)")
+    return value
+
+
+def _file(name: str, meaning: str) -> Setting:
+    return Setting(name=name, meaning=meaning, default="", parse=_pem_file)
+
+
+_PEM = one_of("PEM", otherwise="a Java key store can't be read; convert it to PEM")
+
+OPTIONS: tuple[Setting, ...] = (
+    Setting(
+        name="schema.registry.url",
+        meaning="addresses of the registry, separated by commas",
+        default="",
+        parse=_addresses,
+        secret=True,
+    ),
+    Setting(
+        name="basic.auth.credentials.source",
+        meaning="where the login comes from",
+        default="URL",
+        parse=one_of("URL", "USER_INFO", otherwise="give basic.auth.user.info"),
+    ),
+    Setting(name="basic.auth.user.info", meaning="user:password", default="", secret=True),
+    Setting(name="schema.registry.basic.auth.user.info", meaning="older name of it", default="", secret=True),
+    _file("schema.registry.ssl.truststore.location", "PEM file of the authorities that are trusted"),
+    Setting(name="schema.registry.ssl.truststore.type", meaning="its format", default="PEM", parse=_PEM),
+    _file("schema.registry.ssl.keystore.location", "PEM file of the client's certificate and key"),
+    Setting(name="schema.registry.ssl.keystore.type", meaning="its format", default="PEM", parse=_PEM),
+    Setting(name="schema.registry.ssl.key.password", meaning="of the key", default="", secret=True),
+    Setting(name="auto.register.schemas", meaning="register schemas", default="true", parse=boolean),
+    Setting(
+        name="use.latest.version",
+        meaning="with auto.register.schemas=false: take the subject's newest schema, which must be written alike",
+        default="false",
+        parse=boolean,
+    ),
+    Setting(name="normalize.schemas", meaning="let the registry normalise schemas", default="false", parse=boolean),
+    Setting(
+        name="key.subject.name.strategy",
+        meaning="names the subject of keys",
+        default=f"{_STRATEGIES}TopicNameStrategy",
+        parse=_strategy,
+    ),
+    Setting(
+        name="value.subject.name.strategy",
+        meaning="names the subject of values",
+        default=f"{_STRATEGIES}TopicNameStrategy",
+        parse=_strategy,
+    ),
+    _moot("schema.registry.ssl.truststore.password", "", "a Java key store's; PEM has none", secret=True),
+    _moot("schema.registry.ssl.keystore.password", "", "a Java key store's; PEM has none", secret=True),
+    SCHEMAS_ENABLE,
+    _moot("schemas.cache.config", "1000"),
+    _moot("max.schemas.per.subject", "1000"),
+    _moot("latest.compatibility.strict", "true"),
+    _moot("id.compatibility.strict", "true"),
+)
+"""Options of every converter that uses a registry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Where a schema belongs: half a topic, and the name of the record that it describes, if it is one."""
+
+    topic: str
+    half: Half
+    record: str | None = None
+
+    def name(self, strategy: Subjects) -> str:
+        """The subject under ``strategy``. Raises ValueError where that needs a record and there is none."""
+        if strategy is Subjects.TOPIC:
+            return f"{self.topic}-{self.half}"
+        if self.record is None:
+            raise ValueError(f"{strategy.value} names schemas after records, and the {self.half} is none")
+        return self.record if strategy is Subjects.RECORD else f"{self.topic}-{self.record}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """One registry with what a converter may do there. Immutable; the client behind it is shared and thread-safe."""
+
+    url: str
+    login: str = ""
+    authorities: str = ""
+    certificate: str = ""
+    key_password: str = ""
+    register: bool = True
+    latest: bool = False
+    normalize: bool = False
+    strategies: Mapping[str, Subjects]
+    dry: bool = False
+    """Nothing is registered; what is not there yet has the id 0."""
+
+    def __repr__(self) -> str:
+        return "Registry(…)"  # the address may hold a password
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Self:
+        """The registry of these options. Raises ValueError when one is missing or they contradict each other."""
+        if not options["schema.registry.url"]:
+            raise ValueError("schema.registry.url: missing; give the address of the Schema Registry")
+        login = options["basic.auth.user.info"] or options["schema.registry.basic.auth.user.info"]
+        if options["basic.auth.credentials.source"] == "USER_INFO" and ":" not in login:
+            raise ValueError("basic.auth.user.info: missing; write user:password, or placeholders of them")
+        if options["use.latest.version"] and options["auto.register.schemas"]:
+            raise ValueError("use.latest.version: has an effect only with auto.register.schemas=false; set that too")
+        return cls(
+            url=options["schema.registry.url"],
+            login=login if options["basic.auth.credentials.source"] == "USER_INFO" else "",
+            authorities=options["schema.registry.ssl.truststore.location"],
+            certificate=options["schema.registry.ssl.keystore.location"],
+            key_password=options["schema.registry.ssl.key.password"],
+            register=options["auto.register.schemas"],
+            latest=options["use.latest.version"],
+            normalize=options["normalize.schemas"],
+            strategies={half: options[f"{half}.subject.name.strategy"] for half in ("key", "value")},
+        )
+
+    def schema_id(self, subject: Subject, schema: str, kind: str, alike: Callable[[str], bool]) -> int:
+        """The id of a schema of ``kind`` (AVRO, JSON) under its subject; asks the registry.
+
+        ``alike`` says whether records under another schema have the same bytes, for ``use.latest.version``.
+        Raises ConfigError where the registry refuses or doesn't know it, Unreachable where it doesn't answer.
+        """
+        name = subject.name(self.strategies[subject.half])
+        client = _client(self._properties())
+        from confluent_kafka.schema_registry import Schema
+
+        if self.latest:
+            newest = self._asked(lambda: client.get_latest_version(name), name)
+            if not alike(newest.schema.schema_str):
+                raise ConfigError(
+                    f"Schema Registry: subject {name}: version {newest.version} is not how this table's records are"
+                    " written; register its schema, or set use.latest.version=false"
+                )
+            return int(newest.schema_id)
+        made = Schema(schema, kind)
+        if self.register and not self.dry:
+            return int(self._asked(lambda: client.register_schema(name, made, self.normalize), name))
+        found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
+        return int(found.schema_id) if found else 0
+
+    def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
+        """The answer; None for what the registry lacks, where that is ``missing`` and no error."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        began = time.monotonic()
+        if began < max(_SILENT_UNTIL.get(place, 0.0) for place in (self.url, (self.url, subject))):
+            raise Unreachable(
+                "Schema Registry", f"Schema Registry did not answer within {_SECONDS} s; asked again soon"
+            )
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            if missing and error.http_status_code == _NOT_FOUND:
+                return None
+            if error.http_status_code >= 500 or error.http_status_code == 429:
+                raise Unreachable("Schema Registry", f"Schema Registry: subject {subject}: {error}") from error
+            raise ConfigError(f"Schema Registry: subject {subject}: {_refusal(error)}") from error
+        except Exception as error:  # the HTTP library's own errors: no connection, no TLS, no answer in time
+            if time.monotonic() - began > _SECONDS / 2:
+                _SILENT_UNTIL[self.url] = time.monotonic() + _PAUSE
+                _SILENT_UNTIL[self.url, subject] = time.monotonic() + 4 * _PAUSE  # others come first
+            raise Unreachable("Schema Registry", f"Schema Registry was not reached: {type(error).__name__}") from error
+
+    def _properties(self) -> tuple[tuple[str, Any], ...]:
+        optional = {
+            "basic.auth.user.info": self.login,
+            "ssl.ca.location": self.authorities,
+            "ssl.certificate.location": self.certificate,
+            "ssl.key.password": self.key_password,
+        }
+        given = tuple((name, value) for name, value in optional.items() if value)
+        return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *given
+
+
+_REMEDIES = {
+    401: "the login was refused; check basic.auth.user.info",
+    403: "the login has no right to it; grant it read and, with auto.register.schemas=true, write",
+    404: "is not registered; register the schema, or set auto.register.schemas=true",
+    409: "the schema is not compatible with what is registered; change the subject's compatibility, or its schema",
+}
+
+
+def _refusal(error: Any) -> str:
+    remedy = _REMEDIES.get(error.http_status_code)
+    return f"{error.error_message}; {remedy}" if remedy else str(error)
+
+
+@lru_cache(maxsize=16)
+def _client(properties: tuple[tuple[str, Any], ...]) -> Any:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError:
+        raise ConfigError(
+            "the extra schema-registry is not installed; run: pip install 'compactory[schema-registry]'"
+        ) from None
+    try:
+        return SchemaRegistryClient.new_client(dict(properties))
+    except (ValueError, OSError) as error:  # its text repeats the address, which may hold a password
+        raise ConfigError(
+            f"the client of the Schema Registry can't be made ({type(error).__name__}): check schema.registry.url and"
+            " schema.registry.ssl.*"
+        ) from error

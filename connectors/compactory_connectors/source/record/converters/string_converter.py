@@ -1,0 +1,205 @@
+"""``org.apache.kafka.connect.storage.StringConverter``: what ``toString`` of the value gives, by default as UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...javatext.date_format import java_util_date_text
+from ...javatext.java_calendar import MILLIS_PER_DAY, civil_date
+from ...javatext.java_number import double_text, double_text_of, float_text, float_text_of
+from ...setting import Setting
+from ..record import Cell, Constant, Java, Kind, Node, StructNode, java_of, null_test, short_cut, writer_of
+from ..schema import Schema
+from .converter import SCHEMAS_ENABLE, Render, Topicless
+
+__all__ = ["StringConverter"]
+
+_Text = Callable[[Sequence[bytes | None]], bytes | None]
+
+_ENCODINGS = {
+    "UTF-8": "utf-8",
+    "UTF8": "utf-8",
+    "US-ASCII": "ascii",
+    "ASCII": "ascii",
+    "ISO-8859-1": "latin-1",
+    "ISO8859_1": "latin-1",
+    "WINDOWS-1251": "cp1251",
+    "WINDOWS-1252": "cp1252",
+    "KOI8-R": "koi8-r",
+}
+
+
+def _encoding(value: str) -> str:
+    if value.upper() not in _ENCODINGS:
+        raise ValueError(f"must be one of {', '.join(_ENCODINGS)}")
+    return _ENCODINGS[value.upper()]
+
+
+@dataclass(frozen=True, slots=True)
+class StringConverter(Topicless):
+    """Writes ``toString()`` of keys and values; null is no bytes at all, which for a value is a tombstone."""
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        Setting(name="encoding", meaning="character set", default="UTF-8", parse=_encoding),
+        SCHEMAS_ENABLE,
+    )
+
+    encoding: str = "utf-8"
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> StringConverter:
+        """The converter with these options."""
+        return cls(options["encoding"])
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
+        if node is None:
+            return lambda _: None
+        write = _text(node, positions)
+        return write if self.encoding == "utf-8" else _encoded(write, self.encoding)
+
+
+def _encoded(write: _Text, encoding: str) -> Render:
+    """What the character set lacks becomes a question mark, one for a surrogate pair."""
+
+    def render(raw: Sequence[bytes | None]) -> bytes | None:
+        text = write(raw)
+        return None if text is None else text.decode().encode(encoding, "replace")
+
+    return render
+
+
+def _text(node: Node, positions: Mapping[str, int]) -> _Text:
+    if isinstance(node, StructNode):
+        return _struct(node, positions)
+    if isinstance(node, Constant) and node.value is None:
+        return lambda _: None
+    to_string = _to_string(node.schema, node.java)
+    if isinstance(node, Cell):
+        position, write = positions[node.column], _cell_text(node, to_string)
+
+        def cell(raw: Sequence[bytes | None]) -> bytes | None:
+            value = raw[position]
+            return None if value is None else write(value)
+
+        return cell
+    constant = to_string(node.value)
+    return lambda _: constant
+
+
+def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
+    """``Struct{a=1,b=x}``; fields that are null are left out."""
+    parts = [
+        (field.name.encode() + b"=", _text(member, positions))
+        for field, member in zip(node.schema.fields, node.members, strict=True)
+    ]
+
+    def struct(raw: Sequence[bytes | None]) -> bytes:
+        texts = ((name, write(raw)) for name, write in parts)
+        return b"Struct{" + b",".join(name + text for name, text in texts if text is not None) + b"}"
+
+    if node.when is None:
+        return struct
+    is_null = null_test(node.when, positions)
+    return lambda raw: None if is_null(raw) else struct(raw)
+
+
+def _cell_text(cell: Cell, to_string: Callable[[Any], bytes]) -> Callable[[bytes], bytes | None]:
+    if not cell.steps and (direct := _DIRECT.get(cell.kind)):
+        return direct
+    convert, plain = writer_of(cell, to_string, None), short_cut(cell)
+    if plain is None:
+        return convert
+    quick = plain
+
+    def text(raw: bytes) -> bytes | None:
+        cut = quick(raw)
+        return convert(raw) if cut is None else cut
+
+    return text
+
+
+def _as_it_is(raw: bytes) -> bytes:
+    return raw
+
+
+_DIRECT: Mapping[Kind, Callable[[bytes], bytes]] = {
+    Kind.BOOLEAN: lambda raw: b"true" if raw == b"t" else b"false",
+    Kind.INTEGER: _as_it_is,
+    Kind.FLOAT32: float_text,
+    Kind.FLOAT64: double_text,
+    Kind.TEXT: _as_it_is,
+}
+
+
+def _sql_date(millis: int) -> bytes:
+    """``java.sql.Date.toString``, which prints four digits of a year."""
+    return _date(millis, 10_000)
+
+
+def _date(millis: int, years: int) -> bytes:
+    year, month, day = civil_date(millis // MILLIS_PER_DAY)
+    return f"{(year if year > 0 else 1 - year) % years:04d}-{month:02d}-{day:02d}".encode()
+
+
+def _sql_time(millis: int) -> bytes:
+    """``java.sql.Time.toString``: no fraction."""
+    seconds = millis // 1000 % 86_400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}".encode()
+
+
+def _sql_timestamp(micros: int) -> bytes:
+    """``java.sql.Timestamp.toString``: a fraction without trailing zeros, one digit at least."""
+    millis, fraction = micros // 1000, f"{micros % 1_000_000:06d}".rstrip("0") or "0"
+    return _date(millis, 1 << 63) + b" " + _sql_time(millis) + b"." + fraction.encode()
+
+
+_TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
+    Java.BOOLEAN: lambda value: b"true" if value else b"false",
+    Java.BYTE: lambda value: b"%d" % value,
+    Java.SHORT: lambda value: b"%d" % value,
+    Java.INTEGER: lambda value: b"%d" % value,
+    Java.LONG: lambda value: b"%d" % value,
+    Java.FLOAT: float_text_of,
+    Java.DOUBLE: double_text_of,
+    Java.STRING: lambda value: str(value).encode(),
+    Java.DECIMAL: lambda value: str(value).encode(),  # Python and Java share the rules of scientific notation
+    Java.SQL_DATE: _sql_date,
+    Java.SQL_TIME: _sql_time,
+    Java.SQL_TIMESTAMP: _sql_timestamp,
+    Java.DATE: java_util_date_text,
+}
+
+
+def _to_string(schema: Schema, java: Java) -> Callable[[Any], bytes]:
+    """``toString`` of a value that is not null. Raises ValueError for a class whose text says nothing."""
+    if java is Java.BYTES:
+        raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
+    if java is Java.LIST:
+        item = _of_null(schema.values)
+        return lambda values: b"[" + b", ".join(map(item, values)) + b"]"
+    if java is Java.MAP:
+        key, value = _of_null(schema.keys), _of_null(schema.values)
+        return lambda items: b"{" + b", ".join(key(k) + b"=" + value(v) for k, v in items.items()) + b"}"
+    if java is Java.STRUCT:
+        return _nested_struct(schema)
+    return _TO_STRING[java]
+
+
+def _of_null(schema: Schema | None) -> Callable[[Any], bytes]:
+    assert schema is not None
+    write = _to_string(schema, java_of(schema))
+    return lambda value: b"null" if value is None else write(value)
+
+
+def _nested_struct(schema: Schema) -> Callable[[Any], bytes]:
+    names = [item.name.encode() + b"=" for item in schema.fields]
+    writes = [_to_string(item.schema, java_of(item.schema)) for item in schema.fields]
+
+    def struct(values: Sequence[Any]) -> bytes:
+        present = (name + write(v) for name, write, v in zip(names, writes, values, strict=True) if v is not None)
+        return b"Struct{" + b",".join(present) + b"}"
+
+    return struct

@@ -1,0 +1,144 @@
+"""What every transform is: options read once, then one step of the chain's compilation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from ...setting import Setting, boolean, nearest
+from ..record import Cell, Constant, Node, Record, StructNode
+from ..schema import Field, Schema, Type
+
+__all__ = [
+    "NO_DEFAULTS",
+    "Factory",
+    "Side",
+    "Sided",
+    "Steady",
+    "Transform",
+    "TransformError",
+    "absent",
+    "is_null_struct",
+    "nullable",
+    "struct_of",
+    "warned",
+]
+
+NO_DEFAULTS = Setting(
+    name="replace.null.with.default", meaning="columns have no default in a schema", default="true", parse=boolean
+)
+"""The option of every class that reads fields: without effect here."""
+
+
+class TransformError(ValueError):
+    """A transform does not fit the record it gets: the text says what is missing and what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Key or value: the half of the record that the ``$Key`` or ``$Value`` form of a transform works on."""
+
+    name: str
+
+    def of(self, record: Record) -> Node | None:
+        """The half of ``record`` that it names."""
+        return record.key if self.name == "Key" else record.value
+
+    def put(self, record: Record, node: Node) -> Record:
+        """``record`` with this half replaced."""
+        return replace(record, key=node) if self.name == "Key" else replace(record, value=node)
+
+    def struct(self, record: Record, doing: str) -> StructNode:
+        """The half, which must be a struct that is not null; ``doing`` says what needs one."""
+        half = self.of(record)
+        if isinstance(half, StructNode):
+            return half
+        what = "is not a struct" if half is not None and not absent(half) else "is null"
+        if half is None:
+            what = "is missing"
+        raise TransformError(f"the {self} {what}, but {doing} needs a struct")
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class Transform(Protocol):
+    """One transform with its options read. Immutable."""
+
+    options: ClassVar[tuple[Setting, ...]]
+
+    def undecided(self, record: Record) -> Node | None:
+        """A node whose being null decides what the transform does, where it can be null; the chain then looks at both
+        cases apart.
+        """
+        ...
+
+    def apply(self, record: Record) -> Record | None:
+        """The record after this transform; None: it is dropped. Raises TransformError when the record does not fit."""
+        ...
+
+
+Factory = Callable[[Mapping[str, Any]], Transform]
+"""Builds a transform of options already parsed; raises ValueError for options that contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sided:
+    """A transform in a ``$Key`` and a ``$Value`` form that treats a null half in a way of its own."""
+
+    side: Side
+
+    def undecided(self, record: Record) -> Node | None:
+        """The half, where it can be null."""
+        return nullable(self.side.of(record))
+
+
+class Steady:
+    """What treats null like any other value, or looks at neither key nor value."""
+
+    __slots__ = ()
+
+    def undecided(self, record: Record) -> Node | None:
+        """Nothing."""
+        del record
+        return None
+
+
+def nullable(node: Node | None) -> Node | None:
+    """``node`` if it is null in some rows and not in others."""
+    if isinstance(node, Cell):
+        return node if node.schema.optional and not node.present else None
+    return node if isinstance(node, StructNode) and node.when is not None else None
+
+
+def absent(node: Node | None) -> bool:
+    """Whether there is no such half, or it is null in every row."""
+    return node is None or (isinstance(node, Constant) and node.value is None)
+
+
+def is_null_struct(node: Node) -> bool:
+    """Whether ``node`` is a struct that is null in every row."""
+    return absent(node) and node.schema.type is Type.STRUCT
+
+
+def struct_of(basics: Schema, members: Iterable[tuple[str, Node]], when: Cell | None = None) -> StructNode:
+    """A struct of these members with name, version, doc, parameters and optionality of ``basics``.
+
+    Raises TransformError for two members of one name, which Connect's SchemaBuilder refuses too.
+    """
+    named = tuple(members)
+    counted = Counter(name for name, _ in named)
+    if twice := [name for name, count in counted.items() if count > 1]:
+        raise TransformError(f"there would be more than one field {twice[0]}")
+    fields = tuple(Field(name, node.schema) for name, node in named)
+    return StructNode(replace(basics, type=Type.STRUCT, fields=fields), tuple(node for _, node in named), when)
+
+
+def warned(record: Record, name: str, half: StructNode, wanted: Iterable[str], side: Side) -> Record:
+    """``record`` with a warning for every wanted field that is not there, which the class passes over in silence."""
+    there = [item.name for item in half.schema.fields]
+    missing = [field for field in wanted if field not in there]
+    texts = (f"{name} changes nothing: the {side} has no field {field}{nearest(field, there)}" for field in missing)
+    return replace(record, warnings=(*record.warnings, *texts))

@@ -1,0 +1,1 @@
+"""The loop of a source, its schedule and its worker."""

@@ -1,0 +1,96 @@
+"""What Kafka and Postgres know of a connector whose process is not asked: for people who can't reach it.
+
+Neither says what the process does now: the offsets say what was published when, the lease who would publish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from compactory.errors import CompactoryError, LeaseLost
+from compactory.kafka.client import Kafka
+from compactory_sql import LEASE_LOCK_CLASS, query
+
+from ..config.connector_config import ConnectorConfig
+from ..control.target_state import Aim
+from ..leadership.lease_claim import TTL
+from ..postgres.server import Server, connector_lock, postgres_errors
+from ..publish.offsets_topic import StoredOffset, read_offsets
+from .pausing import read_aim, write_aim
+
+__all__ = ["Sighting", "aim_from_outside", "running_sources", "sight"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """``holder``: who has the lease, in words; ``renewed`` whether that was heard of lately, None where it can't be
+    told. ``running``: sessions in Postgres of sources of this connector. ``unseen``: why Postgres could not be asked.
+    """
+
+    connector: str
+    aim: Aim
+    offsets: tuple[StoredOffset, ...]
+    holder: str | None = None
+    renewed: bool | None = None
+    running: tuple[str, ...] = ()
+    unseen: str | None = None
+
+
+def sight(connector: ConnectorConfig, kafka: Kafka) -> Sighting:
+    """Ask Kafka, and Postgres where it answers. Raises Unreachable and ConfigError for Kafka."""
+    aim = read_aim(kafka, connector.name)
+    offsets = tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name)
+    try:
+        with postgres_errors(connector.connection):
+            server = Server.open(connector.connection.conninfo)
+            try:
+                running = tuple(server.running(connector.name))
+                holder, renewed = _holder(server.connection, connector.name)
+            finally:
+                server.close()
+    except CompactoryError as error:
+        return Sighting(connector=connector.name, aim=aim, offsets=offsets, unseen=str(error))
+    return Sighting(connector=connector.name, aim=aim, offsets=offsets, holder=holder, renewed=renewed, running=running)
+
+
+def running_sources(connector: ConnectorConfig) -> list[str]:
+    """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
+    with postgres_errors(connector.connection):
+        server = Server.open(connector.connection.conninfo)
+        try:
+            return server.running(connector.name)
+        finally:
+            server.close()
+
+
+def aim_from_outside(connector: ConnectorConfig, kafka: Kafka, aim: Aim) -> None:
+    """Store a target for the next process, and for one that is paused, which looks now and then.
+
+    Raises LeaseLost where a source publishes: it would be fenced and hear nothing of it; and Unreachable, ConfigError.
+    """
+    if running := running_sources(connector):
+        raise LeaseLost(
+            f"a source of {connector.name!r} is running: {'; '.join(running)}; it takes orders over HTTP where it was"
+            " started with --listen (--url says where); else stop it first"
+        )
+    write_aim(connector, kafka, aim)
+
+
+def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:
+    """Who has the lease in words, and whether they renewed it in time; the lock that stands in for it has no time."""
+    given: dict[str, Any] = {"connector": connector, "holder": None, "ttl": timedelta(seconds=TTL)}
+    given |= {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
+    cursor = connection.cursor(row_factory=dict_row)
+    try:
+        row = cursor.execute(query("lease/look"), given).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
+        row = None
+    if row is not None:
+        return row["words"], not row["expired"]
+    locked = cursor.execute(query("lease/locked_by"), given).fetchone()
+    return (locked["words"] if locked is not None else None), None

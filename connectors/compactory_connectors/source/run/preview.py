@@ -1,0 +1,157 @@
+"""What a source would do, table by table, without writing anything: for ``--dry-run`` and ``validate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import sql
+
+from compactory.errors import CompactoryError
+
+from ..config.connector_config import ConnectorConfig
+from ..plan.planning import find_plans, plan_tables
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.readers import open_reader
+from ..poll.record_batch import Record
+from ..postgres.server import Server, postgres_errors, statement
+from ..record.record import RowFailed
+
+__all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
+
+_KINDS = {
+    "r": "table",
+    "p": "partitioned table",
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+    "q": "query",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPreview:
+    """A column and what the records have of it. ``used`` False: nothing."""
+
+    name: str
+    type: str
+    nullable: bool
+    used: bool
+    in_key: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePreview:
+    """One table as the source understands it. ``records`` are its first ones; ``sql`` is the query of a poll."""
+
+    table: str
+    kind: str
+    topic: str
+    mode: str
+    cursor: tuple[str, ...]
+    """The columns by which rows are found and ordered."""
+    reading: str
+    """How new rows are found, in words."""
+    covered: bool
+    """No committed change is missed (guarantee 8)."""
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    schema: tuple[ColumnPreview, ...]
+    adopted: bool
+    notifies: bool
+    rows: int
+    records: tuple[Record, ...]
+    skipped: tuple[str, ...]
+    """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
+    sql: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorPreview:
+    """What a connector would do. ``notes`` are keys without effect, each with the reason."""
+
+    tables: tuple[TablePreview, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]:
+    """Connect to Postgres (not to Kafka) and show every table's plan with its first ``limit`` records.
+
+    Raises ConfigError with all problems, Unreachable, and CompactoryError for a row that can't be converted.
+    """
+    return list(preview_connector(connector, limit=limit).tables)
+
+
+def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> ConnectorPreview:
+    """As :func:`preview`, with what concerns the connector as a whole."""
+    key, value = connector.key_converter.dry(), connector.value_converter.dry()
+    connector = replace(connector, key_converter=key, value_converter=value)
+    with _connected(connector) as server:
+        plans = plan_tables(server, connector)
+        warnings = find_plans(server, connector).warnings
+        if not plans:
+            warnings = (*warnings, connector.selection.nothing(connector.connection.server))
+        tables = tuple(_preview(server, connector, plan, limit) for plan in plans)
+    return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
+
+
+@contextmanager
+def _connected(connector: ConnectorConfig) -> Iterator[Server]:
+    with postgres_errors(connector.connection):
+        server = Server.open(connector.connection.conninfo)
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit: int) -> TablePreview:
+    reader = open_reader(server, plan, None)
+    pages = reader.pages(max(limit, 1))
+    try:
+        first = next(pages)
+    except RowFailed as error:
+        raise CompactoryError(f"{plan.label}: {error}") from error
+    finally:
+        pages.close()
+    return TablePreview(
+        table=plan.qualified,
+        kind=_KINDS.get(plan.kind, plan.kind),
+        topic=plan.topic,
+        mode=connector.mode.value,
+        cursor=() if plan.reading is Reading.WHOLE else plan.order,
+        reading=plan.reading.value,
+        covered=plan.reading.covered,
+        columns=tuple(plan.rows.columns),
+        key_columns=tuple(plan.rows.key_columns),
+        schema=tuple(_columns(plan)),
+        adopted=plan.adopted,
+        notifies=plan.notifies,
+        rows=_estimate(server, plan),
+        records=tuple(first.records[:limit]),
+        skipped=tuple(map(str, first.skipped[:limit])),
+        sql="masked" if connector.masked else reader.query_text(),
+        warnings=plan.warnings,
+    )
+
+
+def _columns(plan: TablePlan) -> Iterator[ColumnPreview]:
+    for column in plan.rows.table.columns:
+        yield ColumnPreview(
+            name=column.name,
+            type=column.declared or column.type,
+            nullable=not column.not_null,
+            used=column.name in plan.rows.columns,
+            in_key=column.name in plan.rows.key_columns,
+        )
+
+
+def _estimate(server: Server, plan: TablePlan) -> int:
+    """The number of rows: counted for a small table, the planner's estimate for a large one."""
+    query = statement("source/count", table=plan.relation(), oid=sql.Literal(plan.oid))
+    rows: Any = server.scalar(query)
+    return int(rows)

@@ -1,0 +1,200 @@
+"""Which of a session's tables to look at now, and how long the source may rest.
+
+A table is polled when it is due and may have changed: a writer of it has notified, or a look at the server does not say
+otherwise. One look asks about all tables that are due, so that those that do not change cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from ..control.control import Control, Stop
+from ..cursor.seen_snapshot import Snapshot
+from ..plan.table_plan import Reading
+from ..poll.readers import COMPARING
+from ..postgres.listener import Listener
+from ..postgres.server import Server
+from .change_detector import Glance, Probe
+from .poll_interval import BUSY
+from .table_registry import Lineup
+from .table_task import PolledTable
+
+__all__ = ["Attention", "Turn"]
+
+log = structlog.get_logger("compactory.source")
+
+_SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
+_FEW = 2  # tables that are polled rather than asked about
+_LONG = 1 << 20  # transactions since a table's last poll, after which it is polled whatever a look says
+_CROWDED = (0.5, 0.25)  # of the queue of NOTIFY: so full, nobody is asked to notify until it is emptier
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The tables to poll now, and those that are known to have nothing new at ``looked_at`` (seconds since 1970)."""
+
+    poll: list[PolledTable]
+    unchanged: list[PolledTable]
+    looked_at: float
+
+
+class Attention:
+    """Owned by the session's thread. Raises psycopg.Error."""
+
+    def __init__(self, server: Server, lineup: Lineup, control: Control) -> None:
+        self._lineup = lineup
+        self._control = control
+        self._listener = Listener(server.connection)
+        self._probe = Probe(server)
+        self._streaks: Counter[int] = Counter()
+        self._crowded = False
+
+    def turn(self) -> Turn:
+        """What is to be done now."""
+        self._hear()
+        now, looked_at = time.monotonic(), time.time()
+        asked: list[PolledTable] = []
+        poll: list[PolledTable] = []
+        for table in self._lineup:
+            if table.due <= now or self._control.wants(table.name):
+                (asked if self._may_be_asked(table) else poll).append(table)
+        if asked:
+            self._look(asked, now)
+        unchanged = [table for table in asked if table.pace.fresh]
+        for table in unchanged:
+            table.due = table.pace.quiet(now, notifying=self._asleep(table))
+        poll += [table for table in asked if not table.pace.fresh]
+        for table in poll:
+            table.pace.fresh = False
+            table.due = now + table.pace.interval
+        return Turn(poll, unchanged, looked_at)
+
+    def polled(self, table: PolledTable, published: bool) -> None:
+        """A table was polled to its end."""
+        now, pace = time.monotonic(), table.pace
+        pace.fresh = True
+        settled, asleep = table.reader.settled, self._asleep(table)
+        if published or table.plan.reading is Reading.WHOLE:
+            awake = table.plan.notifies and not asleep
+            table.due = now if awake else pace.found(now, settled=settled)
+        else:
+            table.due = pace.quiet(now, notifying=asleep, settled=settled)
+
+    def rest(self, stop: Stop, until: float) -> None:
+        """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
+        self._fall_asleep()
+        self._streaks.clear()
+        until = min([until, *self._attempts()])
+        while not stop.is_set() and not self._control.changed.is_set():
+            left = min(self._lineup.due, until) - time.monotonic()
+            if left <= 0 or self._listener.wait(min(left, _SLICE)):
+                return
+
+    def _asleep(self, table: PolledTable) -> bool:
+        return table.plan.oid in self._listener.asleep
+
+    def _hear(self) -> None:
+        """Tables whose writers notified are due; where they notify faster than we poll, they need not any more."""
+        notified = self._listener.take()
+        if not notified:
+            return
+        now = time.monotonic()
+        busy = []
+        for table in self._lineup:
+            oid = table.plan.oid
+            if oid not in notified:
+                continue
+            table.pace.fresh = False
+            if not table.ailing:
+                table.due = now
+            self._streaks[oid] += 1
+            if self._streaks[oid] > BUSY:
+                busy.append(oid)
+        self._awaken(busy)
+
+    def _awaken(self, oids: Iterable[int]) -> None:
+        oids = list(oids)
+        self._listener.wake(oids)
+        for oid in oids:
+            del self._streaks[oid]
+
+    def _may_be_asked(self, table: PolledTable) -> bool:
+        """Whether a look can say that there is nothing to poll."""
+        wanted = table.ailing or self._control.wants(table.name)
+        return _versioned(table) and table.pace.fresh and table.reader.settled and not wanted
+
+    def _look(self, asked: list[PolledTable], now: float) -> None:
+        """Find out which tables may have changed; those are not fresh any more."""
+        if len(asked) > _FEW:
+            known = [table for table in self._lineup if _versioned(table) and not table.ailing]
+            glance = self._probe.look([table.plan for table in known])
+            suspects = [table for table in known if table.plan.oid in glance.suspects]
+        else:
+            glance = self._probe.glance()
+            still = self._probe.unchanged(glance.snapshot)
+            suspects = [] if still else [table for table in asked if not table.reader.is_idle(glance.snapshot)]
+        suspects += [table for table in asked if _lags(table, glance.snapshot)]
+        for table in suspects:
+            table.pace.fresh, table.due = False, min(table.due, now)
+        self._mind(glance, now)
+
+    def _mind(self, glance: Glance, now: float) -> None:
+        """See to it that notifications come, and that they harm nobody."""
+        if self._listener.lost(glance.listening):
+            log.error(
+                "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
+            )
+            self._listener.listen()
+            for table in self._lineup:
+                if self._asleep(table):
+                    table.pace.fresh, table.due = False, min(table.due, now)
+        crowded = glance.queue > _CROWDED[self._crowded]
+        if crowded and not self._crowded:
+            detail = "somebody listens who does not read; tables are polled until it is emptier"
+            log.error("queue of notifications fills", usage=round(glance.queue, 2), detail=detail)
+            self._awaken(self._listener.asleep.copy())
+        self._crowded = crowded
+
+    def _fall_asleep(self) -> None:
+        """Have writers notify where there is nothing to do now; where there is after all, the table is due."""
+        now = time.monotonic()
+        tables = {table.plan.oid: table for table in self._lineup if table.plan.notifies}
+        self._listener.wake(self._listener.asleep - tables.keys())
+        sleepy = {oid: table for oid, table in tables.items() if self._may_sleep(table, now)}
+        if not sleepy or self._crowded:
+            return
+        slept = self._listener.sleep([*sleepy])
+        for oid, table in sleepy.items():
+            if oid not in slept.asleep | slept.shared:
+                table.due = table.pace.blocked(now)
+                continue
+            table.pace.slept()
+            if oid in slept.shared:
+                table.pace.relies(now)
+            if not table.reader.is_idle(slept.snapshot):
+                table.due = now
+
+    def _attempts(self) -> list[float]:
+        """When to try to sleep again for tables that rely on another source's sleep."""
+        now = time.monotonic()
+        return [table.pace.awake_until for table in self._lineup if table.pace.awake_until > now]
+
+    def _may_sleep(self, table: PolledTable, now: float) -> bool:
+        waits = table.ailing or table.due <= now or now < table.pace.awake_until
+        return table.pace.fresh and not waits and not self._asleep(table)
+
+
+def _lags(table: PolledTable, snapshot: Snapshot) -> bool:
+    """Whether so much time has passed since the last poll that it should be one again: xids are compared in 32 bits."""
+    horizon = table.reader.offset.horizon
+    return horizon is not None and snapshot.xmax - horizon.snapshot.xmax > _LONG
+
+
+def _versioned(table: PolledTable) -> bool:
+    """Whether every change of the table shows in its row versions."""
+    return isinstance(table.reader, COMPARING) and table.plan.reading is not Reading.WHOLE

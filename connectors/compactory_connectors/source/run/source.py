@@ -1,0 +1,180 @@
+"""A source runs one connector: it opens sessions, waits out failures of Postgres and Kafka, and stops when told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from compactory.errors import CompactoryError, LeaseLost, Unreachable
+from compactory.kafka.client import Kafka
+
+from ..config.connector_config import ConnectorConfig
+from ..control.control import Control, Halt, Stop
+from ..control.status import SourceState, SourceStatus, StatusBoard
+from ..leadership.abandoned_transactions import end_abandoned
+from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, Tenure
+from ..leadership.standby import Standby
+from ..page_size import PageBytes
+from ..publish.publisher import TransactionTimedOut
+from .backoff import Backoff
+from .pausing import Pausing
+from .session import Session
+
+__all__ = ["Source"]
+
+log = structlog.get_logger("compactory.source")
+
+_FENCED_PAUSE = 2.0  # seconds
+_FENCED_MOST = 3
+_FENCED_WITHIN = 600.0  # seconds
+
+
+class Source:
+    """Polls the tables of one connector into their topics.
+
+    :meth:`run` belongs to one thread; :meth:`status` may be called from any. Of several sources of one connector one
+    has the lease and publishes; the others stand by. Who lost the lease can't publish: the transactional id fences it.
+    """
+
+    def __init__(
+        self, connector: ConnectorConfig, kafka: Kafka | str | Mapping[str, Any], *, create_topics: bool = True
+    ) -> None:
+        self._connector = connector
+        self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._create_topics = create_topics
+        self._board = StatusBoard(connector.name)
+        self.control = Control()
+        """What operators want of it."""
+        self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
+        self._standby = Standby(connector, self.control, self._board)
+        self._page_bytes = PageBytes()
+        self._fenced: list[float] = []  # when, by others than holders of the lease
+        self._opened = False  # nor was it paused: from then on it waits for as long as it takes
+        self._log = log.bind(connector=connector.name)
+
+    def status(self) -> SourceStatus:
+        """What it is doing now."""
+        return replace(self._board.picture(), aim=self.control.aim, aim_stored=self.control.stored)
+
+    def run(self, stop: threading.Event, *, once: bool = False, patience: float = 30.0) -> None:
+        """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.
+
+        Outages are waited out with back-off. Until the first session is open, and with ``once`` always, a system that
+        stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once. While another source has
+        the lease this one stands by, with ``once`` for some seconds; then LeaseLost is raised, as it is where sources
+        that have no lease in common fence each other again and again.
+        """
+        for note in self._connector.notes:
+            self._log.info(note)
+        lease = Lease(self._connector, self._board.lease)
+        try:
+            self._run(lease, stop, once, time.monotonic() + patience)
+        except BaseException as error:
+            self._board.connector(SourceState.FAILED, str(error))
+            raise
+        finally:
+            lease.close()
+        self._board.connector(SourceState.STOPPED)
+
+    def _run(self, lease: Lease, stop: Stop, once: bool, deadline: float) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            try:
+                if self._turn(lease, stop, once, backoff):
+                    break
+            except (LeaseTaken, LeaseContested) as error:
+                raise LeaseLost(str(error)) from error
+            except LeaseLost as error:
+                self._wait_fenced(error, lease, stop)
+            except CompactoryError as error:
+                hopeless = not error.retryable or time.monotonic() >= deadline
+                if hopeless and (once or not self._opened):
+                    raise
+                self._wait_out(error, stop, backoff)
+
+    def _turn(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
+        """A session where the lease is to be had, else a little wait for it; whether ``once`` is satisfied."""
+        try:
+            lease.take()
+        except LeaseTaken as taken:
+            self.control.forget()
+            self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
+            self._opened = True
+            self._fenced.clear()
+            backoff.reset()
+            return False
+        self._standby.end()
+        if len(self._fenced) >= _FENCED_MOST:
+            raise LeaseContested(
+                f"the transactional id of connector {self._connector.name!r} was taken over {_FENCED_MOST} times,"
+                " although nobody else has its lease: another source of this name runs on another database, as a role"
+                " that may not write compactory.leases, or in an older version; stop it, or give it another name"
+            )
+        tenure = Tenure(stop, lease)
+        self._opened |= self._pausing.wait(tenure)  # ordered just now: that counts whether or not Kafka can be asked
+        end_abandoned(self._connector, self._kafka, lease)
+        self._opened |= self._pausing.before_session(tenure, once=once)
+        return self._live(Halt(tenure, self.control), lease, once, backoff)
+
+    def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
+        """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
+        self.control.take_restart()
+        if stop.is_set():
+            return False
+        session = Session.open(
+            self._connector,
+            self._kafka,
+            self._board,
+            create_topics=self._create_topics,
+            strict=once or not self._opened,
+            control=self.control,
+            permit=lease,
+            page_bytes=self._page_bytes,
+        )
+        try:
+            self._opened = True
+            self._board.connector(SourceState.RUNNING)
+            while not stop.is_set():
+                busy = session.round(stop)
+                backoff.reset()
+                if once and session.sweeping():
+                    session.rest(stop)
+                    continue
+                if once:
+                    self._raise_failures(session)
+                    return not stop.is_set()
+                if not busy:
+                    session.rest(stop)
+        finally:
+            session.close()
+        return False
+
+    def _raise_failures(self, session: Session) -> None:
+        """With ``once`` a table that failed is an error; the others were published all the same."""
+        if failures := session.failures():
+            raise CompactoryError("; ".join(failures))
+
+    def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
+        """Somebody took the transactional id over: where it is who took the lease, the next look finds them.
+
+        Else it was an edit of offsets, which gets the time to end, or a holder that froze on its way to it.
+        """
+        now = time.monotonic()
+        self._fenced = [*(at for at in self._fenced if now - at < _FENCED_WITHIN), now]
+        self._board.connector(SourceState.WAITING, str(error))
+        self._log.warning("source fenced", error=str(error))
+        if lease.held:
+            self.control.wait(stop, _FENCED_PAUSE)
+
+    def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
+        pause = backoff.pause()
+        waiting = isinstance(error, Unreachable | LeaseUnsure | TransactionTimedOut)
+        self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))
+        self._board.failed(str(error))
+        self._log.warning("source waits", error=str(error), retry_in_seconds=round(pause, 2))
+        self.control.wait(stop, pause)

@@ -1,0 +1,313 @@
+"""One table of a session: its reader, when it is due, what of its topic is known, and what happened to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from compactory.kafka.client import Kafka
+
+from ..control.control import Control, Stop
+from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.status import StatusBoard
+from ..cursor.identity import Again
+from ..cursor.offset import SourceOffset, offset_key, query_key
+from ..page_size import PAGE_ROWS, PageBytes
+from ..plan.table_plan import TablePlan
+from ..poll.comparison import MOST_COMPARED, Comparison
+from ..poll.readers import COMPARING
+from ..poll.record_batch import Batch, Reader
+from ..publish.publisher import Publisher
+from ..publish.topics import ensure, length
+from ..reconcile.pending_approval import Hold
+from ..reconcile.removals import Removals
+from ..reconcile.sweeper import Sweeper
+from .backoff import Backoff
+from .poll_interval import Pace
+
+if TYPE_CHECKING:
+    from ..config.connector_config import ConnectorConfig
+
+__all__ = ["PolledTable", "Sink", "key_of"]
+
+log = structlog.get_logger("compactory.source")
+
+_LOGGED = 20
+"""Skipped rows of one page that are logged one by one, where that is asked for."""
+
+_REPAIR = "every row is sent again, and stray records get tombstones"
+_LEAVE = "new records go to their new partitions, and the former ones are left to you"
+_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where a session's records go."""
+
+    connector: ConnectorConfig
+    kafka: Kafka
+    publisher: Publisher
+    board: StatusBoard
+    create_topics: bool = True
+    control: Control = field(default_factory=Control)
+    page_bytes: PageBytes = field(default_factory=PageBytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class PolledTable:
+    """A table that is polled. Owned by the session's thread."""
+
+    sink: Sink
+    reader: Reader
+    key: bytes
+    others: list[str] = field(default_factory=list)
+    """Other tables that are published to its topic."""
+    due: float = 0.0
+    pace: Pace = field(init=False)
+    failures: int = 0
+    """Polls in a row that failed."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
+    locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
+    """Pauses while somebody has locked the table."""
+    _locked: bool = False
+    partitions: int = 1
+    """Of its topics."""
+    removals: Removals = field(init=False)
+    _stop: Stop | None = None
+    _barred: bool = False  # nothing may be sent: its topic has grown
+    _made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        sink, connector = self.sink, self.sink.connector
+        self.pace = Pace(interval=connector.poll_interval_ms / 1000)
+        self.removals = Removals(
+            sweeper=Sweeper(sink.kafka, self.reader, self.partitions),
+            hold=Hold(connector.name, self.name, sink.control, sink.board),
+            percent=connector.max_removed_percent,
+            page_rows=min(PAGE_ROWS, connector.batch_max_rows),
+            interval=connector.sweep_interval_ms / 1000,
+            others=self.others,
+            catch_up=self._catch_up,
+            send=self._bury,
+        )
+
+    @property
+    def plan(self) -> TablePlan:
+        """What is fixed about it."""
+        return self.reader.plan
+
+    @property
+    def name(self) -> str:
+        """``schema.table`` for people."""
+        return self.reader.plan.qualified
+
+    @property
+    def remembered(self) -> int:
+        """How many ids of transactions its offset has."""
+        horizon = self.reader.offset.horizon
+        return len(horizon.seen or ()) if horizon is not None else 0
+
+    @property
+    def ailing(self) -> bool:
+        """Whether its last poll failed, or found it locked."""
+        return self.failures > 0 or self._locked
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether a slice of a sweep is due; see :meth:`tend`."""
+        return not (self.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do, by the monotonic clock."""
+        return self.due if self.ailing or self._barred else min(self.due, self.removals.wake_at)
+
+    def go_on_with(self, reader: Reader) -> None:
+        """Read with another reader from now on; a sweep begins anew."""
+        self.removals.close()
+        self.reader = self.removals.sweeper.reader = reader
+
+    def drain(self, stop: Stop) -> bool | None:
+        """Publish everything one poll finds; whether that was anything. None where ``stop`` was set before its end.
+
+        Raises RemovalHeld where nothing may be published before an operator approves it.
+        """
+        before = self.reader.offset
+        self.removals.begin()
+        self._check_partitions()
+        self._compare(before)
+        empty = self._begins_empty()
+        sent, ended = self._poll(stop, gated=not empty)
+        if not ended:
+            return None
+        if empty:  # nobody else's keys were in it
+            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+        if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
+            log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
+        self.removals.ended()
+        self.failures = 0
+        self._locked = False
+        self.backoff.reset()
+        self.locks.reset()
+        self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def tend(self, stop: Stop) -> bool:
+        """Go a slice further with a sweep that is due; whether that removed anything."""
+        self._stop = stop
+        sent = self.removals.tend()
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return sent > 0
+
+    def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
+        """Publish the pages of one poll; how many records they had, and whether it was all of them."""
+        sent = 0
+        rows = min(PAGE_ROWS, self.sink.connector.batch_max_rows)
+        with closing(self.reader.pages(rows, self.sink.page_bytes)) as pages:
+            for found in pages:
+                batch = self.removals.gate(found) if gated else found
+                self._report(batch)
+                self._publish(batch)
+                self.sink.board.loading(self.name, batch.load)
+                sent += len(batch.records)
+                if stop.is_set():
+                    return sent, False
+        return sent, True
+
+    def _catch_up(self) -> bool:
+        assert self._stop is not None
+        sent, ended = self._poll(self._stop)
+        if sent:
+            self.sink.board.polled(self.name, sent)
+        return ended
+
+    def _begins_empty(self) -> bool:
+        """Whether a first load begins on a topic that never had a record."""
+        offset = self.reader.offset
+        if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
+            return False
+        found = self.sink.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return found is not None and not any(self.sink.kafka.high_watermarks(found.all()).values())
+
+    def _check_partitions(self) -> None:
+        """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
+        known, now = self.reader.offset.spread, self.partitions
+        self._barred = known is not None and known != now and not self.plan.keyless
+        if self._barred:
+            growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
+            if self._stamped_by_brokers():
+                self.removals.hold.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
+                raise RemovalHeld(growth, why)
+            remedy = _REPAIR if self.plan.sweeps else _LEAVE
+            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {remedy}")
+            self.removals.hold.release()
+            self._barred = False
+            if self.plan.sweeps:
+                # not compared: what belongs in another partition now has to be sent, though the topic has it
+                self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+        self._assume(replace(self.reader.offset, spread=now))
+
+    def _assume(self, offset: SourceOffset) -> None:
+        self.reader.acknowledge(Batch([], offset, persist=False))
+
+    def _grown(self, known: int | None, now: int) -> str:
+        return (
+            f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
+            " have in their former partitions would stay there"
+        )
+
+    def _stamped_by_brokers(self) -> bool:
+        config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
+        return config.get("message.timestamp.type") == "LogAppendTime"
+
+    def failed(self, detail: str, logged: str | None = None) -> None:
+        """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
+        self.failures += 1
+        most = self.sink.connector.retry_attempts
+        if most > 0 and self.failures >= most:
+            detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
+            self.due = float("inf")
+        else:
+            self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
+        log.error("table failed", table=self.name, detail=logged or detail)
+        self.sink.board.table_failed(self.name, detail)
+
+    def locked(self, holders: list[str]) -> None:
+        """Somebody has locked the table: try again soon, without keeping the others waiting."""
+        self._locked = True
+        self.due = time.monotonic() + self.locks.pause()
+        by = "; ".join(holders) or "a transaction that has ended meanwhile"
+        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
+        self.sink.board.table_waits(self.name, detail)
+
+    def _compare(self, offset: SourceOffset) -> None:
+        """Leave out what the topic has, where the offset says so.
+
+        After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
+        a source that the system ends for its memory would begin again and again.
+        """
+        reader = self.reader
+        if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
+            return
+        records = length(self.sink.kafka, self.plan.topic) if offset.again else 0
+        if records > MOST_COMPARED:
+            log.warning("too large to be compared: every row is sent", table=self.name, records=records)
+            return
+        reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+
+    def _report(self, batch: Batch) -> None:
+        """Count rows that were skipped, and log what the connector wants to know of them."""
+        if not batch.skipped:
+            return
+        errors = self.sink.connector.errors
+        first = not self.sink.board.skipped(self.name, len(batch.skipped))
+        shown = batch.skipped[: _LOGGED if errors.log_each else int(first)]
+        for row in shown:
+            log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
+        if len(batch.skipped) > len(shown):
+            log.warning("rows skipped", table=self.name, count=len(batch.skipped))
+
+    def _publish(self, batch: Batch) -> None:
+        if batch.persist:
+            if self.plan.rows.dated is not None:
+                self._make_topics(batch)
+            self._send(batch)
+            self.removals.sweeper.note(batch.records)
+        self.reader.acknowledge(batch)
+        if batch.again is not None and batch.records:
+            log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
+            self.sink.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: Batch) -> None:
+        size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
+        began = time.monotonic()
+        try:
+            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+        finally:
+            self.sink.page_bytes.took(size, time.monotonic() - began)
+
+    def _make_topics(self, batch: Batch) -> None:
+        """Make the topics that the time has brought."""
+        names = {record[2] for record in batch.records if len(record) == 4} - self._made
+        if names:
+            rules = self.sink.connector.topics
+            topics = {name: rules.of(name) for name in names}
+            self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
+            self._made |= names
+
+    def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
+        """Send tombstones to where these copies are, and an offset with them."""
+        self.sink.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
+        self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
+        self.reader.acknowledge(batch)
+
+
+def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
+    """The key of the offset of what is read."""
+    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)

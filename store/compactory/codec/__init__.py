@@ -1,0 +1,1 @@
+"""Bytes become values, keys and index terms; values become bytes."""

@@ -1,0 +1,131 @@
+"""Values to bytes: the inverse of `compactory.codec.decoding`, and what a record must be for every reader to use it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from compactory.codec.decoding import decoder, document, key_text, path, term
+from compactory.directory import Directory
+from compactory.errors import ConfigError, DecodeError, WriteRefused
+
+__all__ = ["Encoding"]
+
+T = TypeVar("T")
+
+
+class Encoding(Generic[T]):
+    """Makes the records of one directory, and refuses what its readers could not use. Thread-safe.
+
+    ``encode`` turns a value into bytes; None stands for the inverse of the directory's own ``decode``, and then a value
+    must also read back equal to what was given. Raises ConfigError for a directory of which there is no inverse.
+    """
+
+    def __init__(self, directory: Directory[T], encode: Callable[[Any], bytes] | None = None) -> None:
+        self._directory = directory
+        self._encode = _inverse(directory) if encode is None else encode
+        self._own = encode is None
+        self._decode = decoder(directory)
+        self._document = document(directory.envelope)
+        self._key_of = path(directory.key) if directory.key else None
+        self._terms = tuple((index.fields, tuple(map(path, index.fields))) for index in directory.indexes)
+        self._parses = bool(directory.key or directory.active or directory.indexes)
+
+    def key(self, key: str) -> bytes:
+        """Return the record's key. Raises WriteRefused for anything but text that is not empty."""
+        if not isinstance(key, str):
+            raise WriteRefused(f"keys of {self._directory.name!r} are text, not {type(key).__name__}")
+        if not key:
+            raise WriteRefused(f"a key of {self._directory.name!r} is empty")
+        try:
+            return key.encode()
+        except UnicodeEncodeError:
+            raise WriteRefused(f"{key!r} is not a key: half of a surrogate pair has no UTF-8 form") from None
+
+    def record(self, key: str, value: T) -> tuple[bytes, bytes]:
+        """Return the key and the value of a record. Raises WriteRefused where a store would not read it as given."""
+        name = self.key(key)
+        if value is None:
+            raise WriteRefused(f"{key!r}: None is not a value; delete() removes an entry")
+        data = self._encoded(key, value)
+        try:
+            back = self._decode(data)
+            if self._parses:
+                self._check_fields(name, data)
+            differs = self._own and type(value).__eq__ is not object.__eq__ and back != value
+        except DecodeError as error:
+            raise WriteRefused(f"{key!r}: {error}") from error
+        except Exception as error:
+            raise WriteRefused(f"{key!r}: the directory's decode refuses the value: {type(error).__name__}") from error
+        if differs:
+            raise WriteRefused(
+                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN, and nested"
+                " objects come back as dicts); give what JSON has, or an encode= and a decode that agree"
+            )
+        return name, data
+
+    def _encoded(self, key: str, value: T) -> bytes:
+        try:
+            data = self._encode(value)
+        except Exception as error:
+            kind = type(value).__name__
+            raise WriteRefused(f"{key!r}: {kind} can't be written here: {_told(error)}") from error
+        if type(data) is not bytes:
+            raise WriteRefused(f"{key!r}: encode returned {type(data).__name__}, not bytes")
+        return data
+
+    def _check_fields(self, name: bytes, data: bytes) -> None:
+        """See to it that key and indexes can be read, and that the key is the one that the entry is filed under."""
+        doc = self._document(data)
+        if doc is None:
+            return
+        if self._key_of is not None and self._directory.key is not None:
+            held = key_text(self._directory.key, self._key_of(doc))
+            if held != name:
+                raise DecodeError(f"field {self._directory.key!r} holds another key; it must hold the entry's own")
+        for fields, readers in self._terms:
+            term(fields, [read(doc) for read in readers])
+
+
+def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
+    decode: Any = directory.decode
+    if decode is dict:
+        return _typed(dict, _json)
+    if decode is bytes:
+        return _typed(bytes, bytes)
+    if decode is str:
+        return _typed(str, str.encode)
+    if isinstance(decode, type) and dataclasses.is_dataclass(decode):
+        return _typed(decode, _json)
+    if isinstance(decode, type) and hasattr(decode, "model_validate_json") and hasattr(decode, "model_dump_json"):
+        return _typed(decode, _model_json)
+    raise ConfigError(
+        f"directory {directory.name!r} is decoded by {getattr(decode, '__name__', decode)!r}, of which the inverse is"
+        " not known: give the writer encode=, a callable that turns a value into bytes"
+    )
+
+
+def _typed(kind: type, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def checked(value: Any) -> bytes:
+        if not isinstance(value, kind):
+            raise DecodeError(f"a {kind.__name__} is needed")
+        return encode(value)
+
+    return checked
+
+
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value)
+
+
+def _model_json(value: Any) -> bytes:
+    text: str = value.model_dump_json(by_alias=True)  # readers validate by alias
+    return text.encode()
+
+
+def _told(error: Exception) -> str:
+    """What may be said of an error of which nobody knows whether its text quotes the value."""
+    return str(error) if isinstance(error, DecodeError) else type(error).__name__

@@ -1,0 +1,1 @@
+"""Topics are read into tables: the engine and its two threads."""

@@ -1,0 +1,237 @@
+"""What runs inside a store: feeds, the two threads, and what is served of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from compactory.directory import Directory
+from compactory.errors import CompactoryError, NotReady, StartTimeout
+from compactory.ingest.discovery import Discovery, Start
+from compactory.ingest.loading import Loading
+from compactory.ingest.options import Options
+from compactory.ingest.progress import Progress, clock
+from compactory.ingest.reader import Reader
+from compactory.ingest.topic_tables import Feed
+from compactory.kafka.client import Kafka
+from compactory.kafka.open_transactions import open_transactions
+from compactory.lookup.snapshot import Holding
+from compactory.lookup.view import Served
+from compactory.records import Partition, RecordError, StoreState
+from compactory.storage.backend import Backend, Volume
+from compactory.table.quarantine import Place
+from compactory.table.table import Table
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("compactory.store")
+
+_SAY_EVERY = 5.0  # seconds between two log lines while loading
+
+
+class Engine:
+    """The parts of a `GlobalStore`, put together. It knows nothing of the store, which may be dropped without close.
+
+    ``served`` is what views read, by directory; ``serving`` the feed that is behind it, by topic.
+    """
+
+    def __init__(self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: Options) -> None:
+        given = tuple(directories)
+        self.kafka = kafka
+        self.backend = backend
+        self.options = options
+        by_topic: dict[str, list[Directory[Any]]] = {}
+        for directory in given:
+            by_topic.setdefault(directory.topic, []).append(directory)
+        self.progress = progress = Progress(by_topic)
+        self.served = {each.name: Served(progress.refusal, partial(progress.age, each.topic)) for each in given}
+        self.serving: dict[str, Feed] = {}
+        feeds: dict[str, Feed] = {}
+        self.discovery = Discovery(kafka, by_topic, progress, partial(_start_of, feeds), options.missing_topic)
+        self.reader = Reader(
+            kafka, backend, partial(_feed, by_topic, options), feeds, progress, self.discovery,
+            partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
+        )  # fmt: skip
+        self._closing = Lock()  # guards close against itself and against what load opens
+
+    def load(self, began: float) -> None:
+        """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
+        options = self.options
+        limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
+        with self._closing:
+            self.progress.raise_end()
+            feeds = self.reader.open()
+        stale = options.start_stale and self._serve_stale(feeds)
+        if stale:
+            self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
+        else:
+            self.discovery.open(min(limits))
+        self.reader.start()
+        self.discovery.start()
+        try:
+            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, _Teller(options.on_progress))
+        except StartTimeout as error:
+            raise self._explained(error) from None
+
+    def stop(self) -> None:
+        """End the threads, and wait for them; let go of the cluster. Safe to call twice."""
+        self.reader.stop()
+        self.discovery.stop()
+        self.kafka.close()
+
+    def close(self) -> None:
+        """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
+        with self._closing:
+            if not self.progress.move(StoreState.CLOSED):
+                return
+            for served in self.served.values():
+                served.open = False
+            self.stop()
+            feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
+            for feed in feeds.values():
+                feed.volume.close()
+            self.backend.close()
+
+    def orphan(self, cause: CompactoryError) -> None:
+        """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
+        self.progress.orphan(cause)
+        for served in self.served.values():
+            served.open = False
+
+    def feeds(self) -> dict[str, Feed]:
+        """Return the feed of each topic that is served; of topics not served yet the one that is loading."""
+        return {**self.reader.feeds, **self.serving}
+
+    def tables(self) -> list[Table]:
+        """Return the tables of these feeds."""
+        return [table for feed in self.feeds().values() for table in feed.tables]
+
+    def deal(
+        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
+    ) -> list[RecordError]:
+        """Deal with bad records in the reader's thread; return those where that did not help."""
+
+        def dealt() -> list[RecordError]:
+            tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
+            left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+            for topic, feed in self.serving.items():
+                if feed is not self.reader.feeds[topic]:  # of those that are read the reader commits what was done
+                    feed.commit_again()
+            return left
+
+        return self.reader.run(dealt, timeout)
+
+    def holding(self, directory: Directory[Any], timeout: float) -> Holding:
+        """Return what a directory holds at the positions of now; taken in the reader's thread, between two batches."""
+        topic = directory.topic
+
+        def taken() -> Holding:
+            feed = self.serving.get(topic)
+            moving = topic in self.progress.demanded() or self.progress.awaits(topic)
+            if feed is None or feed is not self.reader.feeds[topic] or moving:
+                raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
+            [table] = [table for table in feed.tables if table.directory.name == directory.name]
+            reached = self.progress.reached()
+            return Holding(
+                directory=directory,
+                topic_id=feed.topic_id,
+                positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
+                bad=table.quarantine.bad_keys(),
+                revision=table.revision,
+                still=table.still(),
+            )
+
+        return self.reader.run(taken, timeout)
+
+    def _serve_stale(self, feeds: Collection[Feed]) -> bool:
+        """Serve what the backend holds where it holds everything, complete and under the same definitions."""
+        missing = [feed.topic for feed in feeds if not feed.resumable]
+        if missing:
+            log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
+            return False
+        for feed in feeds:
+            assert feed.volume.checkpoint is not None
+            feed.serve(feed.volume.checkpoint.topic_id)
+            self.progress.keep(feed.topic, feed.volume.checkpoint)
+            _swap(self.served, self.serving, feed)
+        _serve(self.served, self.progress)
+        return True
+
+    def _explained(self, error: StartTimeout) -> StartTimeout:
+        """Add to a time-out which partitions block, and why."""
+        blocking = self.progress.blocking()
+        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
+        try:
+            stable = self.kafka.stable_offsets(places, timeout=2.0)
+        except CompactoryError as unreachable:
+            stable = {}
+            unknown = str(unreachable)
+        else:
+            unknown = self.reader.last_error or "nothing comes from the broker"
+        reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
+        held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
+        holders = open_transactions(self.kafka.properties(), held) if held else {}
+        for item in blocking:
+            place = Partition(item["topic"], item["partition"])
+            if item["partition"] is None:
+                item["reason"] = "the topic does not exist"
+            elif place in held:
+                holder = holders.get(place, "an open transaction")
+                item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
+            else:
+                item["reason"] = unknown
+        line = "{topic} partition {partition} is at {position} of {target}: {reason}"
+        return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
+
+
+class _Teller:
+    """Tells of the loading: the user's callback each time, the log every five seconds."""
+
+    def __init__(self, on_progress: Callable[[Loading], None] | None) -> None:
+        self._on_progress = on_progress
+        self._said_at = clock()
+
+    def __call__(self, loading: Loading) -> None:
+        if clock() - self._said_at >= _SAY_EVERY:
+            self._said_at = clock()
+            log.info("loading: %s", loading)
+        if self._on_progress is not None:
+            try:
+                self._on_progress(loading)
+            except Exception:
+                log.exception("on_progress raised; it is not called again")
+                self._on_progress = None
+
+
+def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
+    feed = feeds[topic]
+    return feed.volume.checkpoint, feed.definition
+
+
+def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
+    return Feed(
+        topic,
+        directories[topic],
+        volume,
+        validate=options.validate == "apply",
+        strict=options.on_bad_record == "fail",
+    )
+
+
+def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
+    """Let the directories of a topic be answered from this feed."""
+    serving[feed.topic] = feed
+    for table in feed.tables:
+        served[table.directory.name].swap(table)
+
+
+def _serve(served: Mapping[str, Served], progress: Progress) -> None:
+    """Open the views, then say so."""
+    for each in served.values():
+        each.open = each.open or progress.state is StoreState.LOADING
+    if not progress.serve() and progress.state is StoreState.CLOSED:  # by another thread, in between
+        for each in served.values():
+            each.open = False

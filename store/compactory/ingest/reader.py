@@ -1,0 +1,355 @@
+"""The one thread that reads the topics: consumes, applies, then moves positions on; reads a topic anew when told to."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Event, Lock, Thread, current_thread
+from typing import Any, TypeVar
+
+from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
+from compactory.ingest.discovery import Discovery
+from compactory.ingest.gc_tuning import give_back
+from compactory.ingest.progress import Progress, clock
+from compactory.ingest.topic_tables import Feed
+from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
+from compactory.records import Partition, Rebuild, RebuildCause, StoreState
+from compactory.storage.backend import Backend, Volume
+from compactory.storage.checkpoint import CaughtUp
+from compactory.table.batch import Run, split
+from compactory.tracing import passed
+
+__all__ = ["Reader"]
+
+log = logging.getLogger("compactory.store")
+
+R = TypeVar("R")
+_WAIT = 0.1  # seconds that a consume call waits for a first message; bounds how long stop() takes
+_FLUSH_EVERY = 5.0  # seconds between two flushes of what a backend keeps on disk
+_TIDY_EVERY = 60.0  # seconds between two rounds of forgetting old tombstones
+_KEEP_GRAVES = 3600.0  # seconds of record time that a tombstone of a topic with several partitions is remembered
+_REST = 1.0  # seconds at least between two rebuilds of one topic
+_BATCH = 2000  # messages per call: measured fastest while loading, as the batch then stays in the processor's cache
+
+
+class Reader:
+    """Reads every partition that `Progress` knows into the feed of its topic.
+
+    It owns the write side of the feeds, and the consumers. What it loads (at the start, and where a rebuild is
+    demanded) is served when it is complete; meanwhile the former feed is. It loads with a far-fetching consumer, then
+    goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+
+    ``on_served`` is called by the thread with each feed that is complete, ``on_ready`` once when all of them are for
+    the first time.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        backend: Backend,
+        make_feed: Callable[[str, Volume], Feed],
+        feeds: dict[str, Feed],
+        progress: Progress,
+        discovery: Discovery,
+        on_served: Callable[[Feed], None],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.feeds = feeds  # topic -> what it is read into
+        self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
+        self.polled_at = clock()  # when the thread last asked the client for records
+        self.applying_since: float | None = None  # since when it is at a batch
+        self._kafka = kafka
+        self._backend = backend
+        self._make_feed = make_feed
+        self._progress = progress
+        self._discovery = discovery
+        self._on_served = on_served
+        self._on_ready = on_ready
+        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._starting = Lock()  # guards _thread: a store may be closed while it starts
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._assigned: set[Partition] = set()
+        self._loading: set[str] = set()  # topics whose feed is not complete yet
+        self._began: dict[str, float] = {}  # when the loading of a topic began
+        self._causes: dict[str, str] = {}  # why a topic that loads is read anew
+        self._tidied = self._flushed = time.monotonic()
+
+    def open(self) -> list[Feed]:
+        """Open what the backend holds of each topic; before `start`, by the same process."""
+        for topic in self._progress.generations():
+            self.feeds[topic] = self._opened(topic)
+        return list(self.feeds.values())
+
+    def _opened(self, topic: str) -> Feed:
+        volume = self._backend.open(topic)
+        with suppress(BackendCorrupt):
+            return self._make_feed(topic, volume)
+        volume.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
+        return self._make_feed(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread was started."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._loading = set(self.feeds)
+        self._began = dict.fromkeys(self.feeds, clock())
+        with self._starting:
+            if not self._stopping.is_set():
+                thread = Thread(target=self._run, name="compactory-reader", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def run(self, command: Callable[[], R], timeout: float) -> R:
+        """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
+
+        Raises WaitTimeout (a command that was begun goes on), and StoreFailed or StoreClosed where there is no thread
+        any more.
+        """
+        answer: Future[R] = Future()
+        self._commands.append((command, answer))
+        deadline = clock() + timeout
+        while True:
+            self._progress.raise_end()
+            try:
+                return answer.result(min(_WAIT, max(0.0, deadline - clock())))
+            except TimeoutError:
+                if answer.done():
+                    return answer.result()  # the command itself may raise such an error
+                if clock() >= deadline:
+                    how = "did not get to it" if answer.cancel() else "is not done with it"
+                    raise WaitTimeout(f"the reader {how} in {timeout:g} s", {}) from None
+
+    def stop(self) -> None:
+        """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
+        self._stopping.set()
+        with self._starting:
+            thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            with kafka_errors("read", self._kafka.bootstrap):
+                while not self._stopping.is_set():
+                    self._begin_rebuilds()
+                    self._read()
+            self._flush()
+        except BaseException as error:  # noqa: BLE001 (even a SystemExit of a user's callable must wake waiters)
+            if self._progress.move(StoreState.FAILED, error):
+                # where it happened, not the text of foreign errors: that may quote a record's value
+                what = str(error) if isinstance(error, CompactoryError) else type(error).__name__
+                where = "".join(traceback.format_tb(error.__traceback__))
+                log.critical("the reader died, nothing is kept up to date any more: %s\n%s", what, where)
+
+    def _read(self) -> None:
+        """Read with one consumer, until another kind of consumer is needed or a rebuild is demanded.
+
+        A rebuild takes a new consumer: to a topic that was created again the client would go on with what it knows of
+        the former one (librdkafka 2.16).
+        """
+        loads = bool(self._loading)
+        consumer = self._kafka.consumer("load" if loads else "follow", self._note)
+        self._assigned.clear()
+        try:
+            self._assign(consumer, self._progress.take_all())
+            if not loads:
+                give_back()  # what the loading consumer's prefetch took
+            while not self._stopping.is_set() and not self._progress.demanded():
+                self._assign(consumer, self._progress.take_new())
+                self._step(consumer)
+                self._obey()
+                self._tidy()
+                if loads and self._serve_complete():
+                    return
+        finally:
+            consumer.close()
+
+    def _begin_rebuilds(self) -> None:
+        for topic, rebuild in self._progress.demanded().items():
+            log.warning("topic %s is read anew (%s): %s", topic, rebuild.cause.value, rebuild.detail)
+            if topic in self._loading:
+                self._stopping.wait(max(0.0, self._began[topic] + _REST - clock()))
+            fresh = self._make_feed(topic, self._backend.fresh(topic))
+            former, self.feeds[topic] = self.feeds[topic], fresh
+            if not former.served:
+                former.volume.close()
+            self._loading.add(topic)
+            self._began[topic] = clock()
+            self._causes[topic] = rebuild.cause.value
+            self._progress.restart(topic)
+            self._discovery.nudge()
+
+    def _serve_complete(self) -> bool:
+        """Serve what is loaded to its target; say whether nothing is left to load."""
+        done = [topic for topic in self._loading if self._progress.is_complete(topic)]
+        if done and self._discovery.still_the_same(done):
+            for topic in done:
+                self._serve(topic)
+        if not self._loading:
+            self._on_ready()
+        return not self._loading
+
+    def _serve(self, topic: str) -> None:
+        took, kept = clock() - self._began[topic], self._discovery.retention(topic)
+        if took > kept:
+            log.warning(
+                "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
+                " may have been missed; raise it", topic, took, kept,
+            )  # fmt: skip
+        feed = self.feeds[topic]
+        self._loading.discard(topic)
+        with self._watched(topic):
+            if feed.resumable:
+                feed.retry()  # what was bad under the program that ran before may be good under this one
+            self._commit(topic)
+            feed.volume.flush()
+        if topic in self._progress.demanded():
+            self._loading.add(topic)
+            return
+        feed.serve(self._progress.identity(topic))
+        self._backend.promote(topic, feed.volume)
+        self._on_served(feed)
+        self._progress.renew(topic)
+        if (cause := self._causes.pop(topic, None)) is not None:
+            passed("rebuild", clock() - self._began[topic], topic=topic, cause=cause)
+
+    def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
+        new = {part: offset for part, offset in positions.items() if part not in self._assigned}
+        if not new:
+            return
+        self._assigned.update(new)
+        for topic, feed in self.feeds.items():
+            feed.spread_over(sum(part.topic == topic for part in self._assigned))
+        consumer.incremental_assign([self._place(part, offset) for part, offset in new.items()])
+
+    def _place(self, partition: Partition, position: int) -> TopicPartition:
+        """Where to go on: behind the last record, whose leader epoch the broker knows unless the log was cut off.
+
+        Between that and the position are control records and aborted data, which may be of a later epoch.
+        """
+        end, epoch = self.feeds[partition.topic].tails.get(partition.partition, (position, -1))
+        return TopicPartition(*partition, min(end, position), "", epoch)
+
+    def _step(self, consumer: Consumer) -> None:
+        self.polled_at = clock()
+        messages = consumer.consume(1, _WAIT)  # waits for one only: for more it would wait until it has them all
+        if not messages:
+            return
+        messages += consumer.consume(_BATCH, 0)
+        self.applying_since = self.polled_at
+        runs, events = split(messages, self._assigned)
+        moved = self._apply(runs)
+        moved.extend(end for event in events if (end := self._handle(event)) is not None)
+        self._progress.advance(moved)
+        self.applying_since = None
+
+    def _apply(self, runs: Sequence[Run]) -> list[tuple[Partition, int]]:
+        """Apply runs and make them visible; return how far that goes."""
+        positions: dict[str, dict[int, int]] = {}
+        for run in runs:
+            topic, number = run.partition
+            with self._watched(topic):
+                self.feeds[topic].apply(run, loading=topic in self._loading)
+                positions.setdefault(topic, {})[number] = run.next_offset
+        for topic, moved in positions.items():
+            self._commit(topic, moved)
+        return [(Partition(topic, number), end) for topic, moved in positions.items() for number, end in moved.items()]
+
+    def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
+        """Make what was applied visible, together with how far it goes."""
+        feed = self.feeds[topic]
+        if not feed.volume.persistent:
+            return
+        if self._progress.awaits(topic):  # nothing was read, it may not even be this topic's: what was kept stays true
+            with self._watched(topic):
+                feed.commit_again()
+            return
+        since_epoch = time.time() - clock()
+        reached, marks = self._progress.reached(), self._progress.read_marks(topic)
+        with self._watched(topic):
+            feed.commit(
+                {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
+                {number: CaughtUp(at=at + since_epoch, end=end) for number, (at, end) in marks.items()},
+                topic_id=self._progress.identity(topic),
+                cluster_id=self._discovery.cluster_id,
+                complete=topic not in self._loading or feed.resumable,
+            )
+
+    @contextmanager
+    def _watched(self, topic: str) -> Iterator[None]:
+        """Demand a rebuild of a topic whose volume turns out to be damaged."""
+        try:
+            yield
+        except BackendCorrupt as error:
+            self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(error)))
+
+    def _obey(self) -> None:
+        while self._commands:
+            command, answer = self._commands.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                settle = partial(answer.set_result, command())
+            except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
+                settle = partial(answer.set_exception, error)
+            for topic in self.feeds:
+                self._commit(topic)
+            settle()  # only now can the caller see what it has done
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if now - self._flushed >= _FLUSH_EVERY:
+            self._flush()
+        if now - self._tidied < _TIDY_EVERY:
+            return
+        self._tidied = now
+        for topic, feed in self.feeds.items():
+            behind = self._progress.age(topic)
+            if topic in self._loading or math.isinf(behind):
+                continue  # an older record of the same key may still come out of another partition
+            with self._watched(topic):
+                for table in feed.tables:
+                    table.forget_graves(int((time.time() - behind - _KEEP_GRAVES) * 1000))
+
+    def _flush(self) -> None:
+        """Bring to disk what was applied, with positions that control records have moved since."""
+        self._flushed = time.monotonic()
+        for topic, feed in self.feeds.items():
+            self._commit(topic)
+            with self._watched(topic):
+                feed.volume.flush()
+
+    def _handle(self, event: Message) -> tuple[Partition, int] | None:
+        """Return the position that an end-of-partition event proves; demand a rebuild for a lost one."""
+        error = event.error()
+        assert error is not None
+        kind = event_kind(error)
+        partition = Partition(str(event.topic()), int(event.partition() or 0))
+        if kind == "end":
+            # read_committed stops at the last stable offset: control records and aborted data before it are passed
+            return partition, int(event.offset() or 0)
+        if kind in ("lost", "cut"):
+            cause = RebuildCause.TRUNCATED if kind == "cut" else RebuildCause.LOST
+            detail = f"the position in partition {partition.partition} is not in the log: {error.str()}"
+            self._progress.demand(partition.topic, Rebuild(cause, detail))
+        elif kind == "refused" and self._progress.state is StoreState.LOADING:
+            raise ConfigError(f"reading {partition.topic!r} was refused: {error.str()}; check the topic's ACLs")
+        else:
+            self._note(error)
+        return None
+
+    def _note(self, error: KafkaError) -> None:
+        if self.last_error != error.str():
+            log.info("Kafka client: %s", error.str())
+        self.last_error = error.str()

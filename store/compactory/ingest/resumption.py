@@ -1,0 +1,69 @@
+"""Whether what was read of a topic may be gone on with: at a start from a checkpoint, and while following. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compactory.records import Partition, Rebuild, RebuildCause, Topic
+from compactory.storage.checkpoint import Checkpoint
+
+__all__ = ["gap_of", "obstacle", "truncation_of"]
+
+
+def obstacle(
+    checkpoint: Checkpoint,
+    topic: Topic,
+    *,
+    cluster_id: str | None,
+    definition: str,
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    retention: float,
+    now: float,
+) -> Rebuild | None:
+    """Return why one can't go on from a checkpoint; None where one can.
+
+    ``starts`` and ``ends`` are log starts and high watermarks; ``retention`` is delete.retention.ms in seconds; ``now``
+    seconds since 1970.
+    """
+    if checkpoint.definition != definition:
+        return Rebuild(RebuildCause.REDEFINED, "its directories are defined otherwise than when it was read")
+    if not checkpoint.complete:
+        return Rebuild(RebuildCause.INCOMPLETE, "it was never read to the end")
+    if checkpoint.topic_id != topic.topic_id or (topic.topic_id is None and checkpoint.cluster_id != cluster_id):
+        was, has = (f"topic id {name}, cluster {where}" for name, where in (
+            (checkpoint.topic_id, checkpoint.cluster_id), (topic.topic_id, cluster_id)
+        ))  # fmt: skip
+        return Rebuild(RebuildCause.RECREATED, f"it is another topic than the one that was read: {was}; now {has}")
+    for number, position in checkpoint.positions.items():
+        place = Partition(topic.name, number)
+        if place not in ends:
+            return Rebuild(RebuildCause.RECREATED, f"partition {number} does not exist any more")
+        if position < starts[place]:
+            return Rebuild(
+                RebuildCause.LOST, f"partition {number} begins at {starts[place]} now, it was read to {position}"
+            )
+        if position > ends[place]:
+            return truncation_of(place, position, ends[place])
+        mark = checkpoint.caught_up.get(number)
+        if mark is None:
+            return Rebuild(RebuildCause.INCOMPLETE, f"it is not known when partition {number} was read to its end")
+        if ends[place] > mark.end and now - mark.at > retention:
+            return gap_of(place, now - mark.at, retention)
+    return None
+
+
+def truncation_of(place: Partition, position: int, end: int) -> Rebuild:
+    """Return the rebuild for a log that ends before the position (unclean leader election, restored broker)."""
+    return Rebuild(
+        RebuildCause.TRUNCATED, f"partition {place.partition} ends at {end} and was read to {position}: it was cut off"
+    )
+
+
+def gap_of(place: Partition, seconds: float, retention: float) -> Rebuild:
+    """Return the rebuild for a reader that was away from the end for longer than tombstones are kept."""
+    return Rebuild(
+        RebuildCause.TOMBSTONES,
+        f"partition {place.partition} was not read to its end for {seconds:.0f} s, tombstones are kept for "
+        f"{retention:g} s (delete.retention.ms): deletions may have been missed",
+    )

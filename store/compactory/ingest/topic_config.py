@@ -1,0 +1,83 @@
+"""What a topic's configuration means for its readers: how long deletions can be seen, whether it compacts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory.ingest.progress import clock
+from compactory.kafka.client import Kafka
+
+__all__ = ["Policies"]
+
+log = logging.getLogger("compactory.store")
+
+_DEFAULT_RETENTION = 86_400.0  # seconds: Kafka's default of delete.retention.ms
+_LEAST_RETENTION = 10.0  # seconds; below that a reader that follows well could not be told from one that was away
+_REFRESH = 60.0  # seconds
+
+
+class Policies:
+    """Topic configurations as far as readers need them, asked for once a minute.
+
+    Belongs to whoever holds `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._retentions: dict[str, float] = {}
+        self._asked_at = float("-inf")
+        self._warned: set[tuple[str, str]] = set()
+
+    def retention(self, topic: str) -> float:
+        """Return how long tombstones are kept at least, in seconds; never less than ten."""
+        return max(self._retentions.get(topic, _DEFAULT_RETENTION), _LEAST_RETENTION)
+
+    def refresh(self, topics: Iterable[str], timeout: float) -> None:
+        """Ask for the configurations where that is due. Raises Unreachable."""
+        names = set(topics)
+        if not names or (clock() - self._asked_at < _REFRESH and names <= self._retentions.keys()):
+            return
+        try:
+            configs = self._kafka.topic_configs(names, timeout)
+        except ConfigError:
+            configs = {}
+            self._warn(
+                "*", "the right to describe topic configurations is missing: delete.retention.ms is taken for a day"
+            )
+        except CompactoryError:
+            if clock() - self._asked_at > _REFRESH * 2:
+                raise
+            return
+        self._asked_at = clock()
+        for name in names:
+            self._note(name, configs.get(name, {}))
+
+    def _note(self, topic: str, config: dict[str, str]) -> None:
+        retention = float(config.get("delete.retention.ms", _DEFAULT_RETENTION * 1000)) / 1000
+        self._retentions[topic] = retention
+        policy = config.get("cleanup.policy", "compact")
+        if "compact" not in policy:
+            self._warn(
+                topic,
+                f"cleanup.policy={policy}: entries that are not written again vanish from the log after retention.ms, "
+                "and from each store that starts after that; set cleanup.policy=compact",
+            )
+        elif "delete" in policy:
+            self._warn(
+                topic,
+                f"cleanup.policy={policy}: a store that starts later does not find what this one still serves; set "
+                "cleanup.policy=compact",
+            )
+        if retention < _LEAST_RETENTION:
+            self._warn(
+                topic,
+                f"delete.retention.ms={retention * 1000:.0f}: a reader that falls behind for longer than that can miss "
+                f"deletions, and less than {_LEAST_RETENTION:g} s can't be told; the default is a day",
+            )
+
+    def _warn(self, topic: str, text: str) -> None:
+        if (topic, text) not in self._warned:
+            self._warned.add((topic, text))
+            log.warning("topic %s: %s", topic, text)

@@ -1,0 +1,116 @@
+"""What one topic is read into: the tables of its directories in one volume, and how far they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compactory.directory import Directory, Index
+from compactory.storage.backend import Volume
+from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.table.batch import Run
+from compactory.table.table import Table
+
+__all__ = ["Feed"]
+
+
+class Feed:
+    """One generation of a topic's tables. Written by the reader's thread."""
+
+    def __init__(
+        self, topic: str, directories: Sequence[Directory[Any]], volume: Volume, *, validate: bool, strict: bool
+    ) -> None:
+        self.topic = topic
+        self.volume = volume
+        self.tables = tuple(
+            Table(directory, volume.shelf(directory.name), validate=validate, strict=strict)
+            for directory in directories
+        )
+        self.definition = definition(directories, validate=validate)
+        self.topic_id: str | None = None  # of the topic that was read, once it is served
+        self.served = False  # whether views have been answered from it
+        self.tails = dict(volume.checkpoint.tails) if volume.checkpoint else {}  # see Checkpoint
+        self._committed = volume.checkpoint  # the newest that was
+
+    def serve(self, topic_id: str | None) -> None:
+        """Views are answered from it now; ``topic_id`` is that of the topic that was read."""
+        self.topic_id, self.served = topic_id, True
+        for table in self.tables:
+            table.topic_id = topic_id
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the volume holds the topic complete, read under the same definitions."""
+        checkpoint = self.volume.checkpoint
+        return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
+
+    def apply(self, run: Run, *, loading: bool) -> None:
+        """Apply a run to every directory of the topic."""
+        for table in self.tables:
+            table.apply(run, loading=loading)
+        if run.epoch is not None:
+            self.tails[run.partition.partition] = run.next_offset, run.epoch
+
+    def retry(self) -> None:
+        """Apply every bad record once more."""
+        for table in self.tables:
+            for error in table.quarantine:
+                table.retry((error.partition, error.offset))
+
+    def spread_over(self, partitions: int) -> None:
+        """Tell the tables over how many partitions their keys are spread."""
+        for table in self.tables:
+            table.spread = partitions > 1
+
+    def commit(
+        self,
+        positions: Mapping[int, int],
+        caught_up: Mapping[int, CaughtUp],
+        *,
+        topic_id: str | None,
+        cluster_id: str | None,
+        complete: bool,
+    ) -> None:
+        """Make what was applied visible, together with how far it goes."""
+        self._committed = Checkpoint(
+            topic_id=topic_id,
+            cluster_id=cluster_id,
+            definition=self.definition,
+            positions=dict(positions),
+            tails=dict(self.tails),
+            caught_up=dict(caught_up),
+            complete=complete,
+        )
+        self.commit_again()
+
+    def commit_again(self) -> None:
+        """Make what was changed without reading on visible; what was committed of positions stays true."""
+        if self._committed is None:
+            return
+        self.volume.commit(self._committed)
+        for table in self.tables:
+            table.version = object()
+
+
+def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
+    """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
+
+    ``decode`` counts by how values are checked: as objects, not at all, or by a callable, whichever it is: callables
+    have no identity that outlives the process.
+    """
+    said = sorted(
+        repr((d.name, d.key, d.active, d.envelope, validate and _check(d), sorted(map(_index, d.indexes))))
+        for d in directories
+    )
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]
+
+
+def _check(directory: Directory[Any]) -> str:
+    if directory.decode is bytes:
+        return "none"
+    return "objects" if directory.decode is dict else "callable"
+
+
+def _index(index: Index) -> tuple[str, tuple[str, ...], bool]:
+    return index.name, index.fields, index.unique

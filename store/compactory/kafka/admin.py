@@ -1,0 +1,185 @@
+# ruff: noqa: SLF001  (the names of the client's own error codes start with an underscore)
+# pyright: reportPrivateImportUsage=false
+"""Requests to a cluster through the client's admin side: repeated until a deadline, their errors ours.
+
+One of the modules that import the client, beside `compactory.kafka.client`, which says what is asked, and
+`compactory.kafka.kafka_errors`. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against Apache Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from compactory.errors import ConfigError, Unreachable
+from compactory.kafka.credentials import mechanism
+from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
+from compactory.kafka.listener import look, mismatch
+from compactory.kafka.oauth import TokenSource
+from compactory.kafka.properties import without_secrets
+
+__all__ = ["Admin"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+_NO_RIGHT = object()  # stands for an answer that an ACL forbids
+_CLOSED = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)  # a connection was made, and ended without a reason
+_ATTEMPT = 2.0  # seconds that one request may take before it is tried again within the deadline
+
+
+class Admin:
+    """The admin client of a cluster, made on first use. Thread-safe. Belongs to the process that uses it."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.log = ClientLog(self.hidden)
+        self._properties = dict(properties)
+        callback = properties.get("oauth_cb") if mechanism(properties) == "OAUTHBEARER" else None
+        self._tokens = TokenSource(callback) if callback is not None else None
+        self._admin: AdminClient | None = None
+        self._inherited: list[AdminClient] = []  # of parents: destroying them would wait for their threads
+        self._admin_pid = 0
+        self._last_error: KafkaError | None = None
+        self._answered = False  # whether the cluster ever did: from then on the properties are right
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers as given."""
+        return str(self._properties["bootstrap.servers"])
+
+    def close(self) -> None:
+        """Drop the client. Safe to call twice; the next use makes a new one."""
+        self._admin = None
+
+    def client(self) -> AdminClient:
+        """Return the client. Hold it until all is answered: futures of a client that is gone never are."""
+        if self._admin is None or self._admin_pid != os.getpid():
+            if self._admin is not None:
+                self._inherited.append(self._admin)
+            settings = {"error_cb": self._remember, **self.given()}
+            self._admin = AdminClient(settings, logger=self.log)
+            self._admin_pid = os.getpid()
+        return self._admin
+
+    def given(self) -> dict[str, Any]:
+        """Return the user's properties for a new client, for which a token is at hand where it needs one.
+
+        Raises Unreachable or ConfigError when ``oauth_cb`` gives none.
+        """
+        if self._tokens is None:
+            return self._properties
+        self._tokens(self._properties.get("sasl.oauthbearer.config"))
+        return {**self._properties, "oauth_cb": self._tokens}
+
+    def hidden(self, text: str) -> str:
+        """Return a text with secrets replaced."""
+        text = without_secrets(text, self._properties)
+        return self._tokens.hidden(text) if self._tokens is not None else text
+
+    def _remember(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:  # which says less than the others
+            self._last_error = error
+
+    @contextmanager
+    def mapped(self, doing: str) -> Iterator[None]:
+        """Map the errors of requests to ours; see `kafka_errors`."""
+        self._poll()
+        self._last_error = None  # what came to light before is not the reason of what comes now
+        try:
+            with kafka_errors(doing, self.bootstrap, self._why, self._explain):
+                yield
+        except Unreachable:
+            if self._admin_pid == os.getpid():
+                self._admin = None  # the network may have forgotten its connections, which the library keeps for long
+            raise
+        self._answered = True
+
+    def _why(self) -> KafkaError | None:
+        """Return the last client-wide error; it says why a request timed out."""
+        self._poll()
+        return self._last_error
+
+    def _poll(self) -> None:
+        """Hear the admin client's errors, which wait until somebody polls."""
+        if self._admin is not None and self._admin_pid == os.getpid():
+            self._admin.poll(0)
+
+    def _explain(self) -> str | None:
+        """Say which property does not fit the listener that we can't talk to, if the listener shows it."""
+        why = self._last_error
+        if why is None or why.code() != KafkaError._SSL:
+            told = why is not None and (why.code() not in _CLOSED or "Connect to" in why.str())
+            if self._answered or told:
+                return None
+        listener = look(self._properties, why.str() if why is not None else "")
+        return mismatch(self._properties, listener) if listener is not None else None
+
+    def insist(self, timeout: float, request: Callable[[float], A]) -> A:
+        """Repeat ``request`` (its argument: seconds it may take) until it succeeds, is hopeless or time is up."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return request(max(0.1, min(left, _ATTEMPT)))
+            except KafkaException as error:
+                if code_of(error) not in PASSING or left <= 0 or self._is_hopeless():
+                    raise
+            time.sleep(min(0.05, max(0.0, left)))
+
+    def _is_hopeless(self) -> bool:
+        why = self._why()
+        return (why is not None and is_refusal(why)) or self._explain() is not None
+
+    def ask(
+        self, doing: str, right: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]
+    ) -> dict[R, Any]:
+        """Send ``request`` until every part is answered or ``timeout`` is over; None stands for "does not exist".
+
+        Raises ConfigError with every topic on which the ACL operation ``right`` is missing.
+        """
+
+        def ask(limit: float) -> dict[R, Any]:
+            client = self.client()
+            try:
+                futures = request(client, limit)
+                return {name: _answer(future) for name, future in futures.items()}
+            finally:
+                del client  # not held by the traceback of an error that somebody keeps
+
+        with self.mapped(doing):
+            answers = self.insist(timeout, ask)
+        refused_to = sorted({_topic_of(name) for name, answer in answers.items() if answer is _NO_RIGHT})
+        if refused_to:
+            raise ConfigError(self.forbidden(doing, right, topic) for topic in refused_to)
+        return answers
+
+    def forbidden(self, doing: str, right: str, topic: str) -> str:
+        """Say which right is missing, and how to give it."""
+        user = self._properties.get("sasl.username", "NAME")
+        return (
+            f"Kafka at {self.bootstrap} refused to {doing}: {user} lacks the ACL operation {right} on topic {topic!r};"
+            f" kafka-acls.sh --bootstrap-server {self.bootstrap} --add --allow-principal User:{user}"
+            f" --operation {right} --topic {topic}"
+        )
+
+
+def _answer(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except KafkaException as error:
+        if code_of(error) in ABSENT:
+            return None
+        if code_of(error) in FORBIDDEN:
+            return _NO_RIGHT
+        raise
+
+
+def _topic_of(asked: Any) -> str:
+    """The topic that a part of a request is about: a name, a TopicPartition or a ConfigResource."""
+    return str(getattr(asked, "topic", None) or getattr(asked, "name", None) or asked)

@@ -1,0 +1,240 @@
+# ruff: noqa: SLF001  (the names of the client's own error codes start with an underscore)
+# pyright: reportPrivateImportUsage=false
+"""The client's errors and refusals, mapped to ours: what went wrong, which property it is about, what to do.
+
+One of the modules that import the client, beside `compactory.kafka.client` and `compactory.kafka.admin`: its error codes and its
+opinion of properties are what is mapped here. It opens no connection. Facts were checked on confluent-kafka 2.16
+(librdkafka 2.16).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.kafka.credentials import credential_problems
+from compactory.kafka.java_properties import java_problems
+from compactory.kafka.properties import nearest_property, without_secrets
+
+__all__ = [
+    "ABSENT",
+    "FORBIDDEN",
+    "PASSING",
+    "ClientLog",
+    "check",
+    "code_of",
+    "event_kind",
+    "is_refusal",
+    "kafka_errors",
+    "property_problems",
+]
+
+log = logging.getLogger("compactory.kafka")
+
+_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
+                          KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})  # fmt: skip
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
+                      KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                      KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                      KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
+FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+PASSING = _UNREACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+                          KafkaError.NOT_CONTROLLER, KafkaError._WAIT_CACHE, KafkaError.NETWORK_EXCEPTION,
+                          KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
+                          KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+                          KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+# A broker that does not like our certificate ends the connection with one of these alerts of TLS (RFC 8446, 6.2).
+_ALERTS = ("alert bad certificate", "alert certificate required", "alert unknown ca", "alert certificate expired",
+           "alert certificate unknown", "alert unsupported certificate", "alert certificate revoked")  # fmt: skip
+_CERTIFICATE = (
+    "the broker wants a client certificate that it trusts: set ssl.certificate.location and ssl.key.location (or"
+    " ssl.keystore.location) to one that is signed by an authority in its trust store and has not expired"
+)
+_LISTENER = "check security.protocol and the port in bootstrap.servers"
+_REMEDIES = {
+    "Invalid username or password": "check sasl.username and sasl.password",
+    "invalid credentials": (
+        "check sasl.username and sasl.password, and that the user has a password for this very sasl.mechanism"
+        " (kafka-configs.sh --describe --entity-type users)"
+    ),
+    "Unsupported SASL mechanism": "set sasl.mechanism to one that the broker's listener offers",
+    "current SASL state": f"the listener takes no login: {_LISTENER}",
+    "invalid_token": (
+        "the broker refuses the token: check its issuer, audience, end and signature against the broker's"
+        " sasl.oauthbearer.* settings, and the clocks"
+    ),
+    "trust anchors": "set https.ca.location to the certificate of the authority that signed the token endpoint's",
+    "OAUTHBEARER token": (
+        "check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location, and that the"
+        " endpoint answers from here"
+    ),
+    "certificate verify failed": (
+        "set ssl.ca.location to the certificate of the authority that signed the broker's, and use a host name in"
+        " bootstrap.servers that the certificate is for"
+    ),
+    "listener?": _LISTENER,
+}
+_KEPT = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
+_CREATION = {
+    "key values mismatch": "ssl.key.location: the key does not belong to the certificate",
+    "ssl.key.location failed": "ssl.key.password does not decrypt the key of ssl.key.location, or it is damaged",
+    "ssl.key.pem failed": "ssl.key.password does not decrypt the key of ssl.key.pem, or it is damaged",
+    "mac verify failure": "ssl.keystore.password does not open the key store of ssl.keystore.location",
+    "ssl.keystore.location PKCS#12": "ssl.keystore.location: the file is no PKCS12 key store",
+    "No provider for SASL mechanism": (
+        "sasl.mechanism: the installed client library was built without it; choose PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
+        " or OAUTHBEARER"
+    ),
+}
+# A token endpoint that is down, in the words of libcurl: no refusal, although the client's code says so.
+_ENDPOINT_DOWN = re.compile(r"OAUTHBEARER token.*(connect to|resolve host|timed? ?out|HTTP.*\b5\d\d\b)", re.IGNORECASE)
+
+
+class ClientLog:
+    """Takes the client library's log lines as DEBUG, secrets replaced.
+
+    It repeats each failed connection attempt and warns of properties meant for another kind of client (one mapping
+    serves them all). What a user has to know is raised or logged by us, once. Called by any thread of the library's.
+    """
+
+    def __init__(self, hidden: Callable[[str], str]) -> None:
+        self._hidden = hidden
+
+    def log(self, _level: int, message: str, *args: object) -> None:
+        """Log one line; called by the client library."""
+        if args and args[0] != "CONFWARN" and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", self._hidden(message % args))
+
+
+@contextmanager
+def kafka_errors(
+    doing: str,
+    bootstrap: str,
+    why: Callable[[], KafkaError | None] = lambda: None,
+    explain: Callable[[], str | None] = lambda: None,
+) -> Iterator[None]:
+    """Map the client's errors to ours with the cause kept: Unreachable, ConfigError, else CompactoryError.
+
+    ``why`` gives the client-wide error behind a time-out (a refused connection, a failed login), if there is one;
+    ``explain`` what is known for certain to be set wrongly.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        behind = why()
+        reason = error.args[0].str() if error.args else str(error)
+        detail = f"{behind.str()}" if behind is not None else reason
+        refused = behind is not None and is_refusal(behind)
+        code = code_of(error)
+        if (refused or code in PASSING or code in _REFUSED) and (explained := explain()):
+            raise ConfigError(f"Kafka at {bootstrap} was not reached to {doing}: {explained}") from error
+        if refused or code in _REFUSED:
+            raise ConfigError(f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}") from error
+        if code in _UNREACHABLE:
+            remedy = _remedy(detail, "check bootstrap.servers and the network")
+            message = f"Kafka at {bootstrap} was not reached to {doing}: {detail}; {remedy}"
+            raise Unreachable("Kafka", message) from error
+        raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
+
+
+def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "passing"]:
+    """Sort an error event of a consumer.
+
+    ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
+    yet), which a reader must never paper over. ``cut``: the same, and its leader epoch tells that the log was cut off
+    before it, however long it is now (KIP-320). ``refused``: no right to read. ``passing``: the client recovers itself,
+    or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
+    """
+    code = error.code()
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return "passing"
+    if code == KafkaError._PARTITION_EOF:
+        return "end"
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        return "cut" if "truncation" in error.str() else "lost"
+    return "refused" if code in _REFUSED else "passing"
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Return whether the broker turned us away, so that trying again as we are is no use."""
+    text = error.str()
+    if any(alert in text for alert in _ALERTS):
+        return True
+    return error.code() in _REFUSED and not _ENDPOINT_DOWN.search(text)
+
+
+def code_of(error: KafkaException) -> int:
+    """Return the client's code of an error, 0 when it has none."""
+    return int(error.args[0].code()) if error.args and isinstance(error.args[0], KafkaError) else 0
+
+
+def check(properties: Mapping[str, Any]) -> None:
+    """Check the properties by themselves and by the client library; raises ConfigError with all problems.
+
+    Opens no connection, calls no callable of the user.
+    """
+    problems = list(java_problems(properties))
+    java = {problem.partition(" ")[0] for problem in problems}
+    left = {name: value for name, value in properties.items() if name not in java}
+    plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}
+    found = _refusal(plain)
+    wrong = dict(property_problems(plain)) if found is not None else {}
+    problems += wrong.values()
+    problems += credential_problems({name: value for name, value in left.items() if name not in wrong})
+    if found is not None and not problems:
+        problems.append(_creation_problem(found, properties))
+    if problems:
+        raise ConfigError(problems)
+
+
+def property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the library says of each property alone, by its name."""
+    for name, value in properties.items():
+        problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
+        if problem is not None:
+            near = nearest_property(name) if "No such configuration" in problem else None
+            hint = f"; did you mean {near!r}?" if near else ""
+            yield name, f"Kafka property {name!r}: {without_secrets(problem, properties)}{hint}"
+
+
+def _creation_problem(text: str, properties: Mapping[str, Any]) -> str:
+    said = without_secrets(text, properties).removeprefix("Failed to create admin client: ")
+    problem = next((problem for mark, problem in _CREATION.items() if mark in text), None)
+    return f"{problem} ({said})" if problem else f"Kafka properties: {said}"
+
+
+def _refusal(properties: Mapping[str, Any], *, unknown: bool = False) -> str | None:
+    """Return why the library refuses the properties; with ``unknown`` only what does not depend on others."""
+    try:
+        AdminClient(dict(properties), logger=_SILENT)
+    except KafkaException as error:
+        text = error.args[0].str().strip() if error.args else str(error)
+        return None if unknown and text.startswith("Failed to create") else text
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _remedy(detail: str, otherwise: str = "check security.protocol, sasl.*, ssl.* and the ACLs") -> str:
+    if any(alert in detail for alert in _ALERTS):
+        return _CERTIFICATE
+    return next((remedy for mark, remedy in _REMEDIES.items() if mark in detail), otherwise)
+
+
+class _Silent:
+    """Drops what the library logs of clients that are only made to check their properties."""
+
+    def log(self, _level: int, _message: str, *_args: object) -> None:
+        """Drop one line."""
+
+
+_SILENT = _Silent()

@@ -1,0 +1,1 @@
+"""The read side: views, searches by index, ordered iteration, snapshots."""

@@ -1,0 +1,87 @@
+"""Finds entries by indexed fields while the writer goes on: what is filed is checked against what is there.
+
+Functions of one table, for any thread; none takes a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from compactory.codec.decoding import Term, term_values
+from compactory.codec.packed_record import newer
+from compactory.errors import DecodeError, UnknownIndex
+from compactory.storage.backend import Reading
+from compactory.table.secondary_index import Secondary
+from compactory.table.table import Table
+
+__all__ = ["Pair", "collisions", "index_named", "index_over", "matching"]
+
+Pair = tuple[bytes, bytes]
+"""A lookup key and its cell."""
+
+
+def index_named(table: Table, name: str) -> Secondary:
+    """Return the index of this name. Raises UnknownIndex."""
+    found = table.indexes.get(name)
+    if found is None:
+        known = ", ".join(map(repr, table.indexes)) or "none"
+        raise UnknownIndex(f"directory {table.directory.name!r} has no index {name!r}; it has: {known}")
+    return found
+
+
+def index_over(table: Table, fields: Mapping[str, Any]) -> Secondary:
+    """Return the index over exactly these fields. Raises UnknownIndex."""
+    index = table.directory.index_over(fields)
+    if index is None:
+        known = ", ".join("+".join(index.fields) for index in table.directory.indexes) or "none"
+        asked = "+".join(fields) or "no field"
+        raise UnknownIndex(f"directory {table.directory.name!r} has no index over {asked}; it has: {known}")
+    return table.indexes[index.name]
+
+
+def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> list[Pair]:
+    """Return the entries that have these values right now; a unique index gives at most one."""
+    try:
+        wanted = secondary.term_for(fields)
+    except DecodeError:
+        return []  # nothing else is ever indexed
+    if wanted is None:
+        return []
+    found = _claiming(table, secondary, wanted)
+    if secondary.index.unique and len(found) > 1:
+        return [max(found, key=lambda pair: newer(pair[1]))]
+    return found
+
+
+def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
+    """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
+    name = secondary.index.name
+    for term in table.shelf.terms(name):
+        cells = _claiming(table, secondary, term) if len(table.shelf.names(name, term)) > 1 else []
+        if len(cells) > 1:
+            order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
+            yield term_values(secondary.index.fields, term), [key for key, _ in order]
+
+
+def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
+    """Return all entries that have the term right now."""
+    index = secondary.index.name
+    reading = table.shelf.snapshot()
+    names = reading.names(index, term)
+    while True:
+        found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]
+        if found or not names:
+            return found
+        before, names = names, reading.names(index, term)
+        if names == before:
+            return []  # else it was handed on while we looked: whoever has it now was filed before
+
+
+def _cells(reading: Reading, names: Iterable[bytes]) -> Iterator[Pair]:
+    """Yield those that are there."""
+    entries = reading.entries
+    for name in names:
+        cell = entries.get(name)
+        if cell is not None:
+            yield name, cell

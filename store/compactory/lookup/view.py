@@ -1,0 +1,353 @@
+"""The read side of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, overload
+
+from compactory.codec.decoding import decoder, frozen, key_bytes
+from compactory.codec.packed_record import TRAILER, origin, unpack
+from compactory.directory import Directory
+from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
+from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching
+from compactory.lookup.iteration import IndexView, Items, Values
+from compactory.records import Entry
+from compactory.storage.ordered_keys import bounds
+from compactory.table.table import Table
+
+__all__ = ["Served", "View"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+_VALUE = slice(None, -TRAILER)
+_SPARE = 1000  # decoded values of deleted entries that may be kept
+
+
+class Served:
+    """What a view reads: a table, once the store is ready. The store opens, closes and swaps it."""
+
+    __slots__ = ("age", "entries", "open", "refusal", "stale_reads", "table")
+
+    def __init__(self, refusal: Callable[[], CompactoryError], age: Callable[[], float]) -> None:
+        self.open = False
+        self.refusal = refusal
+        self.age = age  # seconds since all of it was last known to be applied to the end of the log
+        self.stale_reads = 0  # reads that demanded fresher data and were served what there is
+        self.table: Table
+        self.entries: Mapping[bytes, bytes]
+
+    def swap(self, table: Table) -> None:
+        """Answer from this table from now on."""
+        self.table = table
+        self.entries = table.shelf.entries  # of the table, one step nearer: a lookup counts nanoseconds
+
+
+class View(Mapping[str, T], Generic[T]):
+    """The entries of a directory: a read-only mapping from lookup key to decoded value.
+
+    Reads are plain memory reads: they never wait for Kafka, may come from any thread, and see each entry as it was
+    before or after a record, never in between. Each read decodes afresh, so the value is the caller's own, unless the
+    directory says ``cache_decoded``. The view stays valid while the store runs, whatever happens to the data behind it.
+
+    A read may demand freshness: ``max_age`` is in seconds, and the directory's ``on_stale`` says whether older data is
+    served or StaleData raised. `within` gives a view all of whose reads demand it.
+
+    Reads raise NotReady before the store is ready, StoreFailed if it never got there, StoreClosed afterwards. A key
+    whose newest record is bad and of which no good value is known raises BadRecord (a KeyError) from every read,
+    ``get`` with a default included: "can't tell" is not "absent". ``in`` says False for it: there is no value.
+    Iteration goes over the keys as they were when it began and leaves out entries that are deleted meanwhile.
+    """
+
+    def __init__(
+        self, directory: Directory[T], served: Served, max_age: float | None = None, *, checked: bool = False
+    ) -> None:
+        self.directory = directory
+        self._served = served
+        self._checked = checked  # whether values were read once when they were applied
+        self._max_age = directory.max_age if max_age is None else max_age
+        self._decode = decoder(directory, checked=checked)
+        self._shared: dict[str, tuple[object, bytes, T]] = {}  # key -> version at which it was looked at, cell, value
+        self._plain = self._max_age is None and not directory.cache_decoded
+        self._shares = self._max_age is None and directory.cache_decoded
+        if directory.cache_decoded and directory.decode is dict:
+            self._decode = frozen(self._decode)
+
+    def __repr__(self) -> str:
+        return f"<View {self.directory.name!r}>"
+
+    def __getitem__(self, key: str) -> T:
+        served = self._served
+        if self._plain and served.open:  # the short way, without a call of ours: each costs as much as the lookup
+            try:
+                return self._decode(served.entries[key.encode()][_VALUE])
+            except Exception:  # noqa: BLE001 (the careful way says what is wrong)
+                return self._carefully(key)
+        if self._shares and served.open:
+            found = self._shared.get(key)
+            if found is not None and found[0] is served.table.version:
+                return found[2]
+        return self._carefully(key)
+
+    @overload
+    def get(self, key: str, /, *, max_age: float | None = None) -> T | None: ...
+    @overload
+    def get(self, key: str, /, default: T | D, *, max_age: float | None = None) -> T | D: ...
+    def get(self, key: str, /, default: Any = None, *, max_age: float | None = None) -> Any:
+        """Return the value, or ``default`` where the key is absent.
+
+        Raises BadRecord where that can't be told, StaleData.
+        """
+        if max_age is not None:
+            self._demand(max_age)
+        served = self._served
+        if self._plain and served.open:
+            try:
+                return self._decode(served.entries[key.encode()][_VALUE])
+            except Exception:  # noqa: BLE001 (as above)
+                return self._found(key, default)
+        if self._shares and served.open:
+            found = self._shared.get(key)
+            if found is not None and found[0] is served.table.version:
+                return found[2]
+        return self._found(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key_bytes(key) in self._table.shelf.entries
+
+    def __len__(self) -> int:
+        return len(self._table.shelf.entries)
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self._table.shelf.all_keys():
+            yield name.decode()
+
+    def items(self) -> Items[T]:
+        """Return the keys and values; see the class for what iteration promises."""
+        return Items(self)
+
+    def values(self) -> Values[T]:
+        """Return the values; see the class for what iteration promises."""
+        return Values(self)
+
+    def snapshot(self) -> Iterator[tuple[str, T]]:
+        """Yield keys and decoded values of the entries that were there when the iteration began."""
+        reading = self._table.shelf.snapshot()
+        for name, cell in reading.pairs():
+            yield name.decode(), self._decoded(cell)
+
+    def within(self, max_age: float) -> View[T]:
+        """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
+        if not max_age > 0:
+            raise ConfigError(f"max_age must be a number of seconds above 0, not {max_age!r}")
+        return View(self.directory, self._served, max_age, checked=self._checked)
+
+    @property
+    def age(self) -> float:
+        """The seconds since all of it was last known to be at the end of the topic; infinite before it was.
+
+        At most some seconds while Kafka is reachable and nothing is behind.
+        """
+        return self._served.age()
+
+    @property
+    def stale_reads(self) -> int:
+        """How many reads demanded fresher data than there was and were served it all the same."""
+        return self._served.stale_reads
+
+    def get_many(self, keys: Iterable[str], *, max_age: float | None = None) -> dict[str, T]:
+        """Return the values of those keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
+        if max_age is not None:
+            self._demand(max_age)
+        found: dict[str, T] = {}
+        for key in keys:
+            try:
+                found[key] = self[key]
+            except BadRecord:
+                raise
+            except KeyError:
+                continue
+        return found
+
+    def raw(self, key: str, *, max_age: float | None = None) -> bytes:
+        """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord, StaleData."""
+        return self._cell(key, max_age)[:-TRAILER]
+
+    def entry(self, key: str, *, max_age: float | None = None) -> Entry:
+        """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
+        return self._entry(key, self._cell(key, max_age))
+
+    def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
+        """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
+
+        What `entry` tells and of which topic that is, for callers that count microseconds. Raises KeyError, BadRecord.
+        """
+        served = self._served
+        if not served.open:
+            raise served.refusal()
+        if self._max_age is not None:
+            self._demand(self._max_age)
+        table = served.table  # once: another may be served in the next moment, of another topic
+        cell = table.shelf.entries.get(name)
+        if cell is None:
+            self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
+            return self.record(name)  # it came in between
+        partition, offset, _ = unpack(cell)
+        return cell[:-TRAILER], partition, offset, table.topic_id
+
+    def entries(self, **fields: Any) -> list[Entry]:
+        """Return the entries with these values in an indexed field (or fields), in the order of their keys.
+
+        Raises UnknownIndex where no index covers exactly these fields.
+        """
+        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
+
+    def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
+        """Yield the entries whose key begins with this, as `range` does."""
+        return self._pairs(*bounds(prefix))
+
+    def range(self, lo: str = "", hi: str | None = None) -> Iterator[tuple[str, T]]:
+        """Yield keys and values from ``lo`` to before ``hi`` (None: to the end), in the order of their UTF-8 bytes.
+
+        That is the order of code points, and of Python's strings. A page: ``islice(view.range(lo), 100)``; the next one
+        begins at the last key followed by a NUL. Entries that are deleted meanwhile are left out, ones that come
+        meanwhile may be. In memory the first range puts the keys in order, half a second a million, and they are kept
+        in order from then on.
+        """
+        return self._pairs(key_bytes(lo), None if hi is None else key_bytes(hi))
+
+    def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
+        """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
+        lo, hi = bounds(prefix)
+        start = lo if after is None else max(lo, key_bytes(after) + b"\0")
+        return (name.decode() for name in self._table.shelf.range(start, hi))
+
+    def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
+        """Yield the values of a unique index that several entries have, with their keys, the answering one first.
+
+        Looks at every value of the index. Raises UnknownIndex.
+        """
+        table = self._table
+        for values, names in collisions(table, index_named(table, index)):
+            yield (values[0] if len(values) == 1 else values), [name.decode() for name in names]
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition; memory counts them where the topic has several."""
+        table = self._table
+        return table.shelf.sizes() if table.spread else {0: len(table.shelf.entries)}
+
+    def one(self, **fields: Any) -> T | None:
+        """Return the value that a unique index answers with, None where there is none.
+
+        ``one(acquirerId="A1")``; for a nested field ``one(**{"address.city": "Riga"})``. Raises UnknownIndex where no
+        unique index covers exactly these fields.
+        """
+        index = index_over(self._table, fields).index
+        if not index.unique:
+            raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
+        cells = self._matching(fields)
+        return self._decoded(cells[0][1]) if cells else None
+
+    def find(self, **fields: Any) -> list[T]:
+        """Return all values with these values in an indexed field (or fields), in the order of their keys.
+
+        Raises UnknownIndex where no index covers exactly these fields.
+        """
+        return [self._decoded(cell) for _, cell in self._matching(fields)]
+
+    def index(self, name: str) -> IndexView:
+        """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.
+
+        Raises UnknownIndex.
+        """
+        index = index_named(self._table, name).index
+        return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.shelf.terms(name))
+
+    def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
+        """Return the entries that an index has under these values, in the order of their keys."""
+        table = self._table
+        found = matching(table, index_over(table, fields), fields)
+        self._refuse_closed()
+        return sorted(found)
+
+    @property
+    def _table(self) -> Table:
+        self._refuse_closed()
+        if self._max_age is not None:
+            self._demand(self._max_age)
+        return self._served.table
+
+    def _refuse_closed(self) -> None:
+        """What is not there may have gone with the store, while we looked."""
+        if not self._served.open:
+            raise self._served.refusal()
+
+    def _demand(self, max_age: float) -> None:
+        """Raise StaleData, or count, where the data is older than that."""
+        age = self._served.age()
+        if age <= max_age:
+            return
+        if self.directory.on_stale == "raise":
+            what = f"directory {self.directory.name!r} was last known to be current {age:.1f} s ago"
+            raise StaleData(f"{what}; at most {max_age:g} s was demanded", age, max_age)
+        self._served.stale_reads += 1
+
+    def _found(self, key: str, default: Any) -> Any:
+        try:
+            return self._carefully(key)
+        except BadRecord:
+            raise
+        except KeyError:
+            return default
+
+    def _carefully(self, key: str) -> T:
+        """Return the value, saying what is wrong where there is none; shared where the directory says so."""
+        served = self._served
+        version = served.table.version if served.open else None  # first: what is read after it is at least as new
+        cell = self._cell(key)
+        if not self.directory.cache_decoded:
+            return self._decoded(cell)
+        found = self._shared.get(key)
+        value = found[2] if found is not None and found[1] == cell else self._decoded(cell)
+        return self._share(key, version, cell, value)
+
+    def _share(self, key: str, version: object, cell: bytes, value: T) -> T:
+        """Keep a value for all who read it, until its record is not the newest any more."""
+        shared = self._shared
+        shared[key] = (version, cell, value)
+        if len(shared) > len(self._served.entries) + _SPARE:
+            entries = self._served.entries
+            for gone in [known for known in list(shared) if known.encode() not in entries]:
+                shared.pop(gone, None)
+        return value
+
+    def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
+        reading = self._table.shelf.snapshot()
+        return ((name.decode(), self._decoded(cell)) for name, cell in reading.pairs(start, stop))
+
+    def _decoded(self, cell: bytes) -> T:
+        try:
+            return self._decode(cell[:-TRAILER])
+        except Exception as error:
+            where = origin(cell)
+            place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"
+            raise DecodeError(f"the value at {place} can't be decoded: {type(error).__name__}") from error
+
+    def _cell(self, key: str, max_age: float | None = None) -> bytes:
+        if not isinstance(key, str):
+            raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
+        if max_age is not None:
+            self._demand(max_age)
+        table = self._table
+        name = key_bytes(key)
+        bad = name in table.quarantine.names
+        cell = table.shelf.entries.get(name)
+        if cell is not None:
+            return cell
+        if bad:
+            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see errors()")
+        self._refuse_closed()
+        raise KeyError(key)
+
+    def _entry(self, key: str, cell: bytes) -> Entry:
+        partition, offset, timestamp_ms = unpack(cell)
+        return Entry(key, cell[:-TRAILER], self.directory.topic, partition, offset, timestamp_ms)

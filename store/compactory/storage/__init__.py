@@ -1,0 +1,1 @@
+"""Where entries are kept: in memory or in RocksDB, behind one seam."""

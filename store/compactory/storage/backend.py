@@ -1,0 +1,171 @@
+"""Where a store keeps what it has read: the seam between the engine and memory, or a disk.
+
+A backend lends a `Volume` per topic: one generation of everything that was read of it, with the position up to which
+it was read. Within it each directory has a `Shelf`. One thread writes a volume and commits it run by run; what readers
+see (`Reading`) is what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Protocol
+
+from compactory.codec.decoding import Term
+from compactory.storage.checkpoint import Checkpoint
+
+__all__ = ["Backend", "Postings", "Reading", "Shelf", "Still", "Volume"]
+
+
+class Postings(Protocol):
+    """Which lookup keys are filed under which terms of one index. For the writing thread."""
+
+    def add(self, term: Term, name: bytes) -> None:
+        """File a key under a term, beside those that are there. Filing it twice is once."""
+        ...
+
+    def discard(self, term: Term, name: bytes) -> None:
+        """Take a key out from under a term, if it is there."""
+        ...
+
+    def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
+        """File many keys; a term of None files nothing."""
+        ...
+
+
+class Reading(Protocol):
+    """What was committed of one directory, for readers in any thread."""
+
+    @property
+    def entries(self) -> Mapping[bytes, bytes]:
+        """Lookup key → cell: for ``get``, ``in`` and ``len``. To go over the keys there is `all_keys`."""
+        ...
+
+    def all_keys(self) -> Iterator[bytes]:
+        """Yield the lookup keys as they were when this was called, in no order that could be relied on."""
+        ...
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys from ``start`` to before ``stop`` (None: to the last), in the order of their bytes."""
+        ...
+
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield lookup keys and cells: of all entries in no order to rely on, or from ``start`` on as `range` does.
+
+        Entries that were deleted since this was called are left out where the reading is not a snapshot.
+        """
+        ...
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition."""
+        ...
+
+    def names(self, index: str, term: Term) -> list[bytes]:
+        """Return the lookup keys filed under a term."""
+        ...
+
+    def terms(self, index: str) -> Iterator[Term]:
+        """Yield every term under which something is filed, each once."""
+        ...
+
+
+class Still(Protocol):
+    """A mapping as it was at one moment, for one reader in any thread, while the writing thread goes on."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody reads it any more."""
+        ...
+
+    def keep(self, names: Iterable[bytes | None]) -> None:
+        """These names are about to change: the writing thread says so before it changes any."""
+        ...
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield its names and values, in no order to rely on. Raises StoreClosed where they went with the store."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Shelf(Reading, Protocol):
+    """Where the table of one directory keeps its entries. `entries` and what `Reading` has are for readers."""
+
+    def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
+        """Return the mapping called ``part`` (``entries``, ``owners`` …) as the writing thread sees and changes it.
+
+        The writer sees its own changes at once, readers those of ``entries`` after `Volume.commit` (in memory: at
+        once).
+        """
+        ...
+
+    def postings(self, index: str) -> Postings:
+        """Return the writing side of an index."""
+        ...
+
+    def snapshot(self) -> Reading:
+        """Return the committed state of this moment; memory has none to give and returns the live one."""
+        ...
+
+    def still(self, part: str) -> Still:
+        """Return a mapping as it is now; called by the writing thread while everything is committed."""
+        ...
+
+
+class Volume(Protocol):
+    """One generation of what was read of a topic. Belongs to one writing thread, except for what `Reading` says."""
+
+    @property
+    def persistent(self) -> bool:
+        """Whether `commit` does anything: where it does not, nobody has to find out what to tell it."""
+        ...
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """How far the volume was read when it was opened; None where it begins empty."""
+        ...
+
+    def shelf(self, directory: str) -> Shelf:
+        """Return the place of a directory, empty if it is new."""
+        ...
+
+    def commit(self, checkpoint: Checkpoint) -> None:
+        """Make all that was written since the last commit visible together with how far it goes, all or nothing."""
+        ...
+
+    def flush(self) -> None:
+        """Bring to disk what was committed. Memory has nothing to do."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what there is to say of its size and work, for metrics; memory says nothing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; what is on disk stays there. Called once by whoever wrote, after the last write."""
+        ...
+
+
+class Backend(Protocol):
+    """Lends volumes. `open`, `fresh` and `promote` are called by one thread at a time."""
+
+    def open(self, topic: str) -> Volume:
+        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+        ...
+
+    def fresh(self, topic: str) -> Volume:
+        """Return a new, empty volume, beside the one that is being served."""
+        ...
+
+    def promote(self, topic: str, volume: Volume) -> None:
+        """Let ``volume`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what there is to say of what all volumes share, for metrics."""
+        ...
+
+    def close(self) -> None:
+        """Release what the backend itself holds. Called once, after the volumes were closed."""
+        ...

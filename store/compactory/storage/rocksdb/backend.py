@@ -1,0 +1,210 @@
+"""`RocksDB`: the backend that a store on disk is given."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
+from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
+from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
+from compactory.storage.rocksdb.keys import STATE
+from compactory.storage.rocksdb.topic_storage import RocksVolume, State
+from compactory.storage.rocksdb.tuning import Resources, Tuning
+
+__all__ = ["RocksDB"]
+
+log = logging.getLogger("compactory.store")
+
+
+class RocksDB:
+    """Keeps entries on disk: ``GlobalStore(…, backend=RocksDB("/var/lib/directories"))``.
+
+    ``path``               a folder for this store alone; made where it is missing
+    ``block_cache_bytes``  memory for blocks of files, shared by all topics
+    ``row_cache_bytes``    memory for single entries on top of it: pays where few keys are looked up most of the time
+    ``memtable_bytes``     memory for what is not on disk yet, all topics together
+    ``compression``        ``lz4``, ``none``, ``zstd`` or ``snappy``
+    ``options``            further options of RocksDB, by the names of rocksdict's setters: ``{"max_open_files": 500}``
+
+    A restart reads only what is new in the topics. What is on disk after a crash is a consistent prefix of what was
+    read. What is damaged is set aside (the last one of each topic is kept) and read anew.
+
+    Nothing is opened before the store starts. Raises ConfigError with every problem at once, also where the package
+    rocksdict is missing; from the store's ``start`` BackendLocked where another store has the folder, BackendFailed
+    where it can't be read or written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        block_cache_bytes: int = 128 << 20,
+        row_cache_bytes: int = 0,
+        memtable_bytes: int = 64 << 20,
+        compression: str = "lz4",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tuning = Tuning(
+            block_cache_bytes=block_cache_bytes,
+            row_cache_bytes=row_cache_bytes,
+            memtable_bytes=memtable_bytes,
+            compression=compression,
+            options=dict(options or {}),
+        )
+        problems = [] if str(path) else ["path is empty; name a folder"]
+        problems.extend(self._tuning.problems())
+        if problems:
+            raise ConfigError(problems)
+        self.path = Path(path)
+        self._lock = Lock(self.path)
+        self._resources: Resources | None = None
+        self._serving: dict[str, RocksVolume] = {}  # topic -> what the pointer names
+        self._beside: weakref.WeakSet[RocksVolume] = weakref.WeakSet()  # all that `fresh` gave
+        self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
+        _backends.add(self)
+
+    def __repr__(self) -> str:
+        return f"<RocksDB {str(self.path)!r}>"
+
+    def open(self, topic: str) -> RocksVolume:
+        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+        self._lock.take()
+        folder = TopicFolder(self.path, topic)
+        generation = folder.current()
+        folder.tidy(generation)
+        volume = None if generation is None else self._resumed(folder, generation, topic)
+        if volume is None:
+            volume = self._new(folder, topic)
+            folder.point_to(volume.database.path)
+        volume.kept = True
+        self._serving[topic] = volume
+        return volume
+
+    def fresh(self, topic: str) -> RocksVolume:
+        """Return a new, empty volume, beside the one that is being served; removed when it is closed unpromoted."""
+        volume = self._new(TopicFolder(self.path, topic), topic)
+        self._beside.add(volume)
+        return volume
+
+    def promote(self, topic: str, volume: Any) -> None:
+        """Let ``volume`` be what `open` returns; the former is closed and removed once nobody reads it."""
+        volume.flush()
+        volume.kept = True
+        former = self._serving.get(topic)
+        if former is volume:
+            return
+        folder = TopicFolder(self.path, topic)
+        folder.point_to(volume.database.path)
+        self._serving[topic] = volume
+        if former is not None:
+            database = former.database
+            self._former = [waiting for waiting in self._former if waiting.alive]
+            damage = None if database.damage is None else str(database.damage)
+            self._former.append(weakref.finalize(database, _dispose, database.handle, folder, database.path, damage))
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the memory that all topics share, in bytes; empty before the start."""
+        return {} if self._resources is None else self._resources.figures()
+
+    def close(self) -> None:
+        """Close former generations, whoever reads them, and give the folder back."""
+        for waiting in self._former:
+            found = waiting.peek()
+            if found is not None:
+                with contextlib.suppress(CompactoryError):  # it is removed, or set aside
+                    found[0].close()
+                waiting()
+        self._former.clear()
+        self._serving.clear()
+        self._lock.leave()
+
+    def abandon(self) -> None:
+        """Leave everything to the process that opened it; for a forked child."""
+        for waiting in self._former:
+            found = waiting.detach()
+            if found is not None:
+                _keep_forever(found[2][0])
+        for volume in (*self._serving.values(), *self._beside):
+            _keep_forever(volume.database.handle)
+        self._lock.leave()
+
+    def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksVolume | None:
+        """Return the volume in a folder; None where it had to be set aside, or holds nothing."""
+        if (generation / DAMAGED).exists():
+            folder.set_aside(generation, "it was found damaged while it was read")
+            return None
+        try:
+            database = Database(generation, self._shared(), bulk=False)
+        except BackendCorrupt as error:
+            folder.set_aside(generation, error)
+            return None
+        except Unexplained as error:
+            self._new(folder, topic).close()  # raises where it is the options that are refused
+            folder.set_aside(generation, error)
+            return None
+        try:
+            data = database.read(STATE)
+            state = None if data is None else State.read(data)
+            if state is not None and state.topic != topic:
+                raise ValueError(f"it holds topic {state.topic!r}")
+        except (BackendCorrupt, ValueError) as error:
+            database.close()
+            folder.set_aside(generation, error)
+            return None
+        if state is not None:
+            return RocksVolume(database, state)
+        database.close()
+        remove(generation)
+        return None
+
+    def _new(self, folder: TopicFolder, topic: str) -> RocksVolume:
+        generation = folder.next()
+        try:
+            return RocksVolume(Database(generation, self._shared(), bulk=True), State(topic))
+        except BackendFailed as error:
+            remove(generation)
+            if isinstance(error, Unexplained) and "Invalid argument" in str(error):
+                raise ConfigError(f"RocksDB refuses its options: {error}") from error
+            raise
+
+    def _shared(self) -> Resources:
+        if self._resources is None:
+            self._resources = Resources(self._tuning)
+        return self._resources
+
+
+_backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
+
+
+def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
+    """Close and remove a generation that nobody reads any more."""
+    try:
+        handle.close()
+    except Exception:
+        log.debug("%s was not closed well", generation, exc_info=True)
+    if damage is None:
+        remove(generation)
+    else:
+        folder.set_aside(generation, damage)
+
+
+def _keep_forever(handle: object) -> None:
+    """See to it that an object is never destroyed, not even when the interpreter ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def _after_fork() -> None:
+    """In a forked child a database's threads are gone: closing it would hang, or write into the parent's files."""
+    for backend in list(_backends):
+        backend.abandon()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

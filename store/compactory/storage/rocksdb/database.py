@@ -1,0 +1,274 @@
+"""One RocksDB database: opened, read, written in batches without a log of its own, flushed; errors mapped to ours."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
+from compactory.storage.rocksdb.tuning import Resources, library
+
+__all__ = ["DAMAGED", "Database", "Snapshot", "Unexplained", "failure_of"]
+
+DAMAGED = "DAMAGED"  # a file of this name in a database's folder: it is not opened again
+_PAGE = 1000  # keys fetched at a time by a scan: other threads may scan the same snapshot in between
+_PAIRS = 100  # keys and values, which may be large
+
+_FULL = ("No space left", "Disk quota exceeded", os.strerror(errno.ENOSPC))
+_FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
+_LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
+_DAMAGED = ("Corruption", "No such file or directory", "file is too short", "Not implemented: Unsupported")
+
+
+class Unexplained(BackendFailed):
+    """RocksDB failed for a reason that its text does not tell us."""
+
+
+class Database:
+    """A database in one folder.
+
+    One thread writes (`write`, `flush`, `reopen`, `close`), any thread reads. A process that dies keeps what was
+    flushed: always a prefix of the batches, each whole, as all is in one column family. Where damage is met, by
+    whichever thread, BackendCorrupt is raised, `damage` keeps it, and the folder is marked.
+
+    ``get``  key → value or None: the library's own function, as a lookup counts tenths of microseconds; what it raises
+             is for `failed`
+    """
+
+    get: Callable[[bytes], bytes | None]
+
+    def __init__(self, path: Path, resources: Resources, *, bulk: bool) -> None:
+        self.path = path
+        self.bulk = bulk
+        self.damage: BackendCorrupt | None = None
+        self._resources = resources
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._closing = Lock()  # guards the snapshots: none may be made while the database is closed
+        self._open()
+
+    def _open(self) -> None:
+        rocks = library()
+        try:
+            options = self._resources.options(bulk=self.bulk)
+            # given for the column family too, else those that it was last opened with would hold (rocksdict 0.3)
+            self.handle: Any = rocks.Rdict(str(self.path), options, {"default": options})
+        except Exception as error:
+            raise failure_of(error, self.path) from error
+        unlogged = rocks.WriteOptions()
+        unlogged.disable_wal = True
+        self.handle.set_write_options(unlogged)
+        self.get = self.handle.get
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return a value, with errors that are ours."""
+        try:
+            return self.get(key)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return the values of many keys; the interpreter goes on meanwhile."""
+        try:
+            found: list[bytes | None] = self.handle.get(keys)
+        except Exception as error:
+            raise self.failed(error) from error
+        return found
+
+    def batch(self) -> Any:
+        """Return an empty batch."""
+        return library().WriteBatch(raw_mode=True)
+
+    def write(self, batch: Any) -> None:
+        """Apply a batch, all or nothing, visible at once. Waits while RocksDB is behind with its flushes."""
+        try:
+            number = self.handle.property_int_value
+            while number("rocksdb.is-write-stopped") and not number("rocksdb.background-errors"):
+                time.sleep(0.002)  # here, as the library would wait without letting other threads run
+            self.handle.write(batch)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def flush(self, *, wait: bool = True) -> None:
+        """Bring to disk what was written; without ``wait`` begin to."""
+        try:
+            self.handle.flush(wait)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of this moment, for any thread."""
+        try:
+            with self._closing:
+                snapshot = Snapshot(self, *self._moment())
+                self._snapshots.add(snapshot)
+        except Exception as error:
+            raise self.failed(error) from error
+        return snapshot
+
+    def _moment(self) -> tuple[Any, Any]:
+        """Return a snapshot to get from and an iterator of the same moment.
+
+        An iterator made by a snapshot is not of its moment but of the present (rocksdict 0.3): hence both, made anew
+        where a batch was written in between.
+        """
+        while True:
+            before = self.handle.latest_sequence_number()
+            found = self.handle.snapshot(), self.handle.iter()
+            if self.handle.latest_sequence_number() == before:
+                return found
+
+    def reopen(self, *, bulk: bool) -> None:
+        """Open the database anew, for another use. Nobody may be reading it."""
+        self.close()
+        self.bulk = bulk
+        self._open()
+
+    def figures(self) -> dict[str, float]:
+        """Return what RocksDB says of itself."""
+        found: dict[str, float] = {}
+        for name, wanted in _FIGURES.items():
+            try:
+                found[name] = self.handle.property_int_value(wanted) or 0
+            except Exception as error:
+                raise self.failed(error) from error
+        return found
+
+    def failed(self, error: Exception) -> CompactoryError:
+        """Return what an error of the library means here; damage is remembered and marked."""
+        found = failure_of(error, self.path)
+        if isinstance(found, BackendCorrupt) and self.damage is None:
+            self.damage = BackendCorrupt(*found.args)  # one that was never raised refers to no frames, and so not to us
+            mark(self.path)
+        return found
+
+    def close(self) -> None:
+        """Flush and close; idempotent. Snapshots that somebody still holds end."""
+        with self._closing:
+            for snapshot in list(self._snapshots):
+                snapshot.release()
+            try:
+                self.handle.close()
+            except Exception as error:
+                found = self.failed(error)
+                if not isinstance(found, StoreClosed):
+                    raise found from error
+
+
+class Snapshot:
+    """A database as it was at one moment. For any thread."""
+
+    def __init__(self, database: Database, handle: Any, iterator: Any) -> None:
+        self._database = database
+        self._handle = handle
+        self._iterator = iterator
+        self._scanning = Lock()  # guards the iterator
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        try:
+            found: bytes = _held(self._handle)[key]
+        except Exception as error:
+            if error.args == ("key not found",):  # how rocksdict 0.3 says it
+                return None
+            raise self._database.failed(error) from error
+        return found
+
+    def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        """Yield the keys from ``start`` to before ``stop``, in order."""
+        while True:
+            page = self.page(start, stop)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            start = page[-1] + b"\0"
+
+    def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values as `keys` yields keys."""
+        while True:
+            page = [(key, place.value()) for place, key in self._walk(start, stop, _PAIRS)]
+            yield from page
+            if len(page) < _PAIRS:
+                return
+            start = page[-1][0] + b"\0"
+
+    def page(self, start: bytes, stop: bytes) -> list[bytes]:
+        """Return the first 1,000 keys of those that `keys` yields."""
+        return [key for _, key in self._walk(start, stop, _PAGE)]
+
+    def _walk(self, start: bytes, stop: bytes, limit: int) -> Iterator[tuple[Any, bytes]]:
+        """Yield the iterator at each key of a page. To be gone through at once: it holds the iterator."""
+        try:
+            with self._scanning:
+                place = _held(self._iterator)
+                place.seek(start)
+                for _ in range(limit):
+                    key = place.key()
+                    if key is None or key >= stop:
+                        break
+                    yield place, key
+                    place.next()
+                place.status()  # the library ends at a damaged block as if nothing came after it
+        except Exception as error:
+            raise self._database.failed(error) from error
+
+    def release(self) -> None:
+        """Let go of the state; reading it then raises StoreClosed."""
+        self._handle = self._iterator = None
+
+
+def _held(handle: Any) -> Any:
+    if handle is None:
+        raise library().DbClosedError
+    return handle
+
+
+_FIGURES = {
+    "disk_bytes": "rocksdb.total-sst-files-size",
+    "memtable_bytes": "rocksdb.cur-size-all-mem-tables",
+    "table_reader_bytes": "rocksdb.estimate-table-readers-mem",
+    "pending_compaction_bytes": "rocksdb.estimate-pending-compaction-bytes",
+    "running_compactions": "rocksdb.num-running-compactions",
+    "running_flushes": "rocksdb.num-running-flushes",
+    "background_errors": "rocksdb.background-errors",
+}
+
+
+def failure_of(error: Exception, path: Path) -> CompactoryError:
+    """Return our error for one of the library, which has only texts."""
+    if isinstance(error, CompactoryError):
+        return error
+    said = str(error)
+    if type(error).__name__ == "DbClosedError" or (isinstance(error, RuntimeError) and "borrowed" in said):
+        return StoreClosed("the store was closed")  # or is being closed by another thread right now
+    if any(text in said for text in _FULL):
+        return BackendFailed(
+            f"{path}: the disk is full ({said}); free space or enlarge the volume, then restart", str(path)
+        )
+    if any(text in said for text in _FORBIDDEN):
+        return BackendFailed(
+            f"{path}: {said}; the process (user {_user()}) needs to read and write this folder", str(path)
+        )
+    if any(text in said for text in _LOCKED):
+        return BackendLocked(
+            f"{path} is used by another store ({said}); give each store a folder of its own", str(path)
+        )
+    if any(text in said for text in _DAMAGED):
+        return BackendCorrupt(f"{path} is damaged: {said}", str(path))
+    return Unexplained(f"{path}: RocksDB failed: {said}", str(path))
+
+
+def mark(path: Path) -> None:
+    """Have a damaged folder set aside at the next start, should the process not live to rebuild it."""
+    with contextlib.suppress(OSError):  # then damage is met, and dealt with, once more
+        (path / DAMAGED).touch()
+
+
+def _user() -> str:
+    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "?")

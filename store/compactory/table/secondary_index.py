@@ -1,0 +1,68 @@
+"""A secondary index of one directory: which entries have a value in a field. Pure.
+
+It files lookup keys, not cells: an update that leaves the field alone then leaves the index alone. A reader fetches
+the entry and checks that it has the value, so it never gets an entry that does not match. A key is filed under its new
+value before the entry changes and taken out from under the old one after it: whichever way a reader comes, it is the
+entry's change that it sees, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from compactory.codec.decoding import Document, Term, column, path, term
+from compactory.directory import Index
+from compactory.storage.backend import Postings
+
+__all__ = ["Secondary"]
+
+_AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
+
+
+class Secondary:
+    """What an `Index` makes of values, and the writing side of where it files them.
+
+    A unique index keeps every key that has the value: the reader picks the one whose record is newest (timestamp, then
+    partition, then offset), so that the next appears when it goes. Written by the table's thread; what it computes may
+    be asked by any.
+    """
+
+    def __init__(self, index: Index, postings: Postings) -> None:
+        self.index = index
+        self._postings = postings
+        self._readers: tuple[Callable[[Document], Any], ...] = tuple(path(field) for field in index.fields)
+
+    def term_of(self, doc: Document) -> Term | None:
+        """Return what the document is filed under; None for nothing. Raises DecodeError for what can't be indexed."""
+        if len(self._readers) == 1:
+            value = self._readers[0](doc)
+            if type(value) in _AS_THEY_ARE:
+                return value
+        return term(self.index.fields, [read(doc) for read in self._readers])
+
+    def terms_of(self, docs: Sequence[Document]) -> list[Term | None]:
+        """Return `term_of` of many documents."""
+        if len(self.index.fields) == 1:
+            values = column(self.index.fields[0], docs)
+            if set(map(type, values)) <= _AS_THEY_ARE:
+                return values
+        return list(map(self.term_of, docs))
+
+    def term_for(self, values: Mapping[str, Any]) -> Term | None:
+        """Return the term of looked-up values, by field."""
+        return term(self.index.fields, [values[field] for field in self.index.fields])
+
+    def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
+        """File entries that are new."""
+        self._postings.extend(terms, names)
+
+    def enter(self, name: bytes, old: Term | None, new: Term | None) -> None:
+        """File ``name``, whose entry is about to change, under ``new``. Before the entry changes."""
+        if new is not None and new != old:
+            self._postings.add(new, name)
+
+    def leave(self, name: bytes, old: Term | None, new: Term | None) -> None:
+        """Take ``name`` out from under ``old``. After the entry has changed."""
+        if old is not None and new != old:
+            self._postings.discard(old, name)

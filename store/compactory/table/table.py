@@ -1,0 +1,248 @@
+"""One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
+
+One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells (see `compactory.codec.packed_record`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+from weakref import ref
+
+from compactory.codec.decoding import Document, Term, decoder, document, key_text, path
+from compactory.codec.packed_record import TRAILER, newer, origin, pack, partition_base
+from compactory.directory import Directory
+from compactory.errors import DecodeError
+from compactory.records import Contested, Partition
+from compactory.storage.backend import Shelf, Still
+from compactory.table.batch import Run
+from compactory.table.bulk import Bulk
+from compactory.table.key_owners import Claims, Swap
+from compactory.table.quarantine import Place, Quarantine
+from compactory.table.secondary_index import Secondary
+
+__all__ = ["Table"]
+
+Terms = tuple[Term | None, ...]
+Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
+_UNREAD: Document = {}
+_KEEP_CONTESTED = 1000
+_revisions = count()
+
+
+class Table:
+    """The entries of a directory.
+
+    ``shelf``     where it keeps them; what readers see
+    ``indexes``   what `View.find` and `View.one` go by
+    ``spread``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
+                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
+                  records, ``contested_keys`` lists the first
+
+    ``topic_id``  id of the topic that it was read from, once it is served
+    ``version``   another object after each run: what was read at the present version is what there is
+    ``revision``  another number after each record, unlike any other table's: while it is the same, so is what it holds
+
+    An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
+    the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
+    """
+
+    def __init__(self, directory: Directory[Any], shelf: Shelf, *, validate: bool = True, strict: bool = False) -> None:
+        self.directory = directory
+        self.shelf = shelf
+        self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
+        self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
+        self.version: object = object()
+        self.revision = next(_revisions)
+        self.topic_id: str | None = None
+        self.spread = False
+        self.contested = 0
+        self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
+        self._entries = shelf.mapping("entries")
+        self._owners = shelf.mapping("owners") if directory.key else self._entries
+        self._claims = Claims(self._entries, shelf.mapping("rivals"), shelf.mapping("ranks"))
+        self._stills: list[ref[Still]] = []  # what somebody reads that there was
+        self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
+        self._document = document(directory.envelope)
+        self._key_of = path(directory.key) if directory.key else None
+        self._active_of = path(directory.active) if directory.active else None
+        self._decode = decoder(directory)
+        self._parses = bool(directory.key or directory.active or directory.indexes)
+        self._enveloped = directory.envelope != "none"
+        self._decodes = validate and directory.decode is not bytes and not (
+            directory.decode is dict and (self._parses or self._enveloped)
+        )  # fmt: skip
+        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, decodes=self._decodes)
+
+    def apply(self, run: Run, *, loading: bool = False) -> None:
+        """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
+
+        While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
+        """
+        self._announce(run.keys)
+        if self.quarantine.concerns(run.keys) or (self._graves and not self._graves.keys().isdisjoint(run.keys)):
+            rest = run
+        elif not self._parses and not self._enveloped:
+            rest = run.where(()) if self._bulk.apply_plain(run, spread=self.spread) else run
+        else:
+            rest = self._bulk.apply_fresh(run) if loading else run
+        place = partition_base(run.partition.partition)
+        for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
+            self._apply_one(run.partition, key, value, pack(place + offset, stamp))
+        self.version = object()
+
+    def retry(self, place: Place) -> bool:
+        """Apply the bad record at a place once more; say whether it is good now. False where it is not kept."""
+        error = self.quarantine.error_at(place)
+        if error is None:
+            return False
+        self._announce((error.key,))
+        partition = Partition(error.topic, error.partition)
+        trailer = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
+        self._apply_one(partition, error.key, error.value, trailer)
+        self.version = object()
+        return place not in self.quarantine
+
+    def still(self) -> Still:
+        """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
+        found = self.shelf.still("owners" if self.directory.key else "entries")
+        self._stills.append(ref(found))
+        return found
+
+    def _announce(self, keys: Iterable[bytes | None]) -> None:
+        """Records of these topic keys come now."""
+        self.revision = next(_revisions)
+        if self._stills:
+            living = [still for each in self._stills if (still := each()) is not None and not still.closed]
+            for still in living:
+                still.keep(keys)
+            self._stills = [ref(still) for still in living]
+
+    def forget_graves(self, before_ms: int) -> None:
+        """Forget tombstones older than a record time: no record older than them is still expected."""
+        for key in [key for key, trailer in self._graves.items() if origin(trailer).timestamp_ms < before_ms]:
+            del self._graves[key]
+
+    def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
+        if self.spread and key is not None and self._is_superseded(key, trailer):
+            return
+        name = None if self.directory.key else key
+        doc: Document | None = None
+        terms: Terms = ()
+        try:
+            topic_key = _checked(key)
+            doc = self._read(value)
+            if doc is not None and value is not None:
+                name = self._name(topic_key, doc)
+                terms = tuple(index.term_of(doc) for index in self.indexes.values())
+                if self._decodes:
+                    self._decode(value)
+        except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
+            where = origin(trailer)
+            self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
+            return
+        if doc is None or name is None or value is None:
+            self._remove(topic_key, trailer)
+        else:
+            self._put(topic_key, name, value + trailer, terms)
+        if self.quarantine and not self.quarantine.outlives(topic_key, origin(trailer)):
+            self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
+
+    def _read(self, value: bytes | None) -> Document | None:
+        """Return the document in a value as far as keys and indexes need it; None means deleted."""
+        if value is None:
+            return None
+        if not self._parses and not self._enveloped:
+            return _UNREAD
+        doc = self._document(value)
+        if doc is not None and self._active_of is not None and self._active_of(doc) is False:
+            return None
+        return doc
+
+    def _name(self, topic_key: bytes, doc: Document) -> bytes:
+        field = self.directory.key
+        return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
+
+    def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
+        old = self._owners.get(topic_key)
+        self._graves.pop(topic_key, None)
+        if self._key_of is None:
+            moves = self._enter(Swap(name, old, cell), terms)
+            self._entries[name] = cell
+            self._leave(name, moves)
+            return
+        old_name = None if old is None else self._name(topic_key, self.document_of(old))
+        self._owners[topic_key] = cell
+        self._settle(name, old if old_name == name else None, cell, terms)
+        if old is not None and old_name is not None and old_name != name:
+            self._settle(old_name, old, None, ())
+
+    def _remove(self, topic_key: bytes, trailer: bytes) -> None:
+        if self.spread:
+            self._graves[topic_key] = trailer
+        old = self._owners.pop(topic_key, None)
+        if old is None:
+            return
+        if self._key_of is None:
+            self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
+        else:
+            name = self._name(topic_key, self.document_of(old))
+            self._settle(name, old, None, ())
+
+    def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
+        """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""
+        if not self.indexes:
+            self._claims.settle(name, gone, cell)
+            return
+        swap = Swap(name, self._entries.get(name), self._claims.winner(name, gone, cell))
+        moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
+        self._claims.settle(name, gone, cell)
+        self._leave(name, moves)
+
+    def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
+        """Prepare the indexes for a swap; ``terms`` are those of the new cell where they are known already."""
+        if not self.indexes or swap.old == swap.new:
+            return ()
+        old_terms = self._terms_of(swap.old)
+        new_terms = self._terms_of(swap.new) if terms is None else terms
+        moves = tuple(zip(self.indexes.values(), old_terms, new_terms, strict=True))
+        for index, old, new in moves:
+            index.enter(swap.name, old, new)
+        return moves
+
+    def _leave(self, name: bytes, moves: Moves) -> None:
+        """Tidy the indexes up after the swap."""
+        for index, old, new in moves:
+            index.leave(name, old, new)
+
+    def _terms_of(self, cell: bytes | None) -> Terms:
+        if cell is None:
+            return (None,) * len(self.indexes)
+        doc = self.document_of(cell)
+        return tuple(index.term_of(doc) for index in self.indexes.values())
+
+    def document_of(self, cell: bytes) -> Document:
+        """Return the document of a cell that was read well once."""
+        doc = self._document(cell[:-TRAILER])
+        assert doc is not None
+        return doc
+
+    def _is_superseded(self, topic_key: bytes, trailer: bytes) -> bool:
+        known = self._owners.get(topic_key) or self._graves.get(topic_key)
+        if known is None or origin(known).partition == origin(trailer).partition:
+            return False
+        self._note_contested(topic_key, origin(trailer).partition, origin(known).partition)
+        return newer(known) > newer(trailer)
+
+    def _note_contested(self, topic_key: bytes, partition: int, other: int) -> None:
+        self.contested += 1
+        if topic_key in self.contested_keys or len(self.contested_keys) < _KEEP_CONTESTED:
+            self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
+
+
+def _checked(key: bytes | None) -> bytes:
+    if key is None:
+        raise DecodeError("the record has no key; entries of a compacted topic need one")
+    key.decode()
+    return key

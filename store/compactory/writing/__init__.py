@@ -1,0 +1,1 @@
+"""Values are written to a topic, and waited for."""

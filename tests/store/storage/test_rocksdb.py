@@ -1,0 +1,637 @@
+"""RocksDB: what a restart finds, what is done about damage, who may use a folder, what may be set."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
+from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
+from compactory.storage.backend import Shelf
+from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.rocksdb import seen as seen_module
+from compactory.storage.rocksdb.database import DAMAGED, Database, failure_of
+from compactory.storage.rocksdb.folder import TopicFolder
+from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
+from compactory.storage.rocksdb.seen import Seen
+from compactory.storage.rocksdb.topic_storage import FORMAT, RocksVolume
+from tests.forks import forked
+from tests.store.storage.test_backends import cell
+from tests.store.tables import Log, read_to
+
+Open = Callable[[], RocksVolume]
+
+
+@pytest.fixture
+def reopen(tmp_path: Path) -> Iterator[Open]:
+    """Closes what it gave before, and opens the topic as after a restart."""
+    held: list[tuple[RocksDB, RocksVolume]] = []
+
+    def leave() -> None:
+        for backend, volume in held:
+            volume.close()
+            backend.close()
+        held.clear()
+
+    def again() -> RocksVolume:
+        leave()
+        backend = RocksDB(tmp_path)
+        volume = backend.open("topic")
+        held.append((backend, volume))
+        return volume
+
+    yield again
+    leave()
+
+
+def fill(volume: RocksVolume, number: int = 100, upto: int = 1) -> None:
+    shelf = volume.shelf("d")
+    shelf.mapping("entries").update((b"%06d" % n, cell(f"v{n}", n % 3, n)) for n in range(number))
+    shelf.postings("i").extend([n % 7 for n in range(number)], [b"%06d" % n for n in range(number)])
+    volume.commit(read_to(upto))
+
+
+def folder_of(path: Path) -> Path:
+    (found,) = (each for each in path.iterdir() if each.is_dir())
+    return found
+
+
+def generations(path: Path) -> list[str]:
+    return sorted(each.name for each in folder_of(path).iterdir() if each.name != "CURRENT")
+
+
+def test_a_restart_finds_everything(reopen: Open) -> None:
+    """Guarantee 3: entries, counts, indexes and positions."""
+    volume = reopen()
+    assert volume.checkpoint is None
+    fill(volume)
+    checkpoint = Checkpoint(
+        topic_id="id", cluster_id=None, definition="x", positions={0: 7, 3: 9},
+        caught_up={3: CaughtUp(at=1.5, end=9)}, complete=True,
+    )  # fmt: skip
+    volume.commit(checkpoint)
+    volume = reopen()
+    assert volume.checkpoint == checkpoint
+    shelf = volume.shelf("d")
+    assert shelf.sizes() == {0: 34, 1: 33, 2: 33}
+    assert list(shelf.all_keys()) == [b"%06d" % n for n in range(100)]
+    assert shelf.names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
+    shelf.mapping("entries").pop(b"000001")
+    volume.commit(read_to(8))
+    assert reopen().shelf("d").sizes() == {0: 34, 1: 32, 2: 33}
+
+
+def test_what_was_flushed_outlives_the_process(tmp_path: Path) -> None:
+    """Guarantee 3: nothing is closed, the process just ends."""
+    script = (
+        "import os; from compactory import RocksDB\n"
+        "from tests.store.tables import read_to; from tests.store.storage.test_rocksdb import fill\n"
+        f"volume = RocksDB({str(tmp_path)!r}).open('topic')\n"
+        "fill(volume, 50, upto=50); volume.flush(); fill(volume, 80, upto=80); os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    assert volume.checkpoint == read_to(50)
+    assert len(volume.shelf("d").entries) == 50
+    volume.close()
+    backend.close()
+
+
+def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
+    """Over several of the chunks that it writes, with keys that come again and go."""
+    volume = reopen()
+    entries = volume.shelf("d").mapping("entries")
+    for start in range(0, 140_000, 2000):
+        names = [b"%08d" % (n * 7919 % 140_000) for n in range(start, start + 2000)]
+        assert entries.keys().isdisjoint(names)
+        entries.update((name, cell("v", 1)) for name in names)
+        if start % 20_000 == 0:
+            assert entries[names[5]] == cell("v", 1)
+            assert entries.pop(b"%08d" % 0, None) == (cell("v", 1) if start == 0 else None)
+            entries[b"%08d" % 7919] = cell("again", 2)
+            assert not entries.keys().isdisjoint([b"%08d" % 7919])
+        volume.commit(read_to(start, complete=False))
+    bulk = volume.database.bulk
+    assert len(entries) == 139_999
+    volume.commit(read_to(1))
+    assert (bulk, volume.database.bulk) == (True, False)
+    shelf = volume.shelf("d")
+    assert shelf.sizes() == {1: 139_998, 2: 1}
+    assert sum(1 for _ in shelf.all_keys()) == 139_999
+    assert shelf.entries[b"%08d" % 7919] == cell("again", 2)
+
+
+def test_an_unfinished_load_goes_on_from_its_last_flush(reopen: Open) -> None:
+    volume = reopen()
+    volume.shelf("d").mapping("entries")[b"a"] = cell("1")
+    volume.commit(read_to(1, complete=False))
+    volume.flush()
+    volume = reopen()
+    assert volume.checkpoint == read_to(1, complete=False)
+    volume.shelf("d").mapping("entries")[b"b"] = cell("2")
+    volume.commit(read_to(2))
+    assert len(reopen().shelf("d").entries) == 2
+
+
+def test_idle_flushes_write_no_files(reopen: Open) -> None:
+    """A mark of when the end was reached waits for up to a minute; closing writes it."""
+    volume = reopen()
+    fill(volume)
+    volume.flush()
+    before = volume.figures()["disk_bytes"]
+    for second in range(5):
+        newest = Checkpoint(
+            topic_id="t", cluster_id="c", definition="d", positions={0: 1},
+            caught_up={0: CaughtUp(at=float(second), end=1)}, complete=True,
+        )  # fmt: skip
+        volume.commit(newest)
+        volume.flush()
+    assert volume.figures()["disk_bytes"] == before
+    assert reopen().checkpoint == newest
+
+
+def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
+    """Guarantee 2: whoever reads the former one may finish; then it goes."""
+    backend = RocksDB(tmp_path)
+    old = backend.open("topic")
+    fill(old, 1500)
+    shelf = old.shelf("d")
+    keys = shelf.all_keys()
+    assert next(keys) == b"000000"
+    new = backend.fresh("topic")
+    fill(new, 5)
+    assert generations(tmp_path) == ["000001", "000002"]
+    backend.promote("topic", new)
+    del old
+    gc.collect()
+    assert generations(tmp_path) == ["000001", "000002"]
+    assert shelf.entries[b"000007"] == cell("v7", 1, 7)
+    assert len(list(keys)) == 1499
+    del shelf, keys
+    gc.collect()
+    assert generations(tmp_path) == ["000002"]
+    new.close()
+    backend.close()
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    assert len(volume.shelf("d").entries) == 5
+    volume.close()
+    backend.close()
+
+
+def test_what_was_not_promoted_goes(tmp_path: Path) -> None:
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume)
+    backend.fresh("topic").close()
+    assert generations(tmp_path) == ["000001"]
+    left = backend.fresh("topic")  # as a process leaves it that dies while it reads anew
+    left.kept = True
+    for each in (left, volume):
+        each.close()
+    backend.close()
+    assert generations(tmp_path) == ["000001", "000002"]
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    assert generations(tmp_path) == ["000001"]
+    assert len(volume.shelf("d").entries) == 100
+    volume.close()
+    backend.close()
+
+
+def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
+    """A reader that nobody finished must not keep the next store from the folder."""
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume, 2500)
+    shelf = volume.shelf("d")
+    keys, still = shelf.all_keys(), shelf.snapshot()
+    next(keys)
+    volume.close()
+    volume.close()
+    backend.close()
+    for read in (lambda: list(keys), lambda: still.entries[b"1"], lambda: shelf.entries[b"1"], shelf.all_keys):
+        with pytest.raises(StoreClosed):
+            read()
+    backend = RocksDB(tmp_path)
+    backend.open("topic").close()
+    backend.close()
+
+
+def read_on(shelf: Shelf, said: list[BaseException]) -> None:
+    try:
+        while True:
+            assert len(shelf.entries[b"000007"]) > 16
+            assert len(shelf.names("i", 3)) == 71
+            assert len(list(shelf.all_keys())) == 500
+    except Exception as error:  # noqa: BLE001 (which one is what is tested)
+        said.append(error)
+
+
+def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
+    """They are answered, or told that the store was closed."""
+    for _ in range(5):
+        backend = RocksDB(tmp_path)
+        volume = backend.open("topic")
+        fill(volume, 500)
+        shelf, said = volume.shelf("d"), list[BaseException]()
+        threads = [threading.Thread(target=read_on, args=(shelf, said)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        volume.close()
+        assert volume.figures() == {}
+        backend.close()
+        for thread in threads:
+            thread.join(30)
+        assert [type(error) for error in said] == [StoreClosed] * 3, said
+
+
+def damage_file(pattern: str, how: Callable[[Path], object]) -> Callable[[Path], None]:
+    def damage(generation: Path) -> None:
+        files = sorted(generation.glob(pattern))
+        assert files
+        for file in files:
+            how(file)
+
+    return damage
+
+
+def scribble(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    for place in range(0, len(data), 40):
+        data[place] ^= 0xFF
+    file.write_bytes(data)
+
+
+def cut_in_half(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "manifest scribbled": damage_file("MANIFEST-*", scribble),
+    "manifest gone": damage_file("MANIFEST-*", Path.unlink),
+    "manifest cut": damage_file("MANIFEST-*", cut_in_half),
+    "current is garbage": damage_file("CURRENT", lambda file: file.write_text("garbage")),
+    "current is empty": damage_file("CURRENT", lambda file: file.write_text("")),
+    "table scribbled": damage_file("*.sst", scribble),
+    "table gone": damage_file("*.sst", Path.unlink),
+    "table cut": damage_file("*.sst", cut_in_half),
+    "marked": lambda generation: (generation / DAMAGED).touch(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_set_aside(tmp_path: Path, reopen: Open, damage: str, caplog: Any) -> None:
+    """Guarantee 3: never a crash loop. The store gets an empty volume, and reads anew."""
+    for round_ in range(2):
+        fill(reopen(), 5000)
+        reopen().close()
+        current = (folder_of(tmp_path) / "CURRENT").read_text().strip()
+        DAMAGES[damage](folder_of(tmp_path) / current)
+        volume = reopen()
+        if volume.checkpoint is not None:  # a table that is only met when it is read
+            assert "table" in damage
+            with pytest.raises(BackendCorrupt):
+                assert len([volume.shelf("d").entries[key] for key in volume.shelf("d").all_keys()]) == 5000
+            with pytest.raises(BackendCorrupt):
+                volume.commit(read_to(9))
+            with pytest.raises(BackendCorrupt):
+                volume.flush()
+            volume = reopen()
+        assert volume.checkpoint is None
+        assert not volume.shelf("d").mapping("entries")
+        aside = [name for name in generations(tmp_path) if name.startswith("damaged-")]
+        assert len(aside) == 1, round_
+        assert "set aside" in caplog.text
+        volume.commit(read_to(0))
+
+
+def test_another_format_or_topic_is_set_aside(tmp_path: Path, reopen: Open) -> None:
+    """A newer version's folder is not read wrongly."""
+    for change in ({"format": FORMAT + 1}, {"topic": "other"}, {"checkpoint": {"what": 1}}):
+        volume = reopen()
+        fill(volume)
+        database = volume.database
+        held = json.loads(database.read(b"\0\0") or b"")
+        batch = database.batch()
+        batch.put(b"\0\0", json.dumps({**held, **change}).encode())
+        database.write(batch)
+        assert reopen().checkpoint is None
+        assert any(name.startswith("damaged-") for name in generations(tmp_path))
+
+
+def test_a_rebuild_after_damage_sets_aside_instead_of_removing(tmp_path: Path) -> None:
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume, 3000)
+    volume.flush()
+    volume.database.failed(Exception("Corruption: block checksum mismatch"))
+    with pytest.raises(BackendCorrupt):
+        volume.commit(read_to(3))
+    new = backend.fresh("topic")
+    fill(new, 3)
+    backend.promote("topic", new)
+    volume.close()
+    del volume
+    gc.collect()
+    assert [name[:8] for name in generations(tmp_path)] == ["000002", "damaged-"]
+    new.close()
+    backend.close()
+
+
+@pytest.mark.parametrize("pointer", ["", "x", "999", "-1", "²"])
+def test_a_pointer_that_points_nowhere(tmp_path: Path, reopen: Open, pointer: str) -> None:
+    fill(reopen())
+    (folder_of(tmp_path) / "CURRENT").write_text(pointer, encoding="utf-8")
+    assert reopen().checkpoint is None
+
+
+def test_a_pointer_that_can_not_be_read_now(tmp_path: Path, reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 3: too many open files are no reason to remove what is there."""
+    volume = reopen()
+    fill(volume)
+    volume.flush()
+
+    def refused(*_: object, **__: object) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    folder = TopicFolder(tmp_path, "topic")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refused)
+        with pytest.raises(BackendFailed, match="Too many open files"):
+            folder.current()
+    assert len(reopen().shelf("d").entries) == 100
+
+
+def test_the_folder_is_given_back_whatever_a_former_generation_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = RocksDB(tmp_path)
+    former, new = backend.open("topic"), backend.fresh("topic")
+    backend.promote("topic", new)
+
+    def refused() -> None:
+        raise BackendFailed("the disk is full", "")
+
+    monkeypatch.setattr(former.database, "close", refused)
+    new.close()
+    backend.close()
+    other = RocksDB(tmp_path)
+    other.open("topic").close()
+    other.close()
+
+
+def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
+    backend = RocksDB(tmp_path)
+    backend.open("topic").close()
+    with pytest.raises(BackendLocked, match="another store of this process") as refused:
+        RocksDB(tmp_path).open("other")
+    assert str(tmp_path) in str(refused.value)
+    script = f"from compactory import RocksDB; RocksDB({str(tmp_path)!r}).open('topic')"
+    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
+    assert f"BackendLocked: {tmp_path} is used by process {os.getpid()}; stop that" in run.stderr
+    backend.close()
+    other = RocksDB(tmp_path)
+    other.open("topic").close()
+    other.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
+    """The child's copy neither writes into the folder, nor hangs, nor keeps the lock when the parent is gone."""
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume)
+    volume.flush()
+    fill(volume, 200, upto=2)  # not flushed: a child that closed its copy would do so
+
+    def child() -> None:
+        nonlocal backend, volume
+        del backend, volume
+        gc.collect()
+
+    forked(child)
+    with pytest.raises(BackendLocked):
+        RocksDB(tmp_path).open("topic")
+    assert len(volume.shelf("d").entries) == 200
+    volume.close()
+    backend.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may do everything")
+def test_a_folder_without_rights(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(BackendFailed, match="needs to read and write this folder"):
+        RocksDB(tmp_path / "store").open("topic")
+    tmp_path.chmod(0o700)
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("")
+    with pytest.raises(BackendFailed, match="store"):
+        RocksDB(tmp_path / "store").open("topic")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "remedy"),
+    [
+        ("IO error: No space left on device: While appending to file", BackendFailed, "free space"),
+        ("IO error: While mkdir: Read-only file system", BackendFailed, "read and write"),
+        ("IO error: Permission denied: While opening", BackendFailed, "read and write"),
+        ("IO error: lock hold by current process, acquire time", BackendLocked, "folder of its own"),
+        ("Corruption: block checksum mismatch", BackendCorrupt, "damaged"),
+        ("IO error: No such file or directory: While open a file: 000012.sst", BackendCorrupt, "damaged"),
+        ("Busy: something", BackendFailed, "RocksDB failed"),
+    ],
+)
+def test_errors_of_the_library_are_ours(said: str, kind: type[BackendFailed], remedy: str) -> None:
+    found = failure_of(Exception(said), Path("/f"))
+    assert type(found).__mro__[:3].count(kind) == 1
+    assert remedy in str(found)
+    assert found.path == "/f"  # type: ignore[attr-defined]
+
+
+def test_a_full_disk_ends_the_volume_not_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write that fails is not visible, later ones are refused, what was flushed is there after a restart."""
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume, 10)
+    volume.flush()
+
+    def full(_self: Database, _batch: Any) -> None:
+        raise failure_of(Exception("IO error: No space left on device"), tmp_path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "write", full)
+        with pytest.raises(BackendFailed, match="disk is full"):
+            fill(volume, 20, upto=2)
+    with pytest.raises(BackendFailed, match="disk is full"):
+        volume.commit(read_to(3))
+    assert len(volume.shelf("d").entries[b"000001"]) > 16
+    volume.close()
+    backend.close()
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    assert (volume.checkpoint, len(volume.shelf("d").entries)) == (read_to(1), 10)
+    volume.close()
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"path": ""}, "path is empty"),
+        ({"compression": "zip"}, "compression must be one of none, lz4"),
+        ({"block_cache_bytes": -1}, "block_cache_bytes must be"),
+        ({"memtable_bytes": True}, "memtable_bytes must be"),
+        ({"options": {"max_open_file": 1}}, "did you mean 'max_open_files'"),
+        ({"options": {"max_open_files": "many"}}, "can't be 'many'"),
+        ({"options": {"compaction_style": "fifo"}}, "it is one of level, universal"),
+        ({"options": {"memtable_factory": 1}}, "can't be set"),
+        ({"options": {"env": 1, "row_cache": 2}}, "give row_cache_bytes"),
+    ],
+)
+def test_bad_settings_are_refused_at_once(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        RocksDB(**{"path": tmp_path / "store", **options})
+    assert not (tmp_path / "store").exists()
+
+
+def test_options_are_passed_through(tmp_path: Path) -> None:
+    """Also to a folder that was made with others: RocksDB keeps its options beside the data."""
+    settings: list[dict[str, Any]] = [
+        {},
+        {
+            "block_size": 16384,
+            "max_open_files": 100,
+            "bottommost_compression_type": "zstd",
+            "bloom_filter": [12, False],
+        },
+        {"compaction_style": "level", "compression_per_level": ["none", "lz4"], "write_buffer_size": 1 << 20},
+    ]
+    for number, options in enumerate(settings):
+        backend = RocksDB(tmp_path, compression="zstd", row_cache_bytes=1 << 20, options=options)
+        volume = backend.open("topic")
+        fill(volume, 1000 * (number + 1))
+        assert len(list(volume.shelf("d").all_keys())) == 1000 * (number + 1)
+        written = max(volume.database.path.glob("OPTIONS-*")).read_text()
+        assert number != 1 or "block_size=16384" in written
+        assert number != 2 or "write_buffer_size=1048576" in written
+        volume.close()
+        backend.close()
+
+
+def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
+    """What is refused only when a database is opened is no damage."""
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    fill(volume)
+    volume.close()
+    backend.close()
+    refused = RocksDB(tmp_path, options={"unordered_write": True, "enable_pipelined_write": True})
+    with pytest.raises(ConfigError, match="RocksDB refuses its options"):
+        refused.open("topic")
+    refused.close()
+    assert generations(tmp_path) == ["000001"]
+    backend = RocksDB(tmp_path)
+    volume = backend.open("topic")
+    assert len(volume.shelf("d").entries) == 100
+    volume.close()
+    backend.close()
+
+
+def test_without_the_package_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigError, match=r"pip install 'compactory\[rocksdb\]'"):
+        RocksDB(tmp_path)
+
+
+def test_nothing_is_opened_before_the_start(tmp_path: Path) -> None:
+    RocksDB(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_topics_whose_names_a_file_system_may_mix_up(tmp_path: Path) -> None:
+    backend = RocksDB(tmp_path)
+    names = ["T", "t", "t.t", "t_t", "x" * 249, "x" * 248 + "y"]
+    volumes = [backend.open(name) for name in names]
+    for number, volume in enumerate(volumes):
+        fill(volume, number + 1)
+    assert len({each.name.lower() for each in tmp_path.iterdir() if each.is_dir()}) == len(names)
+    for volume in volumes:
+        volume.close()
+    backend.close()
+
+
+def test_a_table_over_restarts(reopen: Open) -> None:
+    """The engine on top: a restarted table goes on where it was."""
+    directory = Directory("d", key="id", active="on", indexes=[Index("f", unique=True)])
+    log = Log(directory, volume=reopen())
+    for number in range(30):
+        log.put(f"r{number}", b'{"id": "%d", "f": %d, "on": true}' % (number % 10, number % 3))
+    before = dict(log.view.items())
+    log = Log(directory, volume=reopen())
+    assert dict(log.view.items()) == before
+    assert len(log.view) == 10
+    log.put("r29", None, at=2)
+    assert log.view["9"]["f"] == 19 % 3
+    assert log.view.find(f=29 % 3) == [] or log.view.find(f=29 % 3)[0]["id"] != "9"
+
+
+def test_terms_round_trip() -> None:
+    for term in [
+        "",
+        "a\0b",
+        "\ud800",
+        0,
+        -255,
+        2**70,
+        10**5000,
+        1.5,
+        -0.25,
+        1e-300,
+        ("bool", True),
+        ("a", ("bool", False), 3),
+    ]:
+        assert term_of(term_prefix(term)) == term
+    assert term_prefix(1.0) == term_prefix(1)
+    assert term_prefix(1e22) == term_prefix(10**22)
+    assert term_prefix(True) != term_prefix(1)
+    assert term_prefix("1") != term_prefix(1)
+    assert after(b"\x00\x01") == b"\x00\x02"
+    assert after(b"\x00\xff") == b"\x01"
+    assert MAX_PARTS == 65534
+
+
+@pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
+def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "_EXACT", exact)
+    seen, names = Seen(), [b"%d" % n for n in range(5000)]
+    assert seen.known(b"p", names) == []
+    assert seen.add(b"p", names) == []
+    assert seen.known(b"p", names) == names
+    assert len(seen.known(b"q", names)) < 100
+    assert len(seen.known(b"p", [b"x%d" % n for n in range(5000)])) < 100
+    assert seen.add(b"p", names[:1]) == names[:1]
+    assert seen.add(b"p", []) == []
+    assert seen.known(b"p", []) == []
+
+
+def test_what_was_seen_survives_the_change_to_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "_EXACT", 100)
+    seen = Seen()
+    for start in range(0, 1000, 50):
+        names = [b"%d" % n for n in range(start, start + 50)]
+        assert set(seen.add(b"p", [*names, b"0"])) >= ({b"0"} if start else set())
+    assert len(seen.known(b"p", [b"%d" % n for n in range(1000)])) == 1000

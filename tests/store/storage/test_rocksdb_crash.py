@@ -1,0 +1,142 @@
+"""Guarantee 3 by kill -9: a process that applies a random history is killed at random moments, again and again.
+
+Whatever is found afterwards must be exactly what some prefix of the history makes, as its checkpoint says, and that
+prefix must hold everything whose flush had returned.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from compactory import Directory, Index, RocksDB
+from compactory.records import Partition
+from compactory.storage.backend import Shelf
+from compactory.storage.memory_backend import Memory, MemoryShelf
+from compactory.table.batch import Run
+from compactory.table.table import Table
+from tests.store.tables import read_to
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "everything": {"key": "name", "active": "isActive", "indexes": [Index("u", unique=True), Index("s", "t")]},
+}
+Rows = Sequence[tuple[bytes, bytes | None, int]]
+_ROWS = 6_000
+
+
+def history(seed: int) -> Rows:
+    """The same rows for the same seed: many keys once, few often, large values now and then, some of them bad."""
+    chance = random.Random(seed)
+    rows: list[tuple[bytes, bytes | None, int]] = []
+    for number in range(_ROWS):
+        key = b"%d" % (chance.randrange(50) if chance.random() < 0.4 else number)
+        if chance.random() < 0.1:
+            rows.append((key, None, number))
+            continue
+        doc = {
+            "name": chance.choice([f"n{chance.randrange(400)}", number]),
+            "isActive": chance.random() < 0.9,
+            "u": chance.randrange(200),
+            "s": chance.choice(["x", "y", None]),
+            "t": chance.random() < 0.5,
+            "pad": "." * (4000 if chance.random() < 0.05 else 20),
+        }
+        rows.append((key, b"[" if chance.random() < 0.01 else orjson.dumps(doc), number))
+    return rows
+
+
+def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
+    keys, values, stamps = ([row[column] for row in rows[start:stop]] for column in range(3))
+    table.apply(Run(Partition("d", 0), keys, values, range(start, stop), stamps))  # type: ignore[arg-type]
+
+
+def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
+    """What is killed: goes on where the folder is, and says after each flush how far it is."""
+    chance, rows = random.Random(os.getpid()), history(seed)
+    volume = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
+    table = Table(Directory("d", **SHAPES[shape]), volume.shelf("d"))
+    table.spread = shape == "everything"
+    at = 0 if volume.checkpoint is None else volume.checkpoint.positions[0]
+    print("open", flush=True)
+    while at < len(rows):
+        end = min(len(rows), at + chance.choice([1, 5, 50, 500]))
+        apply(table, rows, at, end)
+        volume.commit(read_to(end, complete=not incomplete))
+        at = end
+        if chance.random() < 0.01:
+            volume.flush()
+            print(at, flush=True)
+    print("end", flush=True)
+
+
+def killed(path: Path, shape: str, seed: int, incomplete: bool, chance: random.Random) -> int:
+    """Run the child and kill it; return up to where it was flushed for certain."""
+    call = f"from tests.store.storage.test_rocksdb_crash import child; child({str(path)!r}, {shape!r}, {seed}, {incomplete})"
+    process = subprocess.Popen([sys.executable, "-c", call], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = [process.stdout.readline().strip()]
+    assert said == ["open"]
+    until = time.monotonic() + chance.random() * 0.4
+    while (left := until - time.monotonic()) > 0 and said[-1] != "end":
+        if select.select([process.stdout], [], [], left)[0]:
+            said.append(process.stdout.readline().strip())
+    process.kill()
+    rest, _ = process.communicate()
+    return max((int(line) for line in [*said, *rest.splitlines()] if line.isdigit()), default=0)
+
+
+def contents(shelf: Shelf, parts: Sequence[str], terms: dict[str, list[Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {part: dict(shelf.mapping(part).items()) for part in parts}
+    found["all"] = {name: shelf.entries[name] for name in shelf.all_keys()}
+    found["sizes"] = shelf.sizes()
+    for index, wanted in terms.items():
+        found[index] = {term: sorted(shelf.names(index, term)) for term in wanted}
+        found[f"terms of {index}"] = set(shelf.terms(index))
+    return found
+
+
+def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryShelf, list[str], dict[str, list[Any]]]:
+    """What a table in memory is after the same rows."""
+    directory = Directory("d", **SHAPES[shape])
+    shelf = Memory().open("d").shelf("d")
+    table = Table(directory, shelf)
+    table.spread = shape == "everything"
+    apply(table, rows, 0, upto)
+    terms = {index.name: list(shelf.terms(index.name)) for index in directory.indexes}
+    return shelf, list(shelf._parts), terms
+
+
+@pytest.mark.parametrize(
+    ("shape", "incomplete"),
+    [("plain", False), ("everything", False), ("everything", True)],
+    ids=["plain", "everything", "everything while loading"],
+)
+def test_kill_9_loses_nothing_flushed_and_invents_nothing(
+    tmp_path: Path, shape: str, incomplete: bool, seeded: random.Random
+) -> None:
+    """Guarantee 3: entries, indexes, counts and positions agree, however the process ends."""
+    seed, at = seeded.randrange(2**32), 0
+    rows = history(seed)
+    for _ in range(3):
+        flushed = killed(tmp_path, shape, seed, incomplete, seeded)
+        backend = RocksDB(tmp_path)
+        volume = backend.open("d")
+        reached = 0 if volume.checkpoint is None else volume.checkpoint.positions[0]
+        print(f"flushed {flushed}, found {reached}")
+        assert reached >= max(flushed, at)
+        shelf, parts, terms = expected(shape, rows, reached)
+        assert contents(volume.shelf("d"), parts, terms) == contents(shelf, parts, terms)
+        at = reached
+        volume.close()
+        backend.close()
