@@ -15,12 +15,12 @@ from compactory.errors import ConfigError
 
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
-from ..page_size import PAGE_ROWS, PageBytes, PageFill
 from ..plan import row_order as place
 from ..plan.catalog import describe_query
 from ..plan.query_shape import shape_of_query
 from ..plan.row_order import instant_of, instant_text
 from ..plan.table_plan import Reading, TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .conditions import Conditions

@@ -15,8 +15,8 @@ from psycopg import sql
 from ..cursor.id_ranges import MOST_GAPS, IdRanges, Span
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
-from ..page_size import PAGE_ROWS, PageBytes, PageFill
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .comparison import Comparison

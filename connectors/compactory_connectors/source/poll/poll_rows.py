@@ -11,10 +11,10 @@ from psycopg import sql
 from psycopg.pq.abc import PGresult
 
 from ..cursor.offset import Page, SourceOffset
-from ..page_size import PageFill
 from ..plan.row_order import ordering
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, statement
 from ..record.composite_text import composite_parts
 from .conditions import Conditions

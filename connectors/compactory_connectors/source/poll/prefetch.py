@@ -11,7 +11,7 @@ from psycopg import generators, sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from ..page_size import PageFill
+from ..postgres.page_size import PageFill
 
 __all__ = ["results_ahead"]
 

@@ -10,9 +10,9 @@ from ..control.load_progress import Load
 from ..cursor.identity import Again
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
-from ..page_size import PAGE_ROWS, PageBytes
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import RawRow
 from ..record.record import RowFailed
 

@@ -18,9 +18,9 @@ from ..control.load_progress import Load
 from ..cursor.identity import Again
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Horizon, Snapshot, widen
-from ..page_size import PAGE_ROWS, PageBytes, PageFill
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import seen_ids
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from .comparison import Comparison

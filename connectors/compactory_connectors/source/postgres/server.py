@@ -24,9 +24,9 @@ from compactory_sql import SOURCE_LOCK_CLASS, query
 from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
-from ..page_size import PAGE_ROWS, PageFill
 from ..plan.row_order import instant_text
 from ..plan.table_plan import TablePlan
+from .page_size import PAGE_ROWS, PageFill
 from .watched_connection import connect
 
 __all__ = [

@@ -287,11 +287,9 @@ class Publisher:
                 raise LeaseLost("another source took over this connector's transactional id") from error
             self._give_up_what_is_refused(error)
             if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
-                raise Unreachable(
-                    "Kafka",
-                    f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s: it is away,"
-                    " or takes records too slowly; the next pages are smaller",
-                ) from error
+                place = f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s"
+                why = "it is away, or takes records too slowly; the next pages are smaller"
+                raise Unreachable("Kafka", f"{place}: {why}") from error
             raise
         self.usable = True
 

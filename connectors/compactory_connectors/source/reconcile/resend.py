@@ -15,9 +15,9 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
 from ..control.removal import Copy
-from ..page_size import PAGE_ROWS
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.record_batch import Record, pages
+from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server
 from ..publish.partitioner import agrees, partition_of
 from ..publish.publisher import Publisher

@@ -23,8 +23,8 @@ from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.seen_snapshot import Snapshot
 from ..leadership.lease import LeaseUnsure
-from ..page_size import PageBytes
 from ..plan.planning import find_plans
+from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced, postgres_errors, refusal
 from ..publish.publisher import Permit, Publisher, TopicRefused
 from ..reconcile.resend import mend

@@ -19,7 +19,7 @@ from ..control.status import SourceState, SourceStatus, StatusBoard
 from ..leadership.abandoned_transactions import end_abandoned
 from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, Tenure
 from ..leadership.standby import Standby
-from ..page_size import PageBytes
+from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
 from .backoff import Backoff
 from .pausing import Pausing

@@ -17,11 +17,11 @@ from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.identity import Again
 from ..cursor.offset import SourceOffset, offset_key, query_key
-from ..page_size import PAGE_ROWS, PageBytes
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
 from ..poll.record_batch import Batch, Reader
+from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..publish.publisher import Publisher
 from ..publish.topics import ensure, length
 from ..reconcile.pending_approval import Hold

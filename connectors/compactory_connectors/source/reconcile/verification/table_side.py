@@ -9,12 +9,12 @@ from typing import LiteralString, NamedTuple, TypeAlias, cast
 from psycopg import sql
 
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.plan.row_order import since
 from compactory_connectors.source.plan.sql_renderer import Formatted, respelt
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan
 from compactory_connectors.source.poll.conditions import Conditions
 from compactory_connectors.source.poll.prefetch import results_ahead
+from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.record.composite_text import composite_parts
 from compactory_connectors.source.record.record import RowError

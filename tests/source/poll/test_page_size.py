@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.page_size import PageBytes, PageFill
+from compactory_connectors.source.postgres.page_size import PageBytes, PageFill
 from tests.source.poller import Poller, cleared
 
 MIB = 1 << 20
