@@ -16,8 +16,9 @@ from benchmarks.rows import Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
 from compactory_connectors.source.config.connector import parse_connector
-from compactory_connectors.source.plan.catalog import Column, Table
+from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import compile_plan
+from compactory_connectors.source.record.column import Column
 
 __all__ = ["comparisons"]
 

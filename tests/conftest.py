@@ -1,10 +1,14 @@
-"""Servers for the tests: one real Postgres and one real Kafka a run, isolated by fresh databases and topic names.
+"""Servers for the tests: one real Kafka a run, one real Postgres a test process; topics and databases are fresh.
+
+All test processes use the Kafka that their controller starts. Each has a Postgres of its own: a snapshot spans all
+databases of a server, so an open transaction of one test would hold back the sources of all others.
 
 Where Java or Maven is missing, tests that need Apache Kafka are skipped by name; with CI=true that fails instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -16,11 +20,14 @@ import psycopg
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from compactory.errors import Unreachable
 from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka, postgres_versions
-from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 
+_OF_ALL = pytest.StashKey[ApacheKafka]()
+_TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]
 
@@ -32,21 +39,38 @@ def pytest_configure() -> None:
         postgres.embedded_binaries = lambda: found
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The controller of several test processes starts the Kafka of all of them, and tells each its address."""
+    if apache_kafka.missing():
+        return
+    server = node.config.stash.setdefault(_OF_ALL, ApacheKafka())
+    with contextlib.suppress(Unreachable):  # the tests that need it say why
+        server.launch()
+        node.workerinput["kafka"] = server.address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The Kafka of all test processes ends after the last of them, however the run ends."""
+    if _OF_ALL in config.stash:
+        config.stash[_OF_ALL].remove()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers follow from the fixtures that a test asks for."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not fixtures.isdisjoint({"apache_kafka_server", "own_kafka", "secured_kafka"}):
+        if not fixtures.isdisjoint({"kafka", "own_kafka_server", "secured_kafka"}):
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
 
 
 class _ByFile(LoadFileScheduling):
-    """Files go to test processes whole; all that share a Spark session go to one, as each starts a cold JVM."""
+    """Files go to test processes whole; those that share a server that takes long to start all go to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+        return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,21 +87,45 @@ def needs_apache_kafka() -> None:
 
 
 @pytest.fixture(scope="session")
-def apache_kafka_server() -> Iterator[ApacheKafka]:
-    """The run's Apache Kafka."""
+def apache_kafka_server(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
+    """The Apache Kafka that all tests of the run use."""
     needs_apache_kafka()
+    if address := getattr(request.config, "workerinput", {}).get("kafka"):
+        running = RunningKafka(address)
+        running.wait()
+        yield running
+        return
     server = ApacheKafka()
     try:
         server.start()
+        yield RunningKafka(server.address)
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> str:
+    """Bootstrap address of Apache Kafka 4.x: of ``own_kafka`` in a test that asks for it as well."""
+    server = "own_kafka" if "own_kafka" in request.fixturenames else "apache_kafka_server"
+    return request.getfixturevalue(server).address
+
+
+@pytest.fixture(scope="session")
+def own_kafka_server() -> Iterator[ApacheKafka]:
+    """The Apache Kafka that tests may harm, one after the other."""
+    needs_apache_kafka()
+    server = ApacheKafka(heap="320m")
+    try:
         yield server
     finally:
         server.remove()
 
 
 @pytest.fixture
-def kafka(apache_kafka_server: ApacheKafka) -> str:
-    """Bootstrap address of Apache Kafka 4.x."""
-    return apache_kafka_server.address
+def own_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
+    """A running Apache Kafka that a test may pause, stop and change: no other test uses it meanwhile."""
+    own_kafka_server.start()
+    return own_kafka_server
 
 
 @pytest.fixture(scope="session")

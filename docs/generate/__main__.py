@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import cli, configuration, connector, http, metrics, transforms, types
+from . import cli, configuration, connector, http, metrics, proofs, transforms, types
 
 __all__ = ["PAGES", "REFERENCE", "main"]
 
@@ -17,6 +17,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "connector.md": connector.page_text,
     "http.md": http.page_text,
     "metrics.md": metrics.page_text,
+    "proofs.md": proofs.page_text,
     "transforms.md": transforms.page_text,
     "types.md": types.page_text,
 }

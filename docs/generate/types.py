@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_node import column_node
 from compactory_connectors.source.record.column_options import ColumnOptions, ColumnTypes, Granularity
 from compactory_connectors.source.record.column_shape import Shape

@@ -84,10 +84,12 @@ $$;
 
 -- AFTER DELETE row trigger of a table without partitions: refuses active rows and logs the others. AFTER, because only
 -- then it is certain that the row is gone: a BEFORE trigger of the application may have kept it. The log must not depend
--- on how the deleting session formats values: a number with fewer digits is another record key.
+-- on how the deleting session formats values: a number with fewer digits is another record key, a range of dates in
+-- another style can't be read.
 CREATE FUNCTION compactory.log_delete() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET extra_float_digits = 1 SET IntervalStyle = postgres
+SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
+SET bytea_output = hex SET lc_monetary = 'C'
 AS $$
 DECLARE
     settings jsonb := TG_ARGV[0];
@@ -108,7 +110,8 @@ $$;
 -- tells these apart from a row that is lost; it is no DELETE statement, however.
 CREATE FUNCTION compactory.log_deletes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET extra_float_digits = 1 SET IntervalStyle = postgres
+SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
+SET bytea_output = hex SET lc_monetary = 'C'
 AS $$
 DECLARE
     settings jsonb := TG_ARGV[0];
@@ -127,7 +130,8 @@ $$;
 -- fires the triggers of every leaf too, which log their own rows: the root sees to the leaves that have none yet.
 CREATE FUNCTION compactory.log_truncate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off
-SET extra_float_digits = 1 SET IntervalStyle = postgres
+SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
+SET bytea_output = hex SET lc_monetary = 'C'
 AS $$
 DECLARE
     settings jsonb := TG_ARGV[0];

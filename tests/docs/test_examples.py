@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import reduce
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -21,6 +23,7 @@ from confluent_kafka import Producer
 from compactory import GlobalStore
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
+from compactory_cli.stack.postgres import embedded_binaries
 from compactory_sql import read
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -34,7 +37,7 @@ class Folder:
         self.path = path
         ours = ("COMPACTORY_", "TPP_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        self.environment["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        self.environment["PATH"] = os.pathsep.join([str(BIN), os.environ["PATH"], str(embedded_binaries())])
 
     def run(self, command: list[str]) -> str:
         done = subprocess.run(
@@ -94,18 +97,6 @@ def terminals(database: str) -> str:
     return database
 
 
-def test_the_six_lines(folder: Folder, here: Callable[[str], str]) -> None:
-    out = folder.python(here(one(blocks("python", run="store"))))
-    terminals = [{"terminalId": key, "acquirerId": "A1", "isActive": True} for key in ("T1", "T2")]
-    assert out.splitlines() == ["A1", str(terminals)]
-
-
-def test_the_quickstarts_store(folder: Folder, here: Callable[[str], str]) -> None:
-    lines = folder.python(here(one(blocks("python", run="quickstart")))).splitlines()
-    assert lines[:2] == ["A1", "None"]
-    assert lines[-1] == "0"
-
-
 def test_reading_ones_own_writes(folder: Folder, kafka: str, unique: Callable[[str], str]) -> None:
     text = one(blocks("python", run="writing")).replace("localhost:9092", kafka)
     out = folder.python(text.replace('"tariffs"', f'"{unique("tariffs")}"'))
@@ -126,26 +117,56 @@ def test_a_token(here: Callable[[str], str], kafka: str) -> None:
         exec(here(one(blocks("python", run="token"))), {"store": store})
 
 
-def test_looking_from_a_shell(folder: Folder, here: Callable[[str], str]) -> None:
-    out = folder.shell(here(one(blocks("sh", run="kafka"))))
-    assert '"acquirerId": "A1"' in out
-    assert here("terminal_acquirer") in out
+_FILES = {"toml": "compactory.toml", "sql": "tenants.sql", "json": "tenants.json"}
+_STAYS = re.compile(r"^compactory (?:serve|source run) .*--listen (\S+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", blocks("sh", run="serve"), ids=lambda block: block.name)
-def test_serving(folder: Folder, here: Callable[[str], str], block: Block) -> None:
-    place = f"127.0.0.1:{free_port()}"
-    serve, *others = here(block.text).replace("127.0.0.1:8080", place).splitlines()
-    folder.environment["COMPACTORY_LISTEN"] = place
-    with background(folder, serve.split()) as process:
-        deadline = time.monotonic() + 30
-        while not answers(f"http://{place}/readyz"):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        for command in others:
-            assert json.loads(folder.shell(command))["acquirerId"] == "A1"
-    assert process.returncode == 0
+def test_the_quickstart_from_its_first_block_to_its_last(
+    folder: Folder, database: str, kafka: str, unique: Callable[[str], str]
+) -> None:
+    parts, name = urlsplit(database), unique("tenants").replace("-", "_")
+    places = {
+        "jdbc:postgresql://localhost:5432/reference?user=postgres": (
+            f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?user={parts.username}"
+        ),
+        "postgresql://postgres@localhost:5432/reference": database,
+        "localhost:9092": kafka,
+        "127.0.0.1:8081": f"127.0.0.1:{free_port()}",
+        "127.0.0.1:8082": f"127.0.0.1:{free_port()}",
+        "tenants": name,
+    }
+    told = ""
+    with ExitStack() as running:
+        for block in blocks("toml", "sql", "json", "sh", "python", run="quickstart"):
+            text = reduce(lambda text, place: text.replace(*place), places.items(), block.text)
+            if block.language in _FILES:
+                (folder.path / _FILES[block.language].replace("tenants", name)).write_text(text)
+            elif block.language == "python":
+                told += folder.python(text)
+            elif stays := _STAYS.search(text):
+                process = running.enter_context(background(folder, ["bash", "-euc", in_its_place(text)]))
+                await_ready(process, f"http://{stays[1]}/readyz")
+            else:
+                told += folder.shell(text)
+    assert "is adopted" in told
+    assert told.count(f"{name}  equal") == 2
+    assert '"plan": "gold"' in told  # compactory get
+    assert "\ngold\nNone\n2\n" in told  # the store
+    assert '"plan":"silver"' in told.splitlines()[-1]  # compactory serve, after the update
+
+
+def in_its_place(text: str) -> str:
+    """The block whose last command takes the shell's place, so that it gets our signals."""
+    *others, last = text.splitlines()
+    return "\n".join([*others, f"exec {last}"])
+
+
+def await_ready(process: subprocess.Popen[str], url: str) -> None:
+    deadline = time.monotonic() + 60
+    while not answers(url):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def answers(url: str) -> bool:
@@ -186,42 +207,22 @@ def test_the_articles_connector(
             assert len(store[f"{prefix}terminal_acquirer"]) == 5
 
 
-@pytest.mark.parametrize("block", blocks("sh", run="adopt"), ids=lambda block: block.page.name)
-def test_adopting(folder: Folder, terminals: str, block: Block) -> None:
-    out = folder.shell(block.text.replace("postgresql://user@localhost/reference", terminals))
+def test_adopting(folder: Folder, terminals: str) -> None:
+    out = folder.shell(one(blocks("sh", run="adopt")).replace("postgresql://user@localhost/reference", terminals))
     assert "public.terminal_acquirer is adopted" in out
 
 
-def test_the_quickstarts_connector(folder: Folder, terminals: str, kafka: str, unique: Callable[[str], str]) -> None:
-    parts, prefix = urlsplit(terminals), f"{unique('docs')}-"
-    connector = json.loads(one(blocks("json", run="connector"))) | {
-        "name": prefix,
-        "connection.url": f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?user={parts.username}",
-        "topic.prefix": prefix,
-    }
-    (folder.path / "terminals.json").write_text(json.dumps(connector))
-    folder.shell(one(blocks("sh", run="connector")).replace("localhost:9092", kafka))
-    with psycopg.connect(terminals, autocommit=True) as connection:
-        connection.execute("UPDATE terminal_acquirer SET is_active = false WHERE terminal_id = 'T1'")
-    folder.shell(f"compactory source run --once terminals.json --kafka {kafka}")
-    settings = one(blocks("toml", run="toml")).replace("localhost:9092", kafka)
-    settings = settings.replace("terminal_acquirer]", f'terminal_acquirer]\ntopic = "{prefix}terminal_acquirer"')
-    (folder.path / "compactory.toml").write_text(settings)
-    assert json.loads(folder.shell("compactory get terminal_acquirer T2"))["terminalId"] == "T2"
-    [found] = json.loads(folder.shell("compactory directories --json"))["directories"]
-    assert found["entries"] == 4
-
-
-def test_beside_the_demo(folder: Folder) -> None:
+def test_the_first_ten_minutes(folder: Folder) -> None:
+    (folder.path / ".venv").symlink_to(sys.prefix)
     with background(folder, ["compactory", "demo"]) as demo:
         deadline = time.monotonic() + 120
         while not (folder.path / ".compactory" / "demo.json").exists():
             assert demo.poll() is None, demo.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        url = json.loads((folder.path / ".compactory" / "demo.json").read_text())["http"]
-        out = folder.shell(one(blocks("sh", run="demo")).replace("http://127.0.0.1:8080", url))
+        found = json.loads((folder.path / ".compactory" / "demo.json").read_text())
+        out = folder.shell(one(blocks("sh", run="demo")).replace("http://127.0.0.1:8080", found["http"]))
+        lines = folder.python(one(blocks("python", run="store")).replace("localhost:19092", found["kafka"]))
     assert out.count('"terminalId":"T42"') == 2
-    assert '"terminalId": "T42"' in out
-    assert "50,000" in out
-    assert list(folder.path.iterdir()) == []
+    assert lines.splitlines() == ["A1", "1000"]
+    assert [path.name for path in folder.path.iterdir()] == [".venv"]

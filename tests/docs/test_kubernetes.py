@@ -21,7 +21,6 @@ DOCUMENTS = [
 ]
 DEPLOYMENTS = [document for document in DOCUMENTS if document["kind"] == "Deployment"]
 BY_NAME = {(document["kind"], document["metadata"]["name"]): document for document in DOCUMENTS}
-README = [yaml.safe_load(block.text) for block in blocks("yaml") if block.page == ROOT / "README.md"]
 
 
 def test_what_there_is() -> None:
@@ -60,13 +59,6 @@ def check_container(container: dict[str, Any]) -> None:
         if "valueFrom" in variable:
             reference = variable["valueFrom"]["secretKeyRef"]
             assert reference["key"] in BY_NAME["Secret", reference["name"]]["stringData"]
-
-
-def test_the_readme_shows_such_a_container() -> None:
-    [document] = README
-    [container] = document["containers"]
-    check_container(container)
-    assert {"readinessProbe", "livenessProbe"} <= container.keys()
 
 
 def test_a_source_has_a_standby_that_a_rolling_update_replaces_first() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters.avro_converter import AvroConverter
 from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema

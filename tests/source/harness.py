@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -39,6 +40,12 @@ class PlainRows:
     """A row plan without converters: values are columns joined by a bar."""
 
     columns = COLUMNS
+    table = SimpleNamespace(
+        columns=[
+            SimpleNamespace(name=name, declared={"id": "bigint", "is_active": "boolean"}.get(name, "text"))
+            for name in COLUMNS
+        ]
+    )
     case_columns = ()
     routed = False
     formatted = None

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compactory_connectors.source.plan.branches import Failed, grow, leaves, tested, usual
-from compactory_connectors.source.plan.catalog import Column
 from compactory_connectors.source.plan.row_function import RowCompiler, RowFunctions
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import Converter
 from compactory_connectors.source.record.record import Cell, Kind, Node, Record, RowError, StructNode, cells

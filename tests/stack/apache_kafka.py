@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from compactory.errors import Unreachable
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.process import Process
 from tests.stack.maven import alone, fetch
 
-__all__ = ["ADMIN", "QUICK", "ApacheKafka", "missing"]
+__all__ = ["ADMIN", "QUICK", "ApacheKafka", "RunningKafka", "answers", "missing"]
 
 ADMIN = "admin"
 
@@ -28,6 +30,7 @@ QUICK = "-XX:TieredStopAtLevel=1"
 
 POM = Path(__file__).with_name("pom.xml")
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
+CHECKPOINT = JARS / "bootstrap.checkpoint"
 
 
 def missing() -> str | None:
@@ -46,7 +49,55 @@ def jars() -> Path:
             shutil.rmtree(JARS, ignore_errors=True)
             fetch("Apache Kafka", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}")
             mark.write_bytes(POM.read_bytes())
+        if not CHECKPOINT.exists():
+            _keep_checkpoint()
     return JARS
+
+
+def _identity() -> str:
+    """A new id as Kafka writes them; with "C" it begins with no dash, which a tool would take for an option's."""
+    return "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def _format(config: Path, *accounts: str) -> None:
+    """Have Kafka's own tool format the storage of a broker."""
+    command = ["java", QUICK, "-cp", f"{JARS}/*", "kafka.tools.StorageTool", "format", "-t", _identity()]
+    subprocess.run([*command, "-c", str(config), *accounts], check=True, capture_output=True)
+
+
+def _keep_checkpoint() -> None:
+    """Format once, and keep what is the same for every broker without accounts."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "server.properties"
+        config.write_text(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9093\n"
+            "listeners=CONTROLLER://127.0.0.1:9093,PLAINTEXT://127.0.0.1:9092\n"
+            f"controller.listener.names=CONTROLLER\nlog.dirs={folder}/data\n"
+        )
+        _format(config)
+        shutil.copy(Path(folder) / "data" / CHECKPOINT.name, CHECKPOINT)
+
+
+def answers(client: Mapping[str, str]) -> bool:
+    """Whether the broker at the end of these client properties does."""
+    try:
+        return bool(AdminClient({**client, "log_level": 0}).list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False
+
+
+@dataclass(frozen=True)
+class RunningKafka:
+    """A Kafka that other tests use at the same time: it can't be stopped or paused from here."""
+
+    address: str
+
+    def wait(self, timeout: float = 90.0) -> None:
+        """Return when it answers. Raises Unreachable after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not answers({"bootstrap.servers": self.address}):
+            if time.monotonic() > deadline:
+                raise Unreachable("kafka", f"{self.address} does not answer within {timeout:.0f} s")
 
 
 class ApacheKafka:
@@ -128,19 +179,22 @@ class ApacheKafka:
         return file
 
     def start(self, timeout: float = 90.0) -> None:
-        """Format the storage on first use, start, return when the broker answers."""
-        classpath = f"{jars()}/*"
-        config = self.home / "server.properties"
-        if not config.exists():
-            self._format(config, classpath)
-        self._process = Process(
-            "kafka",
-            ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-            + [*self._java, "-cp", classpath, "kafka.Kafka", config],
-            log=self.home / "kafka.log",
-        )
+        """Format the storage on first use, start, return when the broker answers. Does nothing while it runs."""
+        self.launch().wait_until(lambda: answers(self.client()), timeout)
+
+    def launch(self) -> Process:
+        """Start without waiting for the first answer. The process ends with the thread that calls this."""
+        if self._process is None:
+            classpath, config = f"{jars()}/*", self.home / "server.properties"
+            self._prepare(config)
+            self._process = Process(
+                "kafka",
+                ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+                + [*self._java, "-cp", classpath, "kafka.Kafka", config],
+                log=self.home / "kafka.log",
+            )
         self._process.start()
-        self._process.wait_until(self._answers, timeout)
+        return self._process
 
     def stop(self) -> None:
         if self._process:
@@ -163,7 +217,7 @@ class ApacheKafka:
         self.kill()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _format(self, config: Path, classpath: str) -> None:
+    def _prepare(self, config: Path) -> None:
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -182,15 +236,14 @@ class ApacheKafka:
             **self._settings,
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        # "C" keeps the id from beginning with a dash, which the tool would take for an option.
-        identity = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        subprocess.run(
-            ["java", QUICK, "-cp", classpath, "kafka.tools.StorageTool"]
-            + ["format", "-t", identity, "-c", str(config), *self._accounts()],
-            check=True,
-            capture_output=True,
-            env={**os.environ},
-        )
+        storage = self.home / "data"
+        if self._scram:
+            _format(config, *self._accounts())
+        else:  # the same without a JVM
+            storage.mkdir(exist_ok=True)
+            shutil.copy(CHECKPOINT, storage)
+            identity = {"version": 1, "node.id": 1, "cluster.id": _identity(), "directory.id": _identity()}
+            (storage / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in identity.items()))
 
     def _listening(self) -> dict[str, str]:
         own = "SASL_PLAINTEXT" if self._users else "PLAINTEXT"
@@ -227,10 +280,3 @@ class ApacheKafka:
             # ANONYMOUS is broker and controller talking to each other on the plain listener.
             "super.users": f"User:{ADMIN};User:ANONYMOUS",
         }
-
-    def _answers(self) -> bool:
-        admin = AdminClient({**self.client(), "log_level": 0})
-        try:
-            return bool(admin.list_topics(timeout=1).brokers)
-        except KafkaException:
-            return False

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from compactory import Directory, GlobalStore
-from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics
 
 
@@ -32,14 +31,3 @@ def open_store(kafka: str) -> Iterator[Callable[..., GlobalStore]]:
     yield start
     for store in stores:
         store.close()
-
-
-@pytest.fixture
-def own_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
-    """A broker that a test may stop and change; asks for the shared one only to be skipped where there can't be one."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()

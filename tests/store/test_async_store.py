@@ -210,13 +210,13 @@ def test_a_token_that_is_newer_than_what_the_store_knows_of_its_topic(topics: To
     run(main())
 
 
-def test_a_broker_that_does_not_answer(apache_kafka_server: ApacheKafka, topics: Topics, run: Run[None]) -> None:
+def test_a_broker_that_does_not_answer(own_kafka: ApacheKafka, topics: Topics, run: Run[None]) -> None:
     """Guarantee 6: deadlines hold, whoever asks next to whom; a cancelled question ends by itself."""
     name = topics.create()
 
     async def main() -> None:
         async with AsyncGlobalStore(topics.address, [name]) as store:
-            with paused(apache_kafka_server):
+            with paused(own_kafka):
                 began = time.monotonic()
                 patient = asyncio.create_task(store.barrier(timeout=60))
                 hasty = [asyncio.create_task(store.barrier(timeout=0.3)) for _ in range(20)]

@@ -129,15 +129,13 @@ def test_a_thread_that_does_not_ask_kafka_asks_for_a_restart(topics: Topics, ope
     blocking.join(10)
 
 
-def test_a_broker_that_is_away_for_long_never_asks_for_a_restart(
-    apache_kafka_server: ApacheKafka, topics: Topics
-) -> None:
+def test_a_broker_that_is_away_for_long_never_asks_for_a_restart(own_kafka: ApacheKafka, topics: Topics) -> None:
     """Guarantee 7: the time-outs are about this process; a restart would not bring the broker back."""
     name = topics.create()
     topics.produce(name, ("a", "{}"))
     with GlobalStore(topics.address, [name], polling_timeout=2, applying_timeout=2) as store:
         figure = registered(store)
-        with paused(apache_kafka_server):
+        with paused(own_kafka):
             seen = set()
 
             def aged() -> bool:

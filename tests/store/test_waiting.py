@@ -112,14 +112,14 @@ def test_a_barrier_behind_an_open_transaction_times_out_with_the_gap(topics: Top
 
 
 def test_waits_keep_their_deadline_while_the_broker_does_not_answer(
-    apache_kafka_server: ApacheKafka, topics: Topics, open_store: Opener
+    own_kafka: ApacheKafka, topics: Topics, open_store: Opener
 ) -> None:
     """Guarantee 6: and what was asked for meanwhile comes once it does."""
     name = topics.create()
     store = open_store(name)
     topics.produce(name, ("a", "{}"))
     store.barrier()
-    with paused(apache_kafka_server):
+    with paused(own_kafka):
         for wait in (store.barrier, lambda timeout: store.wait_for(Token(name, 0, 1), timeout=timeout)):
             began = time.monotonic()
             with pytest.raises((Unreachable, WaitTimeout)):

@@ -1,4 +1,4 @@
-"""Routes to digests of what a directory holds, for comparisons with its topic: see `compactory.lookup.digest` and `holding`.
+"""Routes to digests of a directory's entries, for comparisons with its topic: see `compactory.lookup`.
 
 Work is done in threads, in slices with pauses between them that are as long, so that lookups go on beside it.
 """

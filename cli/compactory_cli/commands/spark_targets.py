@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory_connectors.source.control.removal import SHARE
+from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.rules.limit import Limit
@@ -96,7 +96,7 @@ def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence
     connector = None
     if settings is not None and settings.connector is not None:
         connector = _connector(name, load_connectors([settings.connector], providers))
-    limit = Limit(percent=connector.max_removed_percent if connector is not None else SHARE)
+    limit = Limit(percent=connector.max_removed_percent if connector is not None else MAX_REMOVED_PERCENT)
     if to == "kafka":
         directory = settings.directory if settings is not None else Directory(name)
         kafka = configuration.kafka()

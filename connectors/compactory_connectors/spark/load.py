@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from compactory.errors import CompactoryError
-from compactory_connectors.source.control.removal import SHARE
+from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
 
 from .checking.checks import Checks, Reason
 from .checking.duplicates import resolve
@@ -34,7 +34,7 @@ __all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
-_SHARE: Final = Limit(percent=SHARE)
+_SHARE: Final = Limit(percent=MAX_REMOVED_PERCENT)
 """Of a directory's keys, more are not removed unless somebody says so."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
 

@@ -147,11 +147,15 @@ SELECT count(*) FROM ({rows}) AS pending WHERE "compactory phase" > 0;
 SELECT count(*) FROM (SELECT FROM {relation} AS t WHERE {alive} LIMIT {limit}) AS living;
 
 -- name: source/deleted
--- Hard-deleted rows from the log of an adopted table, as rows of the table's own type.
-SELECT {columns}, 2 AS "compactory phase", {nulls}d.id::text, '0'
-  FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
+-- Hard-deleted rows from the log of an adopted table; phase 3 where a column that is asked for had another name then.
+SELECT {columns}, CASE WHEN d."row" ?& {names}::text[] THEN 2 ELSE 3 END AS "compactory phase", {nulls}d.id::text, '0'
+  FROM compactory.deleted_rows AS d
  WHERE d."table" = {oid}::oid AND {unseen}
  ORDER BY d.id;
+
+-- name: source/logged_column
+-- A column of a logged row. Each is read by itself: what became of the other columns since does not matter.
+(SELECT t.{column} FROM jsonb_to_record(d."row") AS t ({column} {type}));
 
 -- name: source/row_xids
 -- Ids at or above the snapshot's floor of all row versions that are visible now.

@@ -1,4 +1,4 @@
-"""Values to bytes: the inverse of `compactory.codec.decoding`, and what a record must be for every reader to use it. Pure."""
+"""Values to bytes: the inverse of `decoding`, and the rules that make a record usable by every reader. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # pyright: reportPrivateImportUsage=false
 """A cluster through its client: what is asked of it, consumers, producers.
 
-Everything above it deals in `Partition`, offsets and `Message`. `compactory.kafka.admin` sends what is asked and
-`compactory.kafka.kafka_errors` maps what goes wrong; nothing else imports the client. Facts were checked on confluent-kafka
-2.16 (librdkafka 2.16) against Apache Kafka 4.1.
+Everything above it deals in `Partition`, offsets and `Message`. `admin` sends what is asked and `kafka_errors` maps
+what goes wrong; nothing else imports the client. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against
+Apache Kafka 4.1.
 """
 
 from __future__ import annotations

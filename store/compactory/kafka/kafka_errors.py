@@ -2,9 +2,8 @@
 # pyright: reportPrivateImportUsage=false
 """The client's errors and refusals, mapped to ours: what went wrong, which property it is about, what to do.
 
-One of the modules that import the client, beside `compactory.kafka.client` and `compactory.kafka.admin`: its error codes and its
-opinion of properties are what is mapped here. It opens no connection. Facts were checked on confluent-kafka 2.16
-(librdkafka 2.16).
+One of the modules that import the client, beside `client` and `admin`: its error codes and its opinion of properties
+are mapped here. It opens no connection. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kafka client properties as a user gives them: normalised, checked and printable without secrets.
 
-Pure text work; `compactory.kafka.client` asks the client library itself whether a value is acceptable. Names are those of
-librdkafka 2.x (its CONFIGURATION.md), which differ from the Java client's (``ssl.ca.location``, not a trust store).
+Pure text work; `compactory.kafka.client` asks the client library itself whether a value is acceptable. Names are
+those of librdkafka 2.x (its CONFIGURATION.md), which differ from the Java client's (``ssl.ca.location``, not a trust
+store).
 """
 
 from __future__ import annotations

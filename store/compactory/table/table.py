@@ -1,6 +1,6 @@
 """One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
 
-One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells (see `compactory.codec.packed_record`).
+One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells: see `codec.packed_record`.
 """
 
 from __future__ import annotations

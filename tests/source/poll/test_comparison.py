@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.cursor.offset import Cursor, Identity, SourceOffset
 from compactory_connectors.source.poll.comparison import Comparison
+from compactory_connectors.source.publish.topics import read
 from tests.source.harness import Feed, add, expected, holding
 
 NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
@@ -97,7 +98,7 @@ def test_a_key_that_differs_between_partitions_is_sent(kafka: str, unique: Calla
         producer.produce(topic, value, key, partition=partition)
     producer.produce(topic, None, "d", partition=0)
     assert producer.flush(30) == 0
-    comparison = Comparison.of(Kafka(kafka), topic)
+    comparison = Comparison.of(read(Kafka(kafka), topic))
     assert comparison.living() == {b"a", b"b", b"c"}
     records = [(b"a", b"1"), (b"b", b"1"), (b"c", b"2"), (b"d", None), (b"e", None), (b"f", b"1")]
     assert comparison.lacking(records) == [(b"a", b"1"), (b"c", b"2"), (b"f", b"1")]

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.source.cursor.offset import SourceOffset
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, held, living, status
 from tests.source.control.test_removals import adopted as adopt_bench
@@ -231,3 +232,74 @@ def test_truncate_of_an_adopted_table_between_two_polls(bench: Bench) -> None:
     bench.once(soft_delete=True)
     assert living(bench) == set(range(1, 61))
     assert all(value is not None for _, value in bench.records())
+
+
+CHANGED = "changed timestamp NOT NULL DEFAULT now()"
+
+
+def lost_rows(database: str, key: str, *columns: str, **values: str) -> Poller:
+    """A polled, adopted table whose two rows were deleted by a session with German dates, and not polled since."""
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute("CREATE TYPE kind AS ENUM ('cash', 'card')")
+        sql.execute("CREATE DOMAIN amount AS int")
+        sql.execute(f"CREATE TABLE t (id int8 PRIMARY KEY, {CHANGED}, {', '.join(columns)})")
+        names, made = ", ".join(values), ", ".join(values.values())
+        sql.execute(f"INSERT INTO t (id, {names}) SELECT n, {made} FROM generate_series(1, 2) n")
+        adopt(sql, Adoption(table="t", key=(key,), timestamp="changed"))
+        for function in ("log_delete", "log_deletes", "log_truncate"):  # as the first version made them
+            sql.execute(f"ALTER FUNCTION compactory.{function}() RESET DateStyle")
+    by_key = KEYED | {"transforms.key.fields": key, "transforms.id.field": key}
+    poller = Poller(database, "timestamp+incrementing", **by_key)
+    assert len(poller.poll()) == 2
+    with psycopg.connect(database, options="-c datestyle=German") as application:
+        application.execute("DELETE FROM t")
+    return poller
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SELECT",
+        "ALTER TABLE t ALTER span TYPE text",
+        "ALTER TABLE t ALTER note TYPE int USING 1",
+        "ALTER TYPE kind RENAME VALUE 'cash' TO 'coins'",
+        "ALTER DOMAIN amount ADD CHECK (VALUE > 5)",
+        "ALTER DOMAIN amount SET NOT NULL",
+        "ALTER TABLE t DROP COLUMN note",
+        "ALTER TABLE t ADD COLUMN fresh int NOT NULL DEFAULT 1",
+    ],
+)
+def test_a_deletion_outlives_changes_of_other_columns(database: str, change: str) -> None:
+    """Guarantee 10: of a logged row only the columns of the record key are read."""
+    columns = ("span daterange", "note text", "kind kind", "amount amount", "k text NOT NULL")
+    values = {"span": "daterange('2024-03-31', '2024-04-30')", "note": "'n'", "kind": "'cash'::kind", "amount": "1",
+              "k": "'K' || n"}  # fmt: skip
+    poller = lost_rows(database, "k", *columns, **values)
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute(change)
+    poller.restart()
+    assert poller.poll() == [(b"K1", None), (b"K2", None)]
+    poller.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TYPE kind RENAME VALUE 'cash' TO 'coins'",
+        """UPDATE compactory.deleted_rows SET "row" = "row" - 'k'""",
+        "DROP TRIGGER zz_compactory_key ON t; ALTER TABLE t ALTER k TYPE int8 USING 1",
+    ],
+)
+def test_a_deletion_whose_key_can_not_be_read_any_more_is_left_to_a_sweep(database: str, change: str) -> None:
+    """Guarantee 10: the table goes on, and its topic is looked through."""
+    poller = lost_rows(database, "k", "k kind", k="CASE n WHEN 1 THEN 'cash' ELSE 'card' END::kind")
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute(change)
+        adopt(sql, Adoption(table="t", key=("k",), timestamp="changed"))
+    for _ in range(2):
+        poller.restart()
+        poller.poll()
+        assert poller.stored
+        assert SourceOffset.loads(poller.stored).sweep
+    assert len(poller.sent) == 2
+    poller.close()

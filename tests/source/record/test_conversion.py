@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from compactory_connectors.source.javatext.java_calendar import CUTOVER, civil_date, day_number
 from compactory_connectors.source.javatext.java_number import double_text, double_text_of, float_text, float_text_of
-from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell, numeric_scale
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.record.converters.json_text import json_string

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory.errors import ConfigError, Unreachable
-from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import read_converter
 from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory_connectors.source.javatext.date_format import DateFormat
-from compactory_connectors.source.plan.catalog import Column
+from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.record.converters.string_converter import StringConverter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 import pytest
@@ -210,18 +210,7 @@ def test_postgres_away_and_back(bench: Bench) -> None:
     assert sum(table.errors_total for table in status.tables) == 1
 
 
-@pytest.fixture
-def own_kafka() -> Iterator[ApacheKafka]:
-    """A Kafka to stop and start."""
-    server = ApacheKafka()
-    server.start()
-    yield server
-    server.remove()
-
-
-def test_kafka_away_and_back(
-    apache_kafka_server: ApacheKafka, own_kafka: ApacheKafka, database: str, unique: Callable[[str], str]
-) -> None:
+def test_kafka_away_and_back(own_kafka: ApacheKafka, database: str, unique: Callable[[str], str]) -> None:
     """Guarantees 11, 12: longer than the producer's time-out; nothing is lost, sent twice, or taken over."""
     bench = Bench(database, own_kafka.address, f"{unique('s')}-")
     install(bench.sql)

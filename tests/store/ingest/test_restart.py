@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,10 @@ Opener = Callable[..., GlobalStore]
 
 
 @pytest.fixture
-def other_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
+def other_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
     """A second cluster, whose disk a test may change."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    own_kafka_server.start()
+    return own_kafka_server
 
 
 @pytest.mark.parametrize("records", [2, 5, 9], ids=["fewer", "as many", "more"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +18,20 @@ from tests.store.topics import Topics, eventually, send
 Opener = Callable[..., GlobalStore]
 
 
-@pytest.fixture(scope="module")
-def leaving_kafka(apache_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
-    """A broker that these tests stop and start."""
-    server = ApacheKafka()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
-def test_kafka_is_away_and_comes_back(leaving_kafka: ApacheKafka, unique: Callable[[str], str], tmp_path: Path) -> None:
+def test_kafka_is_away_and_comes_back(own_kafka: ApacheKafka, unique: Callable[[str], str], tmp_path: Path) -> None:
     """Guarantees 3 and 7: ready at once from disk, as old as it is; then caught up, and nothing read twice."""
-    topics = Topics(leaving_kafka.address, unique)
+    topics = Topics(own_kafka.address, unique)
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, ("a", '{"n":1}'), ("b", '{"n":1}'))
     directory = Directory(name, max_age=600.0, on_stale="raise")
-    with GlobalStore(leaving_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
+    with GlobalStore(own_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
         store.barrier(30)
         closed_at = time.monotonic() - max(store.ages().values())
     topics.cut(name, 2)  # so that a store that reads anew has nothing
     topics.produce(name, ("a", '{"n":2}'), ("b", None))
-    leaving_kafka.stop()
+    own_kafka.stop()
     for round_ in range(2):  # also where it is closed again before Kafka was there
-        store = GlobalStore(leaving_kafka.address, [directory], backend=RocksDB(tmp_path), start_stale=True)
+        store = GlobalStore(own_kafka.address, [directory], backend=RocksDB(tmp_path), start_stale=True)
         began = time.monotonic()
         store.start()
         assert time.monotonic() - began < 15, "half of stall_timeout: nobody waits for Kafka"
@@ -58,12 +47,12 @@ def test_kafka_is_away_and_comes_back(leaving_kafka: ApacheKafka, unique: Callab
         assert name in store.stale()
         if round_ == 0:
             store.close()
-    leaving_kafka.start()
+    own_kafka.start()
     eventually(lambda: store.state is StoreState.READY, 60)
     assert values(store, name) == {"a": {"n": 2}}
     assert store.stale() == {}
     assert not store.rebuilds()
-    (token,) = Topics(leaving_kafka.address, unique).produce(name, ("c", '{"n":3}'))
+    (token,) = Topics(own_kafka.address, unique).produce(name, ("c", '{"n":3}'))
     store.wait_for(token, timeout=30)
     assert max(store.ages().values()) < 30
     store.close()

@@ -82,7 +82,7 @@ def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
 
 def killed(path: Path, shape: str, seed: int, incomplete: bool, chance: random.Random) -> int:
     """Run the child and kill it; return up to where it was flushed for certain."""
-    call = f"from tests.store.storage.test_rocksdb_crash import child; child({str(path)!r}, {shape!r}, {seed}, {incomplete})"
+    call = f"import {__name__} as crash; crash.child({str(path)!r}, {shape!r}, {seed}, {incomplete})"
     process = subprocess.Popen([sys.executable, "-c", call], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said = [process.stdout.readline().strip()]

@@ -57,13 +57,13 @@ def put_many_if_it_can(writer: DirectoryWriter[Any], entries: list[tuple[str, An
 
 
 def test_a_broker_that_does_not_answer(
-    apache_kafka_server: ApacheKafka, topics: Topics, open_store: Opener, make_writer: Writers
+    own_kafka: ApacheKafka, topics: Topics, open_store: Opener, make_writer: Writers
 ) -> None:
     """Guarantee 6: given up within the time-out, said to be unknown, and writing again is all that it takes."""
     name = topics.create(2)
     store, writer = open_store(name), make_writer(name, timeout=1.0)
     eventually(lambda: put_many_if_it_can(writer, [("a", {"n": 0})]))
-    with paused(apache_kafka_server):
+    with paused(own_kafka):
         began = time.monotonic()
         with pytest.raises(WriteFailed) as caught:
             writer.put("a", {"n": 1})
@@ -184,7 +184,7 @@ def test_a_topic_created_again_under_the_writer(topics: Topics, make_writer: Wri
         store.wait_for(old, timeout=60)
 
 
-def test_closing_while_others_write(apache_kafka_server: ApacheKafka, topics: Topics, make_writer: Writers) -> None:
+def test_closing_while_others_write(own_kafka: ApacheKafka, topics: Topics, make_writer: Writers) -> None:
     """Close waits for them as long as it may, then gives up what is left: they hear of it, and so does its caller."""
     name = topics.create()
     writer = make_writer(name)
@@ -199,7 +199,7 @@ def test_closing_while_others_write(apache_kafka_server: ApacheKafka, topics: To
             caught.append(error)
 
     threads = [threading.Thread(target=write) for _ in range(4)]
-    with paused(apache_kafka_server):
+    with paused(own_kafka):
         for thread in threads:
             thread.start()
         delivery = writer._delivery
@@ -231,7 +231,7 @@ def test_an_unclosed_writer_does_not_keep_the_program(topics: Topics) -> None:
 
 
 def test_an_error_under_way_is_not_hidden_by_the_end(
-    apache_kafka_server: ApacheKafka, topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture
+    own_kafka: ApacheKafka, topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topics.create()
     writer = DirectoryWriter(kafka, Directory(name, writable=True), timeout=0.5)
@@ -249,7 +249,7 @@ def test_an_error_under_way_is_not_hidden_by_the_end(
             raise ZeroDivisionError
 
     thread = threading.Thread(target=write)
-    with paused(apache_kafka_server):
+    with paused(own_kafka):
         thread.start()
         with pytest.raises(ZeroDivisionError):
             fail()

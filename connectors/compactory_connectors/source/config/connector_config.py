@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..control.removal import SHARE
 from ..record.column_options import ColumnOptions
 from ..record.converters import ConverterSpec, simple_headers
 from ..record.transforms import TransformSpec
@@ -14,7 +13,10 @@ from .jdbc_url import Connection
 from .selection import ColumnMapping, TableSelection
 from .topic_rules import TopicRules
 
-__all__ = ["ConnectorConfig", "CursorColumns", "ErrorPolicy", "Mode", "SoftDelete"]
+__all__ = ["MAX_REMOVED_PERCENT", "ConnectorConfig", "CursorColumns", "ErrorPolicy", "Mode", "SoftDelete"]
+
+MAX_REMOVED_PERCENT = 20
+"""Percent of a directory's keys that one removal may take, unless the connector says otherwise."""
 
 
 class Mode(Enum):
@@ -101,7 +103,7 @@ class ConnectorConfig:
     soft_delete: SoftDelete | None
     sweep_interval_ms: int = 0
     """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
-    max_removed_percent: int = SHARE
+    max_removed_percent: int = MAX_REMOVED_PERCENT
     """More of a directory's keys are not removed at once without an operator."""
     heartbeat_interval_ms: int = 0
     """Between two heartbeats; 0: none."""

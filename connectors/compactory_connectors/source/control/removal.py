@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-__all__ = ["ALL", "FEW", "SHARE", "Copy", "HeldRemoval", "RemovalHeld", "enough_left", "removal_id", "too_many"]
-
-SHARE = 20
-"""Percent of a directory's keys that a removal may take where nobody says how many."""
+__all__ = ["ALL", "FEW", "Copy", "HeldRemoval", "RemovalHeld", "enough_left", "removal_id", "too_many"]
 
 FEW = 10
 """A removal of fewer keys may be of any share, unless it takes all."""

@@ -19,13 +19,12 @@ from ..config.connector import ConnectorConfig
 from ..cursor.offset import Cursor, Edit, SourceOffset
 from ..plan.planning import plan_tables
 from ..plan.row_order import coalesced, instant_of
-from ..plan.table_plan import Reading, TablePlan
+from ..plan.table_plan import Reading, TablePlan, key_of
 from ..poll.readers import open_reader
 from ..poll.table import TableReader
 from ..postgres.server import Server, postgres_errors, statement
 from ..publish.offsets_topic import StoredOffset, matching, read_offsets
 from ..reconcile.pending import Difference, difference, pending_rows
-from ..run.table_task import key_of
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, imported, moved
 from .offset_editor import edit_offsets, refuse_running

@@ -31,8 +31,8 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 class RowPlan:
     """How rows of one table become records. Immutable, safe to share between threads.
 
-    A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn it back into columns with
-    ``SELECT <columns> FROM jsonb_populate_record(NULL::<table>, <row>)``, and call ``render_deletion`` on the result.
+    A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn the columns of the key
+    and of the case back with ``jsonb_to_record``, and call ``render_deletion`` on the result.
     """
 
     table: Table

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ..config.connector_config import ConnectorConfig, CursorColumns
 from ..config.selection import ColumnMapping
+from ..record.column import Column
 from ..setting import nearest
-from .catalog import Column, Table
+from .catalog import Table
 from .table_plan import Reading
 
 __all__ = ["CursorOf", "cursor_of", "reading_of"]

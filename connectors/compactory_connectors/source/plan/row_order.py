@@ -14,7 +14,7 @@ from psycopg import sql
 from ..javatext.java_zone import zone_info
 from .table_plan import TablePlan
 
-__all__ = ["beyond", "coalesced", "instant_of", "instant_text", "ordering", "since", "until"]
+__all__ = ["beyond", "coalesced", "end_of_reading", "instant_of", "instant_text", "ordering", "since", "until"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -71,6 +71,11 @@ def until(plan: TablePlan, now: str) -> sql.Composable | None:
     if moment is None:
         return None
     return sql.SQL("{} < {}").format(moment, sql.Literal(now))
+
+
+def end_of_reading(plan: TablePlan, now_ms: int) -> str:
+    """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
+    return instant_text(now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
 
 
 def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:

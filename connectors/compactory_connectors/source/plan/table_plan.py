@@ -8,9 +8,10 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
+from ..cursor.offset import offset_key, query_key
 from .chain import RowPlan
 
-__all__ = ["Reading", "TablePlan"]
+__all__ = ["Reading", "TablePlan", "key_of"]
 
 
 class Reading(Enum):
@@ -109,6 +110,11 @@ class TablePlan:
     def suffix_text(self) -> sql.Composable:
         """``query.suffix``, to stand at the end of a query."""
         return _verbatim(self.suffix)
+
+
+def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
+    """The key of the offset of what is read."""
+    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
 
 
 def _verbatim(text: str) -> sql.Composable:

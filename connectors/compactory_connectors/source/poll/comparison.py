@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Self, TypeAlias, TypeVar
 
-from compactory.kafka.client import Kafka
-
-from ..publish.topics import read
+from confluent_kafka import Message
 
 __all__ = ["MOST_COMPARED", "Comparison"]
 
@@ -41,10 +39,10 @@ class Comparison:
         self.left_out = 0
 
     @classmethod
-    def of(cls, kafka: Kafka, topic: str) -> Self:
-        """Read the topic to its end. Raises Unreachable and ConfigError."""
+    def of(cls, messages: Iterable[Message]) -> Self:
+        """With every record of a topic."""
         made = cls()
-        for message in read(kafka, topic):
+        for message in messages:
             key, partition = message.key(), message.partition()
             if isinstance(key, bytes) and partition is not None:
                 made._partitions.setdefault(partition, {})[key] = _digest(message.value())

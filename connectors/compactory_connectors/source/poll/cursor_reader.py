@@ -18,7 +18,7 @@ from ..cursor.seen_snapshot import Snapshot
 from ..plan import row_order as place
 from ..plan.catalog import describe_query
 from ..plan.query_shape import shape_of_query
-from ..plan.row_order import instant_of, instant_text
+from ..plan.row_order import end_of_reading, instant_of, instant_text
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
@@ -64,7 +64,7 @@ class PlaceReader:
             self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
-            query = self._query(base, at.now(self.plan))
+            query = self._query(base, end_of_reading(self.plan, at.now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
             rows = reader.page()
@@ -122,9 +122,8 @@ class PlaceReader:
     def count(self) -> int:
         """How many rows a poll would take now. Raises psycopg.Error."""
         with self._server.reading(serializable=self.plan.serializable) as at:
-            return int(
-                self._server.scalar(statement("source/pending", rows=self._query(self.offset, at.now(self.plan))))
-            )
+            query = self._query(self.offset, end_of_reading(self.plan, at.now_ms))
+            return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def query_text(self) -> str:
         """The query of a poll, for people."""

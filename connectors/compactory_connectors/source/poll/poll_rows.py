@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import psycopg
 from psycopg import sql
 from psycopg.pq.abc import PGresult
 
@@ -15,8 +16,9 @@ from ..plan.row_order import ordering
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, RawRow, Server, statement
+from ..postgres.server import ChunkReader, RawRow, Server, refusal, statement
 from ..record.composite_text import composite_parts
+from ..record.record import LogUnreadable
 from .conditions import Conditions
 from .prefetch import results_ahead
 from .record_batch import Record
@@ -24,6 +26,7 @@ from .rendering import Renderer
 
 __all__ = ["Chunk", "PollRows"]
 
+_DELETIONS = "deletions"
 _ASTRAY, _PLACES = 2, 3  # where a formatted row has them, behind key and value
 
 
@@ -53,6 +56,8 @@ class PollRows:
         self._order = ordering(plan)
         encoding = server.connection.info.parameter_status("server_encoding")
         self._formatted = plan.rows.formatted if encoding == "UTF8" else None
+        self.reads_log = True
+        """False: a sweep looks for what was deleted."""
 
     def formats(self, base: SourceOffset) -> bool:
         """Whether Postgres writes the records: those of living rows, in a load.
@@ -64,16 +69,16 @@ class PollRows:
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
         """What the offset does not cover, as raw rows: name and text of each query."""
         found = [("rows", self._rows(self._where.unseen_rows(base)))]
-        if self._plan.adopted and base.horizon is not None:
+        if self._plan.adopted and self.reads_log and base.horizon is not None:
             deleted = statement(
                 "source/deleted",
-                columns=self._columns,
+                columns=self._render.logged_columns,
+                names=sql.Literal(self._render.logged_names),
                 nulls=sql.SQL("").join([sql.SQL("NULL, ")] * (len(self._order) - 1)),
-                table=self._table,
                 oid=sql.Literal(self._plan.oid),
                 unseen=self._where.unseen_deletions(base),
             )
-            found.append(("deletions", deleted))
+            found.append((_DELETIONS, deleted))
         return found
 
     def expected(self, base: SourceOffset) -> int:
@@ -106,7 +111,7 @@ class PollRows:
         """Chunks as large as pages may be; only the last one has none behind it, and may be empty.
 
         ``purpose`` tells the cursors of two readings in one transaction apart; ``ahead`` are open already. Raises
-        psycopg.Error.
+        LogUnreadable and psycopg.Error.
         """
         queries = [] if ahead else self.queries(base)
         if self._formatted is not None and self.formats(base):
@@ -122,11 +127,19 @@ class PollRows:
         opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query, fill) for name, query in queries)
         for reader in (*ahead.values(), *opened):
             while not reader.ended:
-                left += reader.page()
+                left += self._page(reader)
                 if not reader.ended:
                     yield self._raw(left, more=True)
                     left = []
         yield self._raw(left, more=False)
+
+    def _page(self, reader: ChunkReader) -> list[RawRow]:
+        try:
+            return reader.page()
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if reader.name.endswith(_DELETIONS) and self._plan.sweeps:
+                raise LogUnreadable(refusal(error)) from error
+            raise
 
     def _rows(self, unseen: sql.Composable) -> sql.Composed:
         return statement(

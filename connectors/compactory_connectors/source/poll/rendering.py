@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import LiteralString, cast
 
+import psycopg
 from psycopg import sql
 
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
-from ..postgres.server import RawRow, Server, statement
-from ..record.record import RowError, RowFailed
+from ..postgres.server import RawRow, Server, refusal, statement
+from ..record.record import LogUnreadable, RowError, RowFailed
 from .conditions import Conditions
 
 __all__ = ["Renderer"]
+
+_GONE = (b"2", b"3")
 
 
 class Renderer:
@@ -35,6 +38,12 @@ class Renderer:
         self.key_columns: sql.Composable = sql.SQL(", ").join(
             sql.Identifier("t", name) if name in keys else sql.SQL("NULL") for name in columns
         )
+        self.logged_names = [name for name in columns if name in keys or plan.rows.routed]
+        """Columns that the tombstone of a logged row is made of; headers may be made of any."""
+        declared = {column.name: column.declared for column in plan.rows.table.columns}
+        self.logged_columns: sql.Composable = sql.SQL(", ").join(
+            _logged(name, declared[name]) if name in self.logged_names else sql.SQL("NULL") for name in columns
+        )
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = bool(plan.incrementing) and plan.incrementing in plan.rows.key_columns
         self._never_null = _never_null(plan)
@@ -43,13 +52,18 @@ class Renderer:
         self._deactivated: list[bytes] = []
 
     def records(self, rows: Sequence[RawRow]) -> list[Written]:
-        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``."""
+        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``.
+
+        Raises LogUnreadable for a deletion whose key is not known, where a sweep finds it.
+        """
         living = self._living(rows)
         records: list[Written] = []
         for row in rows:
             try:
                 record = self._record(row, living)
             except RowError as error:
+                if row[self.phase] in _GONE and self._plan.sweeps:
+                    raise LogUnreadable(str(error)) from error
                 failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
                     raise failed from error
@@ -77,6 +91,8 @@ class Renderer:
 
     def _record(self, row: RawRow, living: set[bytes | None]) -> Written | None:
         plan, phase = self._plan, row[self.phase]
+        if phase == b"3":
+            raise RowError(f"it was logged without one of the columns {', '.join(self.logged_names)}")
         for position, name in self._never_null:
             if row[position] is None:
                 raise RowError(
@@ -102,15 +118,24 @@ class Renderer:
         keys = {
             tuple(row[position] for position in self._key_positions)
             for row in rows
-            if row[phase] == b"2" or (row[phase] == b"1" and not self._id_is_key)
+            if row[phase] in _GONE or (row[phase] == b"1" and not self._id_is_key)
         }
         if not keys or not self._key_positions:
             return set()
         living: set[bytes | None] = set()
-        for row in self._server.rows(self._rows_under(keys)):
+        for row in self._alike(keys, logged=any(row[phase] in _GONE for row in rows)):
             with suppress(RowError):  # the deleted row that has these columns has no key either
                 living.add(self._plan.rows.render_key(row))
         return living
+
+    def _alike(self, keys: Iterable[tuple[bytes | None, ...]], *, logged: bool) -> list[RawRow]:
+        """Living rows that have one of these keys."""
+        try:
+            return self._server.rows(self._rows_under(keys))
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if logged and self._plan.sweeps:  # the key's type takes the deleted row's value no more
+                raise LogUnreadable(refusal(error)) from error
+            raise
 
     def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
         """The query for living rows that have one of these keys."""
@@ -145,6 +170,10 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
         return []
     fixed = {column.name for column in plan.rows.table.columns if column.not_null}
     return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
+
+
+def _logged(name: str, declared: str) -> sql.Composable:
+    return statement("source/logged_column", column=sql.Identifier(name), type=_type(declared))
 
 
 def _match(column: str, name: sql.Identifier, declared: str, nullable: bool) -> sql.Composable:

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+import structlog
 from psycopg import sql
 
 from ..control.load_progress import Load
@@ -23,6 +24,7 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import seen_ids
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
+from ..record.record import LogUnreadable
 from .comparison import Comparison
 from .conditions import Conditions
 from .key_ranges import KeyRanges
@@ -32,6 +34,8 @@ from .record_batch import Batch, Record
 from .rendering import Renderer
 
 __all__ = ["TableReader"]
+
+log = structlog.get_logger("compactory.source")
 
 _HALF_XIDS = (1 << 31) - (1 << 24)  # comparing 32-bit ids is safe below this distance
 _REFRESH_XIDS = 1 << 20
@@ -93,8 +97,14 @@ class TableReader:
         if self.comparison is not None:
             self.comparison.take_back()
         fill = partial(PageFill, page_rows, page_bytes or PageBytes())
-        while not (yield from self._within_snapshot(fill)):
-            pass
+        ended = False
+        while not ended:
+            try:
+                ended = yield from self._within_snapshot(fill)
+            except LogUnreadable as error:
+                log.warning("logged deletions can't be read; swept", table=self.plan.qualified, detail=str(error))
+                self._rows.reads_log = False
+        self._rows.reads_log = True
 
     def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[Batch, None, bool]:
         """Pages of one snapshot; whether they were all that the poll has."""
@@ -207,7 +217,7 @@ class TableReader:
         base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
         if not indexed and _too_old(base.horizon, at.snapshot):
             base = base.afresh(Again.DISTANCE)
-        base = self._swept(base)
+        base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
         # pages of another mode, or of a primary key that is another one now, say nothing
         fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.pages)
         return replace(base, pages=self._rows.needed(base.pages) if fitting else ())
@@ -278,7 +288,7 @@ class TableReader:
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
-        if done.settled and not stored.settled:
+        if (done.settled and not stored.settled) or (done.sweep and not stored.sweep):
             return True
         return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
 

@@ -24,8 +24,6 @@ from compactory_sql import SOURCE_LOCK_CLASS, query
 from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
-from ..plan.row_order import instant_text
-from ..plan.table_plan import TablePlan
 from .page_size import PAGE_ROWS, PageFill
 from .watched_connection import connect
 
@@ -81,10 +79,6 @@ class ReadingAt:
 
     now_ms: int
 
-    def now(self, plan: TablePlan) -> str:
-        """The end of what may be read, by the server's clock, as a text that the plan's timestamps compare with."""
-        return instant_text(self.now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
-
 
 @contextmanager
 def postgres_errors(connection: Connection) -> Iterator[None]:
@@ -134,6 +128,7 @@ class ChunkReader:
     def __init__(
         self, connection: psycopg.Connection[Any], name: str, query: sql.Composed, fill: PageFill | None = None
     ) -> None:
+        self.name = name
         self._connection = connection
         self._name = sql.Identifier(name)
         self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)

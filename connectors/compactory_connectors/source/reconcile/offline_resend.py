@@ -12,10 +12,10 @@ from ..config.connector import ConnectorConfig
 from ..control.removal import too_many
 from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
+from ..plan.table_plan import key_of
 from ..postgres.server import Server, postgres_errors
 from ..publish.offsets_topic import read_offsets
 from ..publish.publisher import Publisher
-from ..run.table_task import key_of
 from .resend import Mended, mend
 from .verification.checker import Finding
 from .verification.outcome import Outcome

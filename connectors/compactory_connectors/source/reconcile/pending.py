@@ -15,6 +15,7 @@ from ..poll.comparison import Comparison
 from ..poll.readers import COMPARING, open_reader
 from ..poll.record_batch import Batch, Reader, Record
 from ..postgres.server import Server
+from ..publish.topics import read
 from ..record.record import RowError
 
 __all__ = ["Difference", "difference", "pending_rows"]
@@ -48,7 +49,7 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> D
     """
     comparison = Comparison()
     if plan.topic in kafka.topics([plan.topic]):
-        comparison = Comparison.of(kafka, plan.topic)
+        comparison = Comparison.of(read(kafka, plan.topic))
     living = comparison.living()
     reader = open_reader(server, plan, None)
     assert isinstance(reader, COMPARING)

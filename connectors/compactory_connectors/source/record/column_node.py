@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from ..plan.catalog import Column
+from .column import Column
 from .column_options import ColumnOptions, ColumnTypes
 from .column_shape import Shape
 from .column_type import STRING, column_cell, truncates

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..plan.catalog import Column
+from .column import Column
 from .column_options import ColumnOptions, NumericMapping
 from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
 from .column_value import (

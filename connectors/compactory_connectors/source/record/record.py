@@ -97,6 +97,10 @@ class RowFailed(RowError):
         return str(self) if name_rows else self.reason
 
 
+class LogUnreadable(Exception):
+    """The key of a logged deletion can't be made of the log any more; says why, never a value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One conversion of a value that is not null; null stays null.

@@ -15,11 +15,11 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 
 from ..cursor.offset import SourceOffset, sharing
 from ..plan.planning import Plans, find_plans
-from ..plan.table_plan import TablePlan
+from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
-from .table_task import PolledTable, Sink, key_of
+from .table_task import PolledTable, Sink
 
 __all__ = ["TOPICS_EVERY", "LeftBehind", "Lineup", "TopicReplaced"]
 

@@ -16,14 +16,14 @@ from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.identity import Again
-from ..cursor.offset import SourceOffset, offset_key, query_key
+from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
 from ..poll.record_batch import Batch, Reader
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..publish.publisher import Publisher
-from ..publish.topics import ensure, length
+from ..publish.topics import ensure, length, read
 from ..reconcile.pending_approval import Hold
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
@@ -33,7 +33,7 @@ from .poll_interval import Pace
 if TYPE_CHECKING:
     from ..config.connector_config import ConnectorConfig
 
-__all__ = ["PolledTable", "Sink", "key_of"]
+__all__ = ["PolledTable", "Sink"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -259,7 +259,7 @@ class PolledTable:
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
-        reader.comparison = Comparison.of(self.sink.kafka, self.plan.topic)
+        reader.comparison = Comparison.of(read(self.sink.kafka, self.plan.topic))
 
     def _report(self, batch: Batch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
@@ -306,8 +306,3 @@ class PolledTable:
         self.sink.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
         self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
         self.reader.acknowledge(batch)
-
-
-def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
-    """The key of the offset of what is read."""
-    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)

@@ -37,7 +37,7 @@ def _no_sums() -> npt.NDArray[np.uint64]:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of `compactory.lookup.digest`."""
+    """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of a digest."""
 
     rows: int = 0
     tombstones: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...control.removal import SHARE
 from ...setting import (
     Setting,
     at_least,
@@ -17,7 +16,7 @@ from ...setting import (
     switch,
     whole_number,
 )
-from ..connector_config import Mode
+from ..connector_config import MAX_REMOVED_PERCENT, Mode
 
 __all__ = ["KEYS"]
 
@@ -72,7 +71,7 @@ KEYS: tuple[Setting, ...] = (
     honoured(
         "compactory.max.removed.percent",
         "a removal of more of a directory's keys waits for compactory source approve; 100: none does",
-        str(SHARE),
+        str(MAX_REMOVED_PERCENT),
         percentage,
     ),
     honoured(
