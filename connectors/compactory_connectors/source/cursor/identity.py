@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 __all__ = ["Again", "Identity"]
@@ -25,8 +25,12 @@ class Again(Enum):
 class Identity:
     """Which server and table the transaction ids of an offset belong to.
 
-    ``statistics_start`` changes when the server recovers from a crash, its own or that of a backend (an out-of-memory
-    kill, which the postmaster and its start time survive). A clean shutdown keeps the statistics.
+    ``statistics_start`` has times that all change when the server recovers from a crash, its own or that of a backend
+    (an out-of-memory kill, which the postmaster and its start time survive). A clean shutdown keeps the statistics, and
+    whoever resets some of them leaves the others.
+
+    ``session`` is an id that the source wrote into the database when it began to publish; ``sessions`` are those that
+    the database has, None where it was not asked. An older copy of the database lacks the newer ones.
     """
 
     system_identifier: str
@@ -35,6 +39,8 @@ class Identity:
     statistics_start: str
     table_oid: int
     database_oid: int = 0
+    session: str | None = None
+    sessions: frozenset[str] | None = field(default=None, compare=False)
 
     def same_history(self, other: Identity) -> bool:
         """Whether transaction ids of both can be compared (a restarted server: yes; promoted or restored: no)."""
@@ -43,7 +49,17 @@ class Identity:
             other.timeline,
             other.database_oid,
             other.table_oid,
-        )
+        ) and self._remembers(other)
+
+    def following(self, other: Identity) -> Identity:
+        """As it is stored behind the offset of ``other``: what was not asked of the database stays as it was."""
+        return replace(self, session=other.session) if self.sessions is None else self
+
+    def _remembers(self, other: Identity) -> bool:
+        """Whether the database is no older than that of ``other``, as far as sessions tell."""
+        if self.sessions is None or other.session is None:
+            return True
+        return other.session == self.session or other.session in self.sessions
 
     def ahead_of(self, other: Identity) -> bool:
         """Whether the other is a primary that was left behind when a standby of it was promoted (or a copy of it)."""
@@ -51,4 +67,8 @@ class Identity:
 
     def same_memory(self, other: Identity) -> bool:
         """Whether the server has forgotten nothing in between: it ran on, or was shut down in order and started."""
-        return self.same_history(other) and self.statistics_start == other.statistics_start
+        return self.same_history(other) and bool(self._statistics & other._statistics)
+
+    @property
+    def _statistics(self) -> set[str]:
+        return set(self.statistics_start.split(","))

@@ -27,6 +27,7 @@ __all__ = [
     "SourceOffset",
     "offset_key",
     "query_key",
+    "sessions_of",
     "sharing",
 ]
 
@@ -158,7 +159,7 @@ class SourceOffset:
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
         crash: the durable horizon has to do.
         """
-        moved = replace(self, identity=identity)
+        moved = replace(self, identity=identity.following(self.identity))
         if self.horizon is None and not self.pages:
             return moved
         if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
@@ -244,6 +245,7 @@ class SourceOffset:
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
             "database_oid": self.identity.database_oid,
+            "session": self.identity.session,
             "topic": self.topic,
             "shape": self.shape,
             "durable": _horizon_fields(self.durable, share),
@@ -337,6 +339,16 @@ def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[st
     return sorted(found)
 
 
+def sessions_of(connector: str, offsets: Mapping[bytes, bytes]) -> set[str]:
+    """The ids of sessions that a connector's offsets name, by all values of the offsets topic."""
+    found: set[str | None] = set()
+    for key, value in offsets.items():
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            if orjson.loads(key)[0] == connector:
+                found.add(SourceOffset.loads(value).identity.session)
+    return {session for session in found if session is not None}
+
+
 def _unstamped(horizon: Horizon) -> Horizon:
     return Horizon(horizon.snapshot, horizon.seen or frozenset())
 
@@ -349,6 +361,7 @@ def _identity(value: dict[str, Any]) -> Identity:
         statistics_start=str(value.get("statistics_start") or ""),
         table_oid=int(value.get("table_oid") or 0),
         database_oid=int(value.get("database_oid") or 0),
+        session=value.get("session"),
     )
 
 

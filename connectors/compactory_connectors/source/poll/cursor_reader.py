@@ -62,7 +62,7 @@ class PlaceReader:
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
             self._render.drain_skipped()
-            identity = self._server.identity(self.plan.oid)
+            identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))

@@ -153,7 +153,7 @@ class NewRowsReader:
             offset = replace(offset, incrementing=None)
         if ids is None and offset.incrementing is not None and not offset.compare:  # of Kafka Connect, or set by hand
             ids = IdRanges.up_to(offset.incrementing)
-        return replace(offset, identity=identity, shape=self.plan.shape, ids=ids)
+        return replace(offset, identity=identity.following(offset.identity), shape=self.plan.shape, ids=ids)
 
     def _query(self, base: SourceOffset) -> sql.Composed:
         return statement(

@@ -215,7 +215,8 @@ class TableReader:
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
-        if not indexed and _too_old(base.horizon, at.snapshot):
+        known = (base.horizon, *(page.horizon for page in base.pages))
+        if not indexed and any(_too_old(horizon, at.snapshot) for horizon in known):
             base = base.afresh(Again.DISTANCE)
         base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
         # pages of another mode, or of a primary key that is another one now, say nothing

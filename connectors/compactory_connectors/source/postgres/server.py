@@ -7,11 +7,12 @@ decides what they mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -205,7 +206,7 @@ class Server:
                 " (several hosts and targetServerType=primary find it)"
             )
         self._sights: dict[tuple[int, str], sql.Identifier] = {}
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "system_identifier": system,
             "timeline": timeline,
             "postmaster_start": started,
@@ -231,6 +232,23 @@ class Server:
     def identity(self, table_oid: int) -> Identity:
         """Which server and table transaction ids belong to."""
         return Identity(**self._identity, table_oid=table_oid)
+
+    def begin_session(self, connector: str, kept: Iterable[str]) -> None:
+        """Write a new id beside the lease; from now on identities have it, and those that the database had.
+
+        ``kept`` are the ids that stored offsets name. Where the lease is a lock, the database has none.
+        """
+        session, known = str(uuid4()), None
+        with self.connection.transaction():
+            self.connection.execute("SET TRANSACTION READ WRITE")
+            remembers = self.scalar(statement("lease/remembers"))
+            if remembers:
+                given = {"connector": connector, "session": session, "kept": [*kept]}
+                known = self.connection.execute(query("lease/session"), given).fetchone()
+        if remembers and known is None:
+            return
+        self._identity["session"] = session if remembers else None
+        self._identity["sessions"] = frozenset(map(str, known[0])) if known is not None else frozenset()
 
     def shape(self, table_oid: int) -> str:
         """A digest of the table's columns and triggers; see the query."""

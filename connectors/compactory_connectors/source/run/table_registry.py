@@ -6,14 +6,14 @@ Owned by the session's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
-from ..cursor.offset import SourceOffset, sharing
+from ..cursor.offset import SourceOffset, sessions_of, sharing
 from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
@@ -78,7 +78,9 @@ class Lineup:
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        self._add(plans, strict=strict)
+        values = stored_values(self._sink.kafka)
+        self._server.begin_session(self._connector.name, sessions_of(self._connector.name, values))
+        self._add(plans, values, strict=strict)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._sink.board.warn(self._nothing())
@@ -194,12 +196,14 @@ class Lineup:
         self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._sink.create_topics))
         self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
-    def _add(self, plans: Iterable[TablePlan], *, strict: bool = False) -> None:
+    def _add(
+        self, plans: Iterable[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
+    ) -> None:
         """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
         plans = list(plans)
         if not plans:
             return
-        values = stored_values(self._sink.kafka)
+        values = stored_values(self._sink.kafka) if values is None else values
         topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
         self._spread |= {name: len(found.partitions) for name, found in topics.items()}
