@@ -18,6 +18,7 @@ class Again(Enum):
     SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
     PARTITION = "partition"  # an attached partition is sent whole
     SPREAD = "spread"  # the topic was given more partitions
+    TOPIC = "topic"  # the topic ends before what was written to it: an older copy was put back
     PLACE = "place"  # somebody set the offset back
 
 

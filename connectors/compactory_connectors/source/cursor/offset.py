@@ -109,6 +109,8 @@ class SourceOffset:
     ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
     over for the reason ``again``.
 
+    ``topic_end`` is the least sum of the end offsets of the topic's partitions.
+
     What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
     bytes since the WAL began.
     """
@@ -134,6 +136,7 @@ class SourceOffset:
     written: int = 0
     flushed: int = 0
     again: Again | None = None
+    topic_end: int = 0
 
     @property
     def settled(self) -> bool:
@@ -191,6 +194,11 @@ class SourceOffset:
             flushed=0,
             again=why,
         )
+
+    def without_topic(self, *, sweep: bool) -> SourceOffset:
+        """Trust nothing that is said of the topic, an older copy of which was put back."""
+        nowhere = replace(self, timestamp=None, timestamp_nanos=None, incrementing=None, ids=None, topic_end=0)
+        return replace(nowhere.afresh(Again.TOPIC), sweep=sweep)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -261,6 +269,7 @@ class SourceOffset:
             "written": self.written,
             "flushed": self.flushed,
             "again": again.value if again else None,
+            "topic_end": self.topic_end,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -311,6 +320,7 @@ class SourceOffset:
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
             again=Again(value["again"]) if value.get("again") else None,
+            topic_end=int(value.get("topic_end") or 0),
         )
 
 

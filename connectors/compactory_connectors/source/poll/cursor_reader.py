@@ -63,7 +63,7 @@ class PlaceReader:
             self._check_shape()
             self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
-            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
+            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None, again=None)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None

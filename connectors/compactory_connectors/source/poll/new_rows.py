@@ -83,7 +83,7 @@ class NewRowsReader:
                     self.comparison.settle()
                 rows = reader.page()
             records = self._lacking(rows)
-            done = replace(self._finished(base, rows, at), compare=False)
+            done = replace(self._finished(base, rows, at), compare=False, again=None)
         self._polled = at.snapshot
         persist = bool(rows) or self._worth_storing(done) or self.offset.compare
         yield Batch(records, done, persist, self._render.drain_skipped())

@@ -167,7 +167,7 @@ class Session:
 
     def _mend(self, table: PolledTable, keys: list[bytes]) -> bool:
         """Send rows again that an operator asked for, as they are now; whether any were."""
-        offset = (table.key, table.reader.offset.dumps())
+        offset = table.stored(table.reader.offset, 0)
         try:
             mended = mend(self._server, self._sink.kafka, table.plan, self._sink.publisher, keys, offset)
         except ConfigError as error:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.records import Topic
 
 from ..cursor.offset import SourceOffset, sessions_of, sharing
 from ..plan.planning import Plans, find_plans
@@ -105,8 +106,13 @@ class Lineup:
                     f"topic {name!r} was deleted, or deleted and created again, since this session began"
                 )
         grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
+        self._check_ends(found)
         if grown:  # the producer must not go on with what it knows of them
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
+
+    def _check_ends(self, topics: Mapping[str, Topic]) -> None:
+        if behind := self._sink.ends.look(topics):
+            raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
 
     def close(self) -> None:
         """Stop what tables do between their polls."""
@@ -205,6 +211,7 @@ class Lineup:
             return
         values = stored_values(self._sink.kafka) if values is None else values
         topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
+        self._check_ends(topics)
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
         self._spread |= {name: len(found.partitions) for name, found in topics.items()}
         for plan in plans:
@@ -288,6 +295,9 @@ class Lineup:
         if offset is not None and offset.topic != topic:
             log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
             return None
+        if offset is not None and offset.topic_end > self._sink.ends.after(plan.topic, 0):
+            log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
+            return offset.without_topic(sweep=plan.sweeps)
         return offset
 
     def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:

@@ -23,6 +23,7 @@ from ..poll.readers import COMPARING
 from ..poll.record_batch import Batch, Reader
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..publish.publisher import Publisher
+from ..publish.topic_ends import TopicEnds
 from ..publish.topics import ensure, length, read
 from ..reconcile.pending_approval import Hold
 from ..reconcile.removals import Removals
@@ -56,6 +57,10 @@ class Sink:
     create_topics: bool = True
     control: Control = field(default_factory=Control)
     page_bytes: PageBytes = field(default_factory=PageBytes)
+    ends: TopicEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends", TopicEnds(self.kafka))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -288,9 +293,20 @@ class PolledTable:
         size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
         began = time.monotonic()
         try:
-            self.sink.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
+            self.sink.publisher.publish(self.plan.topic, batch.records, self.stored(batch.offset, len(batch.records)))
         finally:
             self.sink.page_bytes.took(size, time.monotonic() - began)
+        self.wrote(len(batch.records))
+
+    def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
+        """The record of an offset that is published with so many records."""
+        end = self.sink.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
+        return self.key, replace(offset, topic_end=end).dumps()
+
+    def wrote(self, records: int) -> None:
+        """So many records are in the table's topics."""
+        if not self.plan.rows.routed:
+            self.sink.ends.wrote(self.plan.topic, records)
 
     def _make_topics(self, batch: Batch) -> None:
         """Make the topics that the time has brought."""
@@ -303,6 +319,7 @@ class PolledTable:
 
     def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
-        self.sink.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
+        self.sink.publisher.publish(self.plan.topic, (), self.stored(batch.offset, len(copies)), copies)
+        self.wrote(len(copies))
         self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
         self.reader.acknowledge(batch)
