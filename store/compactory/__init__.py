@@ -9,13 +9,16 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 from compactory.async_store import AsyncGlobalStore
 from compactory.directory import Directory, Index
 from compactory.errors import (
+    BackendCorrupt,
     BackendFailed,
+    BackendLocked,
     BadRecord,
     CompactoryError,
     ConfigError,
     DecodeError,
     LeaseLost,
     NotReady,
+    OrderRefused,
     StaleData,
     StartTimeout,
     StoreClosed,
@@ -27,30 +30,47 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
+from compactory.ingest.loading import Loading
+from compactory.lookup.digest import DirectoryDigest, RangeDigest
+from compactory.lookup.iteration import IndexView
+from compactory.lookup.snapshot import HeldRecord, Holding
 from compactory.lookup.view import View
-from compactory.records import Entry, Partition, RecordError, StoreState
+from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.writing.writer import DirectoryWriter
 
+RecordError = QuarantinedRecord  # its former name, which goes with the next release
+
 __all__ = [
     "AsyncGlobalStore",
     "Backend",
+    "BackendCorrupt",
     "BackendFailed",
+    "BackendLocked",
     "BadRecord",
     "CompactoryError",
     "ConfigError",
+    "Contested",
     "DecodeError",
     "Directory",
+    "DirectoryDigest",
     "DirectoryWriter",
     "Entry",
     "GlobalStore",
+    "HeldRecord",
+    "Holding",
     "Index",
+    "IndexView",
     "LeaseLost",
+    "Loading",
     "NotReady",
+    "OrderRefused",
     "Partition",
+    "QuarantinedRecord",
+    "RangeDigest",
     "RecordError",
     "RocksDB",
     "StaleData",
@@ -59,6 +79,7 @@ __all__ = [
     "StoreFailed",
     "StoreState",
     "Token",
+    "Topic",
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -17,7 +17,7 @@ from compactory.ingest.loading import Loading
 from compactory.ingest.options import MissingTopic, OnBadRecord, Validate
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import View
-from compactory.records import Contested, Partition, RecordError, StoreState, Topic
+from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.store import GlobalStore
 from compactory.token import Token
@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncGlobalStore:
+class AsyncGlobalStore(Mapping[str, View[Any]]):
     """The directories of a `GlobalStore`, with coroutines where that one waits.
 
     These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``; all else is the
@@ -95,6 +95,15 @@ class AsyncGlobalStore:
     def __getitem__(self, name: str) -> View[Any]:
         return self.sync[name]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sync)
+
+    def __len__(self) -> int:
+        return len(self.sync)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def directory(self, directory: Directory[T]) -> View[T]:
         """Return the view of a directory with its value type. Raises UnknownDirectory."""
         return self.sync.directory(directory)
@@ -156,7 +165,7 @@ class AsyncGlobalStore:
         await _in_thread(self.sync.close, "close")
 
     async def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
-        """Ask the broker for the high watermark of every partition. Raises Unreachable."""
+        """Ask the broker for the high watermark of every partition. Raises what `GlobalStore.end_offsets` raises."""
         return await _in_thread(partial(self.sync.end_offsets, timeout), "ends")
 
     @spanned("barrier")
@@ -193,14 +202,14 @@ class AsyncGlobalStore:
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         await self._waiting.until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
-    async def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+    async def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
 
         Raises what `GlobalStore.retry` raises.
         """
         return await _in_thread(partial(self.sync.retry, *errors, timeout=timeout), "retry")
 
-    async def skip(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+    async def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Let go of bad records, as if they had never come; return those that were not there any more.
 
         Raises what `GlobalStore.skip` raises.
@@ -258,15 +267,22 @@ class AsyncGlobalStore:
         """Return the identity of a topic that is read; None before ``start`` and on a Kafka older than 2.8."""
         return self.sync.topic_id(topic)
 
-    def errors(self) -> list[RecordError]:
-        """Return the outstanding bad records."""
-        return self.sync.errors()
+    def quarantine(self) -> list[QuarantinedRecord]:
+        """Return the outstanding bad records; the newest 1,000 of each directory are kept whole."""
+        return self.sync.quarantine()
+
+    def errors(self) -> list[QuarantinedRecord]:
+        """Return `quarantine`: its former name, which goes with the next release."""
+        return self.sync.quarantine()
+
+    def outstanding(self) -> dict[str, int]:
+        """Return how many bad records are outstanding, by directory."""
+        return self.sync.outstanding()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called after each change of positions or state; return what ends that.
 
-        It is called by the store's threads: it must be quick and must not raise. ``loop.call_soon_threadsafe`` brings
-        it to a loop.
+        It is called by the store's threads, so it must be quick. ``loop.call_soon_threadsafe`` brings it to a loop.
         """
         return self.sync.subscribe(listener)
 

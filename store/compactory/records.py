@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Contested", "Entry", "Partition", "Rebuild", "RebuildCause", "RecordError", "StoreState", "Topic"]
+__all__ = ["Contested", "Entry", "Partition", "QuarantinedRecord", "Rebuild", "RebuildCause", "StoreState", "Topic"]
 
 
 class Partition(NamedTuple):
@@ -104,8 +104,8 @@ class Contested(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordError:
-    """A record that could not be applied, kept with what is needed to look into it.
+class QuarantinedRecord:
+    """A bad record, which could not be applied, as the quarantine keeps it to be looked into.
 
     ``key`` and ``value`` are the raw bytes; they are data of the user and never belong into a log.
     """

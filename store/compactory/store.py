@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from compactory.apart import apart
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
 from compactory.ingest.engine import Engine
@@ -21,7 +22,7 @@ from compactory.ingest.progress import clock
 from compactory.kafka.client import Kafka
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import View
-from compactory.records import Contested, Partition, RecordError, StoreState, Topic
+from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.table.table import Table
@@ -36,8 +37,8 @@ log = logging.getLogger("compactory.store")
 T = TypeVar("T")
 
 
-class GlobalStore:
-    """Directories held in this process, whole, and kept up to date from Kafka.
+class GlobalStore(Mapping[str, View[Any]]):
+    """Directories held in this process, whole, and kept up to date from Kafka: a mapping from name to `View`.
 
     ``kafka``            bootstrap servers, or librdkafka properties (TLS and SASL included)
     ``directories``      `Directory` objects, or names of topics that are looked up by record key
@@ -105,7 +106,7 @@ class GlobalStore:
             each.name: View(each, self._engine.served[each.name], checked=checked) for each in given
         }
         # A store that is dropped without close() must not leave its threads behind; the engine doesn't refer to it.
-        self._finalizer = weakref.finalize(self, self._engine.stop)
+        self._finalizer = weakref.finalize(self, apart, "close", self._engine.close)
 
     def __repr__(self) -> str:
         return f"<GlobalStore {', '.join(self._views)}: {self.state.value}>"
@@ -124,6 +125,15 @@ class GlobalStore:
         if view is None:
             raise UnknownDirectory(f"the store has no directory {name!r}; it has: {', '.join(self._views)}")
         return view
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    __eq__ = object.__eq__  # a store is itself, whatever another one holds
+    __hash__ = object.__hash__
 
     def directory(self, directory: Directory[T]) -> View[T]:
         """Return the view of a directory with its value type. Raises UnknownDirectory."""
@@ -189,7 +199,7 @@ class GlobalStore:
                 self._engine.load(began)
         except BaseException as error:
             self._progress.move(StoreState.FAILED, error)
-            self._engine.stop()
+            self._engine.give_up()
             raise
         self._load_seconds = clock() - began
         annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=self._load_seconds)
@@ -212,7 +222,11 @@ class GlobalStore:
         return self._progress.positions()
 
     def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
-        """Ask the broker for the high watermark of every partition. Raises Unreachable."""
+        """Ask the broker for the high watermark of every partition.
+
+        Raises Unreachable, NotReady before ``start``, StoreFailed, StoreClosed.
+        """
+        self._refuse_idle()
         return self._discovery.look(timeout)
 
     def lag(self) -> dict[Partition, int]:
@@ -220,8 +234,7 @@ class GlobalStore:
 
         Control records of transactions and compacted holes count as offsets.
         """
-        positions = self.positions()
-        return {part: max(0, end - positions.get(part, 0)) for part, end in self._progress.ends.items()}
+        return self._progress.lag()
 
     def ages(self) -> dict[Partition, float]:
         """Return the seconds since each partition was last known to be applied to its end. Never blocks.
@@ -256,8 +269,8 @@ class GlobalStore:
 
         None before ``start`` and on a Kafka older than 2.8.
         """
-        feed = self._engine.serving.get(topic)
-        return feed.topic_id if feed is not None else None
+        topic_tables = self._engine.serving.get(topic)
+        return topic_tables.topic_id if topic_tables is not None else None
 
     @property
     def load_seconds(self) -> float | None:
@@ -272,24 +285,32 @@ class GlobalStore:
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
         found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
-        for topic, feed in self._engine.feeds().items():
-            found |= {(topic, name): figure for name, figure in feed.volume.figures().items()}
+        for topic, topic_tables in self._engine.tables_by_topic().items():
+            found |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
         return found
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called after each change of positions or state; return what ends that.
 
-        It is called by the thread that made the change: it must be quick and must not raise.
+        It is called by the thread that made the change, so it must be quick. What it raises is logged, the first time.
         """
         self._progress.subscribe(listener)
         return partial(self._progress.unsubscribe, listener)
 
-    def errors(self) -> list[RecordError]:
+    def quarantine(self) -> list[QuarantinedRecord]:
         """Return the outstanding bad records: those that no newer record of the same key has superseded.
 
-        The newest 1,000 of each directory (at most 64 MiB) are kept whole.
+        The newest 1,000 of each directory (at most 64 MiB) are kept whole; `outstanding` counts them all.
         """
-        return [error for table in self._engine.tables() for error in table.quarantine]
+        return [bad for table in self._engine.tables() for bad in table.quarantine]
+
+    def errors(self) -> list[QuarantinedRecord]:
+        """Return `quarantine`: its former name, which goes with the next release."""
+        return self.quarantine()
+
+    def outstanding(self) -> dict[str, int]:
+        """Return how many bad records are outstanding, by directory."""
+        return {table.directory.name: table.quarantine.outstanding for table in self._engine.tables()}
 
     def contested(self) -> list[Contested]:
         """Return keys that were met in two partitions of their topic; the first 1,000 of each directory.
@@ -298,7 +319,7 @@ class GlobalStore:
         """
         return [found for table in self._engine.tables() for found in list(table.contested_keys.values())]
 
-    def retry(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+    def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
 
         Worth it where a ``decode`` callable depends on something that has changed since. Those that were superseded or
@@ -306,9 +327,9 @@ class GlobalStore:
         still get done what it has begun. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
-        return self._engine.deal(errors or tuple(self.errors()), Table.retry, timeout)
+        return self._engine.deal(errors or tuple(self.quarantine()), Table.retry, timeout)
 
-    def skip(self, *errors: RecordError, timeout: float = 5.0) -> list[RecordError]:
+    def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Let go of bad records, as if they had never come; return those that were not there any more.
 
         Their keys answer with the last good value, or are absent, from now on: nobody is told any more that there was
@@ -375,6 +396,7 @@ def _after_fork() -> None:
     """In a forked child the threads are gone: the copies must not answer from data that nobody keeps up to date."""
     for store in list(_started):
         store._engine.orphan(CompactoryError(_forked(store._pid)))  # noqa: SLF001 (this module's own class)
+        store._finalizer.detach()  # noqa: SLF001
 
 
 os.register_at_fork(after_in_child=_after_fork)

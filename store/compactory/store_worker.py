@@ -110,7 +110,9 @@ class StoreWorker:
             yield _single("data_age_seconds", help_text, max(ages.values()))
         yield _single("live", "1 where the reader lives and does not hang", float(store.live))
         yield _single(
-            "errors_outstanding", "Bad records that no newer record of their key superseded", len(store.errors())
+            "errors_outstanding",
+            "Bad records that no newer record of their key superseded",
+            sum(store.outstanding().values()),
         )
         yield from self._troubles()
         ages_of_beats = {(name,): age for name, age in heartbeat_ages(store, time.time()).items()}

@@ -124,7 +124,7 @@ class Waiting:
 
 
 class _Loop:
-    """The waiters of one event loop. They belong to the loop's thread; `knock` is for the store's."""
+    """The waiters of one event loop. They belong to the loop's thread; `notify` is for the store's."""
 
     def __init__(self, store: Watched, running: asyncio.AbstractEventLoop, on_closed: Callable[[_Loop], None]) -> None:
         self.running = running
@@ -137,7 +137,7 @@ class _Loop:
     def listen(self) -> None:
         """Hear of the store's changes from now on."""
         if self._unsubscribe is None:
-            self._unsubscribe = self._store.subscribe(self.knock)
+            self._unsubscribe = self._store.subscribe(self.notify)
 
     def stop_listening(self) -> None:
         """Hear of nothing any more."""
@@ -145,7 +145,7 @@ class _Loop:
         if unsubscribe is not None:
             unsubscribe()
 
-    def knock(self) -> None:
+    def notify(self) -> None:
         """Have the loop look, once for any number of changes."""
         if self._knocked:
             return

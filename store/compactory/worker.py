@@ -90,6 +90,6 @@ class Operated(Worker, Protocol):
         """The tables that an order may be about."""
         ...
 
-    def obey(self, order: Order) -> None:
+    def run_command(self, order: Order) -> None:
         """Note an order; it is carried out soon. Raises OrderRefused where the state does not allow it."""
         ...

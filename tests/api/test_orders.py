@@ -34,7 +34,7 @@ class Told(Fake):
     def tables(self) -> list[str]:
         return [TABLE]
 
-    def obey(self, order: Order) -> None:
+    def run_command(self, order: Order) -> None:
         if self.standby:
             raise OrderRefused("a standby")
         self.orders.append(order)

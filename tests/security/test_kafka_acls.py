@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import load_connector
-from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 from compactory_connectors.source.offsets.offset_editor import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
 from compactory_connectors.source.run.source import Source
@@ -274,7 +274,7 @@ def test_offsets_are_shown_to_who_may_read_and_edited_by_who_may_write(house: Ho
     found = load_connector(ARTICLE, environment=article_environment(house.database, house.prefix))
     connector, edit = replace(found, name=house.prefix), signed("reset")
     house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.WRITE)
-    with OffsetDesk.open(connector, kafka) as desk:
+    with OffsetAdmin.open(connector, kafka) as desk:
         before = desk.stored()
         assert [stored.offset is not None for stored in before.values()] == [True]
         with pytest.raises(ConfigError, match="lacks the ACL operation Write on topic 'compactory-offsets'"):

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import Horizon
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.plan.table_plan import TablePlan
 from compactory_connectors.source.poll.comparison import Comparison
-from compactory_connectors.source.poll.record_batch import Batch
+from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.poll.table import TableReader
 from compactory_connectors.source.postgres.server import Server, TableReplaced
 
@@ -134,7 +134,7 @@ class Feed:
             gone = [(key, None) for key in sorted(self.topic.keys() - set(self.living()))]
             for key, _ in gone:
                 del self.topic[key]
-            self.reader.acknowledge(Batch([], replace(self.reader.offset, sweep=False)))
+            self.reader.acknowledge(RecordBatch([], replace(self.reader.offset, sweep=False)))
             self.stored = self.reader.offset.dumps()
             self.sent += gone
             records += gone
@@ -150,8 +150,8 @@ class Feed:
         return [self.reader.plan.rows.render_key(row) for rows in self.reader.living_rows() for row in rows]
 
     @property
-    def horizon(self) -> Horizon | None:
-        return self.reader.offset.horizon
+    def seen_snapshot(self) -> SeenSnapshot | None:
+        return self.reader.offset.seen_snapshot
 
     def close(self) -> None:
         self.server.close()

@@ -11,7 +11,7 @@ import psycopg
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.poll.readers import open_reader
-from compactory_connectors.source.poll.record_batch import Batch
+from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.postgres.server import Server, TableReplaced
 from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
@@ -34,7 +34,7 @@ class Follower:
         self.topic: dict[bytes, bytes] = {}
         self.stored: bytes | None = None
         self.unexplained: list[tuple[bytes, bytes | None]] = []
-        self._pages: Generator[Batch] | None = None
+        self._pages: Generator[RecordBatch] | None = None
         self._server: Server | None = None
         self.start()
 
@@ -93,7 +93,7 @@ class Follower:
         while self._pages is not None:
             self.step(10_000)
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: RecordBatch) -> None:
         self._log.append(f"source: {len(batch.records)} records {batch.again or ''}")
         for record in batch.records:
             key, value = record[0], record[1]
@@ -117,7 +117,7 @@ class Follower:
         keys = {self.reader.plan.rows.render_key(row) for row in rows}
         for key in self.topic.keys() - keys:
             del self.topic[key]
-        self._publish(Batch([], replace(self.reader.offset, sweep=False)))
+        self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
 
     def values(self) -> dict[bytes, str]:
         """The topic in the form of ``living``."""

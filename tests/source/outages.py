@@ -49,7 +49,7 @@ class Fragile:
         self.kafka.start()
         self.postgres.start()
 
-    def mend(self) -> None:
+    def resend_rows(self) -> None:
         """Whatever a test left behind: everything runs."""
         for proxy in (self.postgres_proxy, self.kafka_proxy):
             proxy.watch = None

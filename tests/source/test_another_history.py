@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.identity import Again
+from compactory_connectors.source.cursor.identity import ResendReason
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.postgres_copies import base_backup, empty_like, put_back, run, set_aside, upgraded
@@ -65,16 +65,16 @@ def publish_what_will_be_lost(feed: Feed) -> None:
     feed.server.close()
 
 
-def assert_put_right(feed: Feed, url: str, *, why: Again = Again.HISTORY) -> None:
+def assert_put_right(feed: Feed, url: str, *, why: ResendReason = ResendReason.HISTORY) -> None:
     """The other server lives on for a while; then the source finds it."""
-    assert feed.horizon is not None
+    assert feed.seen_snapshot is not None
     published = dict(feed.topic)
     with psycopg.connect(url, autocommit=True) as connection:
         add(connection, "elsewhere")
         connection.execute(CONSUME.format(2000))
         add(connection, "later")
         (counter,) = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8").fetchone()
-    assert counter > feed.horizon.snapshot.xmax, "its transaction ids give it away"
+    assert counter > feed.seen_snapshot.snapshot.xmax, "its transaction ids give it away"
     assert expected(url) != published
     feed.url = url
     feed.restart()
@@ -130,7 +130,7 @@ def test_a_base_backup_that_is_just_started(servers: list[PostgresServer], feed:
     servers[1].start()
     with psycopg.connect(feed.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE large AS SELECT repeat(n::text, 100) FROM generate_series(1, 20000) n")
-    assert_put_right(feed, feed.url, why=Again.CRASH)
+    assert_put_right(feed, feed.url, why=ResendReason.CRASH)
 
 
 @pytest.mark.parametrize("adopted", ["adopted"], indirect=True)
@@ -192,6 +192,6 @@ def test_an_upgraded_server(servers: list[PostgresServer], feed: Feed) -> None:
     with psycopg.connect(feed.url, autocommit=True) as connection:
         add(connection, "upgraded")
     feed.restart()
-    assert feed.reader.offset.again is Again.HISTORY
+    assert feed.reader.offset.again is ResendReason.HISTORY
     assert len(feed.settle()) == 1
     assert feed.topic == expected(feed.url)

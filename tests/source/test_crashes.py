@@ -12,7 +12,7 @@ import pytest
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.identity import Again
+from compactory_connectors.source.cursor.identity import ResendReason
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
@@ -113,7 +113,7 @@ def test_only_what_differs_is_sent_after_a_crash(fragile: PostgresServer, url: s
     feed.settle()
     crash(fragile)
     feed.restart()
-    assert feed.reader.offset.again is Again.CRASH
+    assert feed.reader.offset.again is ResendReason.CRASH
     assert sorted(key for key, _ in feed.settle()) == [b"1", b"2", b"4"]
     assert feed.topic == expected(url)
 
@@ -137,7 +137,7 @@ def test_a_backend_that_crashed_costs_nothing(url: str, feed: Feed) -> None:
         victim.close()
     wait_until(lambda: _restarted(feed), what="the end of recovery")
     assert not feed.reader.offset.compare
-    assert feed.reader.offset.again is Again.CRASH
+    assert feed.reader.offset.again is ResendReason.CRASH
     assert feed.settle() == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
 from compactory_connectors.source.poll import conditions
 from compactory_connectors.source.poll.conditions import Conditions
 from tests.source.history import Layout, Shared, create, living
@@ -96,26 +96,26 @@ def _without_running(column: sql.Composable, snapshot: Snapshot) -> sql.Composab
     return sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
 
 
-def _by_timestamp(where: Conditions, horizon: Horizon) -> sql.Composable:
-    del where, horizon
+def _by_timestamp(where: Conditions, seen_snapshot: SeenSnapshot) -> sql.Composable:
+    del where, seen_snapshot
     return sql.SQL("t.changed > (SELECT max(changed) - interval '1 minute' FROM terminal WHERE isfinite(changed))")
 
 
-def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> Horizon:
+def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> SeenSnapshot:
     del xids
-    return Horizon(snapshot, frozenset(range(snapshot.xmin, snapshot.xmax)) - {*snapshot.xip})
+    return SeenSnapshot(snapshot, frozenset(range(snapshot.xmin, snapshot.xmax)) - {*snapshot.xip})
 
 
 def _without_pages(offset: SourceOffset) -> bytes:
-    horizon = offset.pages[-1].horizon if offset.pages else offset.horizon
-    return DUMPS(replace(offset, horizon=horizon, pages=()))
+    seen_snapshot = offset.pages[-1].seen_snapshot if offset.pages else offset.seen_snapshot
+    return DUMPS(replace(offset, seen_snapshot=seen_snapshot, pages=()))
 
 
 DUMPS = SourceOffset.dumps
 BROKEN = {
     "running transactions are forgotten": (conditions, "_not_in_snapshot", _without_running, True),
     "timestamps decide": (Conditions, "_unseen", _by_timestamp, False),
-    "savepoints have no ids": (Horizon, "above", staticmethod(_as_if_no_savepoints), False),
+    "savepoints have no ids": (SeenSnapshot, "above", staticmethod(_as_if_no_savepoints), False),
     "partitions are always the same": (SourceOffset, "within", lambda offset, _: offset, False),
     "the table is always the same": (SourceOffset, "under", lambda offset, shape: replace(offset, shape=shape), True),
     "a killed source has seen what it read": (SourceOffset, "dumps", _without_pages, True),

@@ -9,7 +9,7 @@ from compactory import Directory, View
 from compactory.errors import NotReady
 from compactory.lookup.view import Served
 from compactory.records import Partition
-from compactory.storage.backend import Volume
+from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.memory_backend import Memory
 from compactory.table.batch import Run
@@ -20,10 +20,15 @@ class Log:
     """A directory fed record by record; ``put`` and ``delete`` take text or bytes. Each is committed by itself."""
 
     def __init__(
-        self, directory: Directory[Any], *, validate: bool = True, strict: bool = False, volume: Volume | None = None
+        self,
+        directory: Directory[Any],
+        *,
+        validate: bool = True,
+        strict: bool = False,
+        storage: TopicStorage | None = None,
     ) -> None:
-        self.volume = Memory().open("t") if volume is None else volume
-        self.table = Table(directory, self.volume.shelf(directory.name), validate=validate, strict=strict)
+        self.storage = Memory().open("t") if storage is None else storage
+        self.table = Table(directory, self.storage.directory_storage(directory.name), validate=validate, strict=strict)
         served = Served(lambda: NotReady("not ready"), lambda: 0.0)
         served.swap(self.table)
         served.open = True
@@ -35,7 +40,7 @@ class Log:
         offset, self._next = self._next, self._next + 1
         place = Partition(self.table.directory.topic, partition)
         self.table.apply(Run(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
-        self.volume.commit(read_to(self._next))
+        self.storage.commit(read_to(self._next))
         return offset
 
     def load(self, rows: Sequence[tuple[bytes, bytes | None, int]], *, partition: int = 0) -> list[int]:
@@ -45,7 +50,7 @@ class Log:
         keys, values, stamps = ([row[column] for row in rows] for column in range(3))
         place = Partition(self.table.directory.topic, partition)
         self.table.apply(Run(place, keys, values, offsets, stamps), loading=True)  # type: ignore[arg-type]
-        self.volume.commit(read_to(self._next))
+        self.storage.commit(read_to(self._next))
         return offsets
 
     def delete(self, key: str, *, at: int = 1, partition: int = 0) -> int:

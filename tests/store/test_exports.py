@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import ModuleType
+from collections.abc import Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import Any, get_args, get_type_hints
 
 import compactory
+from compactory import errors
 
+SEAMS = ("Backend", "RocksDB")  # what they lend is for the engine
 HEAVY = ("psycopg", "fastapi", "rocksdict", "pyspark", "prometheus_client", "typer", "rich", "structlog", "uvicorn")
 
 
@@ -20,8 +24,49 @@ def test_exports_equal_all() -> None:
     }
     assert public == set(compactory.__all__)
     assert compactory.__all__ == sorted(compactory.__all__)
-    assert len(compactory.__all__) <= 32
+    assert len(compactory.__all__) <= 48
     assert all(getattr(compactory, name).__doc__ for name in compactory.__all__)
+
+
+def test_what_public_methods_raise_and_return_is_exported() -> None:
+    """Nobody has to import from a module of ours to catch an error or to annotate an answer."""
+    assert set(errors.__all__) <= set(compactory.__all__)
+    returned = {
+        found.__name__
+        for name in compactory.__all__
+        if name not in SEAMS
+        for said, member in vars(getattr(compactory, name)).items()
+        if isinstance(member, FunctionType | property) and not said.startswith("_")
+        for found in _classes(get_type_hints(member.fget if isinstance(member, property) else member).get("return"))
+        if found.__module__.startswith("compactory")
+    }
+    assert returned <= set(compactory.__all__), returned - set(compactory.__all__)
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    """The classes that an annotation is made of."""
+    if isinstance(hint, type):
+        yield hint
+    for part in get_args(hint):
+        yield from _classes(part)
+
+
+def test_a_store_is_a_mapping_of_its_views() -> None:
+    """``in``, iteration and ``len`` are about directories; two stores are equal only where they are one."""
+    stores = [kind("127.0.0.1:1", ["a", "b"]) for kind in (compactory.GlobalStore, compactory.AsyncGlobalStore) * 2]
+    for store in stores:
+        assert isinstance(store, Mapping)
+        assert (list(store), len(store), "a" in store, "c" in store) == (["a", "b"], 2, True, False)
+        assert store.get("c") is None
+        assert [view.directory.name for view in store.values()] == ["a", "b"]
+    assert len(set(stores)) == 4
+    assert stores[0] != stores[2]
+
+
+def test_former_names_are_still_there() -> None:
+    """For one release."""
+    assert compactory.RecordError is compactory.QuarantinedRecord
+    assert compactory.GlobalStore("127.0.0.1:1", ["a"]).errors() == []
 
 
 def test_importing_loads_nothing_heavy() -> None:

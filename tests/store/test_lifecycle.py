@@ -12,9 +12,23 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from compactory import CompactoryError, ConfigError, GlobalStore, StoreFailed, StoreState, Unreachable
+from compactory import (
+    CompactoryError,
+    ConfigError,
+    Directory,
+    DirectoryWriter,
+    GlobalStore,
+    NotReady,
+    Partition,
+    RocksDB,
+    StoreClosed,
+    StoreFailed,
+    StoreState,
+    Unreachable,
+)
 from compactory.ingest import gc_tuning as memory
 from compactory.ingest.engine import Engine
+from compactory.kafka.client import Kafka
 from tests.forks import forked
 from tests.store.topics import Topics, eventually
 
@@ -104,6 +118,134 @@ def test_an_unreachable_broker_is_a_clear_error() -> None:
         store.start()
     assert time.monotonic() - began < 10
     assert store.state is StoreState.FAILED
+
+
+def test_a_start_that_failed_lets_go_of_its_folder(topics: Topics, kafka: str, tmp_path: Path) -> None:
+    """Guarantee 7: the next attempt, in the same process too, is not in the way of the first."""
+    name = topics.create()
+    topics.produce(name, ("a", "{}"))
+    failed = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), stall_timeout=0.5)
+    with pytest.raises(Unreachable):
+        failed.start()
+    with pytest.raises(Unreachable):
+        GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), stall_timeout=0.5).start()
+    with GlobalStore(kafka, [name], backend=RocksDB(tmp_path)) as store:
+        failed.close()
+        assert set(store[name]) == {"a"}
+    with pytest.raises(StoreClosed):
+        len(failed[name])
+
+
+def test_a_store_that_is_dropped_lets_go_of_its_folder(topics: Topics, kafka: str, tmp_path: Path) -> None:
+    """Guarantee 7: by a thread of its own, as an event loop may be what dropped it; its views say that it is closed."""
+    name = topics.create()
+    store = GlobalStore(kafka, [name], backend=RocksDB(tmp_path))
+    store.start()
+    view, reader = store[name], store._reader
+    stop, threads = reader.stop, []
+    reader.stop = lambda: (threads.append(threading.current_thread()), stop())[1]  # type: ignore[method-assign,func-returns-value]
+    del store
+    gc.collect()
+    eventually(lambda: threads)
+    assert threads[0] is not threading.current_thread()
+    with pytest.raises(StoreClosed):
+        len(view)
+    eventually(lambda: not our_threads())
+    with GlobalStore(kafka, [name], backend=RocksDB(tmp_path)):
+        pass
+
+
+def test_ends_are_asked_for_while_the_store_runs(topics: Topics, kafka: str) -> None:
+    """Guarantee 7: before and after that an error says so."""
+    store = GlobalStore(kafka, [topics.create()])
+    with pytest.raises(NotReady):
+        store.end_offsets()
+    with store:
+        assert list(store.end_offsets().values()) == [0]
+    with pytest.raises(StoreClosed):
+        store.end_offsets()
+
+
+def test_callbacks_that_raise_end_nothing(topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 7: statistics, client errors and listeners of the user's, with readers and writers."""
+    name, called = topics.create(), []
+
+    def fail(*_: object) -> None:
+        called.append(threading.current_thread().name)
+        raise RuntimeError("of the user's")
+
+    properties = {"bootstrap.servers": kafka, "stats_cb": fail, "statistics.interval.ms": 10, "error_cb": fail}
+    with (
+        GlobalStore(properties, [name]) as store,
+        DirectoryWriter(properties, Directory(name, writable=True)) as writer,
+    ):
+        store.subscribe(fail)
+        writer.put("a", {})
+        eventually(lambda: {"compactory-reader", "compactory-writer"} <= set(called))
+        store.wait_for(writer.put("b", {}))
+        assert set(store[name]) == {"a", "b"}
+        assert store.live
+    said = [record.message for record in caplog.records if "raised" in record.message]
+    assert len([line for line in said if line.startswith("a listener")]) == 1
+
+
+def test_a_users_error_callback_is_called_beside_ours() -> None:
+    """What is wrong is said all the same, and by producers too."""
+    heard: list[str] = []
+    properties = {"bootstrap.servers": "127.0.0.1:1", "error_cb": lambda error: heard.append(error.str())}
+    with pytest.raises(Unreachable, match="refused"):
+        GlobalStore(properties, ["d"], stall_timeout=1).start()
+    assert any("refused" in text for text in heard)
+    heard.clear()
+    ours: list[str] = []
+    producer = Kafka(properties).producer({}, {}, lambda error: ours.append(error.str()))
+    while not (heard and ours):
+        producer.poll(0.1)
+    assert heard == ours
+    del producer
+
+
+def test_a_forked_child_frees_an_inherited_client(kafka: str) -> None:
+    """Guarantee 7: destroying it would wait for threads that the child does not have."""
+    for _ in range(3):
+        cluster = [Kafka(kafka)]
+        cluster[0].topics(["nothing"])
+
+        def use_and_free(cluster: list[Kafka] = cluster) -> bool:
+            cluster[0].close()
+            found = cluster[0].cluster_id(10)
+            cluster.clear()
+            gc.collect()
+            return found is not None
+
+        assert forked(use_and_free)
+
+
+def test_lag_while_a_topic_is_read_anew(topics: Topics, open_store: Opener) -> None:
+    """Guarantee 2: figures may be asked for at any moment."""
+    store = open_store(topics.create())
+    progress = store._progress
+    ends = {Partition("t", number): 1 for number in range(100)}
+    stopped, failures = threading.Event(), []
+
+    def ask() -> None:
+        while not stopped.is_set():
+            try:
+                store.lag()
+            except RuntimeError as error:
+                failures.append(error)
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for _ in range(300):
+        with progress._changed:
+            progress.ends = dict(ends)
+            for part in ends:
+                del progress.ends[part]
+    stopped.set()
+    asking.join()
+    assert not failures
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux lists them")

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
 from compactory.errors import NotReady, WaitTimeout
-from compactory.records import RecordError
+from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
 from ..protocol.access import Scope
@@ -28,7 +28,7 @@ _PLACES = {"type": "array", "items": RecordPlace.model_json_schema()}
 _SCHEMA = {"type": "object", "required": ["errors"], "properties": {"errors": _PLACES}}
 _BODY = {"requestBody": {"content": {"application/json": {"schema": _SCHEMA}}}}
 
-Deal = Callable[..., list[RecordError]]
+Deal = Callable[..., list[QuarantinedRecord]]
 
 
 def error_routes(store: GlobalStore) -> APIRouter:
@@ -46,7 +46,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_MOST_ERRORS, description="Newest of each directory first")] = 100,
     ) -> Response:
         whole = request.scope.get(SCOPE) is Scope.ADMIN
-        found = sorted(store.errors(), key=lambda error: error.timestamp_ms, reverse=True)
+        found = sorted(store.quarantine(), key=lambda error: error.timestamp_ms, reverse=True)
         shown = [_described(error, whole=whole) for error in found[:limit]]
         return _json({"errors": shown, "outstanding": len(found)})
 
@@ -79,14 +79,14 @@ async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, A
     wanted = _chosen(await request.body())
     chosen = [
         error
-        for error in store.errors()
+        for error in store.quarantine()
         if wanted is None or (error.directory, error.partition, error.offset) in wanted
     ]
     try:
         left = await asyncio.to_thread(deal, *chosen) if chosen else []
     except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
         raise NotReady(str(error)) from None
-    return {"done": len(chosen) - len(left), "outstanding": len(store.errors())}
+    return {"done": len(chosen) - len(left), "outstanding": sum(store.outstanding().values())}
 
 
 def _chosen(body: bytes) -> set[tuple[str, int, int]] | None:
@@ -106,7 +106,7 @@ def _json(document: dict[str, Any]) -> Response:
     return Response(orjson.dumps(document), media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def _described(error: RecordError, *, whole: bool) -> dict[str, Any]:
+def _described(error: QuarantinedRecord, *, whole: bool) -> dict[str, Any]:
     """Describe a bad record. The text of an error can quote the value, so it is for the admin scope only."""
     place = {
         "directory": error.directory,

@@ -94,7 +94,7 @@ def _from_index(view: View[Any], query: Query) -> list[Entry]:
         )
     found: dict[str, Entry] = {}
     for reading in _readings(query.values):
-        for entry in view.entries(**dict(zip(fields.fields, reading, strict=True))):
+        for entry in view.find_entries(**dict(zip(fields.fields, reading, strict=True))):
             found[entry.key] = entry
     return [found[key] for key in sorted(found)]
 

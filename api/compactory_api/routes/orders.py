@@ -55,7 +55,7 @@ class Orders:
         if parts[1:] == ["status"]:
             _allow(method, "GET, HEAD")
             return 200, worker.status()
-        worker.obey(_order(method, path, parts[1:], worker, body))
+        worker.run_command(_order(method, path, parts[1:], worker, body))
         return 202, worker.status()
 
     def _worker(self, connector: str) -> Operated:

@@ -71,7 +71,7 @@ def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str
             "entries": len(store[directory.name]),
             "partitions": len(positions),
             "lag": sum(end - positions[part] for part, end in store.end_offsets().items() if part in positions),
-            "bad_records": len(store.errors()),
+            "bad_records": sum(store.outstanding().values()),
             "load_seconds": round(took, 4),
         }
 

@@ -12,7 +12,7 @@ from ..context.flags import Flags, command
 from ..views.terminal import number, output, print_json, table
 
 if TYPE_CHECKING:
-    from compactory import RecordError
+    from compactory import QuarantinedRecord
 
     from ..context.configuration import Configuration
 
@@ -100,7 +100,7 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
             " or describe them as [directories.NAME] in compactory.toml"
         )
     with read(configuration, resolve(configuration, wanted)) as store:
-        found = [_described(error) for error in store.errors()]
+        found = [_described(error) for error in store.quarantine()]
     return found, len(found)
 
 
@@ -112,7 +112,7 @@ def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
         raise ConfigError(f"the server has no directory {name!r}; it has: {', '.join(known)}" for name in unknown)
 
 
-def _described(error: RecordError) -> dict[str, Any]:
+def _described(error: QuarantinedRecord) -> dict[str, Any]:
     names = ("directory", "topic", "partition", "offset", "timestamp_ms", "error", "stacktrace")
     raw = {"key_base64": error.key, "value_base64": error.value}
     return {name: getattr(error, name) for name in names} | {name: _base64(text) for name, text in raw.items()}

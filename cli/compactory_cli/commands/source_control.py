@@ -63,7 +63,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
     from compactory.errors import ConfigError, Unreachable
 
     from ..context.session import begin
-    from ..views.source_view import healthy, show_sightings, show_status
+    from ..views.source_view import healthy, show_overviews, show_status
 
     configuration = begin(flags)
     place = _place(configuration, flags, url)
@@ -88,8 +88,8 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
     from compactory_connectors.source.run.overview import sight
 
     seen = [sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())]
-    show_sightings(seen, unseen, as_json=flags.json)
-    _exit(all(each.aim.paused or each.holder or each.running for each in seen))
+    show_overviews(seen, unseen, as_json=flags.json)
+    _exit(all(each.target_state.paused or each.holder or each.running for each in seen))
 
 
 @command
@@ -97,7 +97,7 @@ def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0
     """Stop publishing a connector until it is resumed, over restarts of the process. It keeps its lease."""
     from compactory_connectors.source.control.target_state import Target
 
-    _aim(flags, name, url, wait, provider, Target.PAUSED)
+    _target_state(flags, name, url, wait, provider, Target.PAUSED)
 
 
 @command
@@ -105,7 +105,7 @@ def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.
     """Go on with a connector that was paused."""
     from compactory_connectors.source.control.target_state import Target
 
-    _aim(flags, name, url, wait, provider, Target.RUNNING)
+    _target_state(flags, name, url, wait, provider, Target.RUNNING)
 
 
 @command
@@ -159,7 +159,9 @@ def approve(
     _show([answer], server, flags)
 
 
-def _aim(flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, target: Target) -> None:
+def _target_state(
+    flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, target: Target
+) -> None:
     """Pause or resume: over HTTP where there is a place, else by way of the offsets topic."""
     from compactory.errors import ConfigError
 
@@ -168,7 +170,7 @@ def _aim(flags: Flags, name: str | None, url: str | None, wait: float, provider:
     configuration = begin(flags)
     if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
         for connector in load_connectors([Path(name)], provider or ()):
-            _aim_without(configuration, connector, target, flags)
+            _target_state_without(configuration, connector, target, flags)
         return
     server = _server(configuration, flags, url)
     connector_name = _only(server, name, provider)
@@ -185,15 +187,17 @@ def _aim(flags: Flags, name: str | None, url: str | None, wait: float, provider:
     _show([answer], server, flags)
 
 
-def _aim_without(configuration: Configuration, connector: ConnectorConfig, target: Target, flags: Flags) -> None:
-    from compactory_connectors.source.control.target_state import Aim
-    from compactory_connectors.source.run.overview import aim_from_outside, sight
+def _target_state_without(
+    configuration: Configuration, connector: ConnectorConfig, target: Target, flags: Flags
+) -> None:
+    from compactory_connectors.source.control.target_state import TargetState
+    from compactory_connectors.source.run.overview import sight, target_state_from_outside
 
-    from ..views.source_view import show_sightings
+    from ..views.source_view import show_overviews
 
     kafka = configuration.kafka()
-    aim_from_outside(connector, kafka, Aim(target=target, since=time.time()))
-    show_sightings([sight(connector, kafka)], None, as_json=flags.json)
+    target_state_from_outside(connector, kafka, TargetState(target=target, since=time.time()))
+    show_overviews([sight(connector, kafka)], None, as_json=flags.json)
 
 
 def _until(

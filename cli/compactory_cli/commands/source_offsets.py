@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.cursor.offset import Edit
-    from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+    from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
     from compactory_connectors.source.offsets.offset_edit import Change
     from compactory_connectors.source.publish.offsets_topic import StoredOffset
 
@@ -67,11 +67,11 @@ def show(
         return
     from compactory_connectors.source.publish.offsets_topic import matching
 
-    with _desk(config, kafka) as desk:
-        stored = desk.stored()
-        names = matching(list(desk.plans), table or ())
-        found = [(name, stored.get(desk.key(name))) for name in names]
-        rows = {name: desk.count(name, item.offset if item else None) for name, item in found}
+    with _admin(config, kafka) as admin:
+        stored = admin.stored()
+        names = matching(list(admin.plans), table or ())
+        found = [(name, stored.get(admin.key(name))) for name in names]
+        rows = {name: admin.count(name, item.offset if item else None) for name, item in found}
     show_offsets(config, found, "", rows=rows, as_json=flags.json)
 
 
@@ -91,9 +91,9 @@ def reset(
 
     config, kafka = _begin(flags, connector, provider)
     edit = signed("reset")
-    with _desk(config, kafka, alone=force) as desk:
-        decide = desk.resets(table or ())
-        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+    with _admin(config, kafka, alone=force) as admin:
+        decide = admin.resets(table or ())
+        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
 
 
 @app.command("set")
@@ -145,9 +145,9 @@ def set_(
     config, kafka = _begin(flags, connector, provider)
     given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-id": to_id, "--to-time": to_time}
     edit = signed(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
-    with _desk(config, kafka) as desk:
-        decide = desk.settings(table or (), place, edit, skip=skip)
-        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+    with _admin(config, kafka) as admin:
+        decide = admin.settings(table or (), place, edit, skip=skip)
+        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
 
 
 @app.command("import")
@@ -211,11 +211,11 @@ def import_(
     if connect_group_id is not None:
         _warn_of_workers(kafka, connect_group_id)
     edit = signed(f"import of connector {name} from {place}")
-    with _desk(config, kafka) as desk:
-        decide = desk.imports(table or (), offsets, edit, by_cursor=by_cursor)
-        if left := desk.left(offsets):
+    with _admin(config, kafka) as admin:
+        decide = admin.imports(table or (), offsets, edit, by_cursor=by_cursor)
+        if left := admin.left(offsets):
             _warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
-        _edit(flags, config, desk, decide, edit, dry_run=dry_run, yes=yes, force=force)
+        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
 
 
 @app.command("export")
@@ -278,10 +278,10 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
     return loaded[0], kafka
 
 
-def _desk(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetDesk]:
-    from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
+    from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 
-    return OffsetDesk.open(config, kafka, alone=alone)
+    return OffsetAdmin.open(config, kafka, alone=alone)
 
 
 def _stored(
@@ -320,7 +320,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
 def _edit(
     flags: Flags,
     config: ConnectorConfig,
-    desk: OffsetDesk,
+    admin: OffsetAdmin,
     decide: Callable[[Sequence[StoredOffset]], Sequence[Change]],
     edit: Edit,
     *,
@@ -331,13 +331,13 @@ def _edit(
     """Show what an edit would do, ask, write."""
     from ..views.offsets_view import show_changes
 
-    previews = desk.preview(decide)
+    previews = admin.preview(decide)
     written = not dry_run and bool(previews)
     if written and not flags.json:
         show_changes(config, previews, written=None, as_json=False)
         _ask(yes)
     if written:
-        desk.write(decide, edit, force=force)
+        admin.write(decide, edit, force=force)
     show_changes(config, previews, written=written, as_json=flags.json)
 
 

@@ -171,7 +171,7 @@ def _effect(item: Preview) -> dict[str, str]:
 def _place(offset: SourceOffset | None) -> str:
     if offset is None:
         return "none: the next run sends every row"
-    snapshot = f"snapshot {offset.horizon.snapshot}" if offset.horizon is not None else ""
+    snapshot = f"snapshot {offset.seen_snapshot.snapshot}" if offset.seen_snapshot is not None else ""
     place = _together(_time(offset), offset.incrementing)
     return ", ".join(filter(None, [place, snapshot])) or "no place yet"
 

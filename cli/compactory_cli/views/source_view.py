@@ -14,9 +14,9 @@ from .terminal import seconds as duration
 
 if TYPE_CHECKING:
     from compactory_connectors.source.publish.offsets_topic import StoredOffset
-    from compactory_connectors.source.run.overview import Sighting
+    from compactory_connectors.source.run.overview import Overview
 
-__all__ = ["healthy", "show_sightings", "show_status"]
+__all__ = ["healthy", "show_overviews", "show_status"]
 
 _COLOURS = {"RUNNING": "green", "STANDBY": "green", "PAUSED": "yellow", "WAITING": "yellow", "STARTING": "yellow"}
 _BAD = {"FAILED", "HELD", "STOPPED"}
@@ -45,17 +45,17 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
                 say(f"  [yellow]![/] {escape(text)}")
 
 
-def show_sightings(seen: Sequence[Sighting], unanswered: str | None, *, as_json: bool) -> None:
+def show_overviews(seen: Sequence[Overview], unanswered: str | None, *, as_json: bool) -> None:
     """Print what Kafka and Postgres know of connectors; ``unanswered``: why their process was not heard."""
     if as_json:
-        print_json({"asked": None, "unanswered": unanswered, "connectors": [_sighting_json(each) for each in seen]})
+        print_json({"asked": None, "unanswered": unanswered, "connectors": [_overview_json(each) for each in seen]})
         return
     if unanswered:
         errors().print(f"[yellow]![/] {escape(unanswered)}", highlight=False, soft_wrap=True)
     output().print("no process was asked (--url): this is what Kafka and Postgres know", highlight=False)
     for each in seen:
         _head(each.connector, "", "")
-        _facts(_of_sighting(each))
+        _facts(_of_overview(each))
         shown = table("table", "offset written", "by hand")
         for stored in each.offsets:
             shown.add_row(escape(stored.table), *_written(stored))
@@ -80,8 +80,11 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield "behind", str(transaction["text"])
 
 
-def _of_sighting(each: Sighting) -> Iterable[tuple[str, str]]:
-    yield "target", f"{each.aim.target.value} {_for(each.aim.since) if each.aim.paused else ''}".strip()
+def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:
+    yield (
+        "target",
+        f"{each.target_state.target.value} {_for(each.target_state.since) if each.target_state.paused else ''}".strip(),
+    )
     if each.unseen is not None:
         yield "Postgres", f"was not asked: {each.unseen}"
         return
@@ -126,12 +129,12 @@ def _written(stored: StoredOffset) -> tuple[str, str]:
     return when, f"{edit.by}: {edit.what}" if edit is not None else ""
 
 
-def _sighting_json(each: Sighting) -> dict[str, Any]:
+def _overview_json(each: Overview) -> dict[str, Any]:
     return {
         "connector": each.connector,
         "state": None,
-        "target": each.aim.target.value,
-        "target_since": each.aim.since,
+        "target": each.target_state.target.value,
+        "target_since": each.target_state.since,
         "lease": None if each.unseen is not None else {"holder": each.holder, "renewed": each.renewed},
         "sessions": list(each.running),
         "postgres": each.unseen,

@@ -37,7 +37,7 @@ class Marks:
         if not served:
             self._served = _without(self._served, topic)
 
-    def renew(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
+    def finish_rebuild(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
         """What is read of a topic is served from now on; it is applied to these ends."""
         self._served = {**_without(self._served, topic), **{part: (now, end) for part, end in ends.items()}}
 

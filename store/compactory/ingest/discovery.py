@@ -55,7 +55,7 @@ class Discovery:
         self._looking = Lock()  # one look at a time: guards all of the above
         self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
-        self._knock = Event()
+        self._notify = Event()
         self._thread: Thread | None = None
 
     def open(self, timeout: float) -> None:
@@ -92,21 +92,21 @@ class Discovery:
         return ends
 
     def start(self) -> None:
-        """Look every two seconds from now on, and whenever `nudge` is called."""
+        """Look every two seconds from now on, and whenever `wake` is called."""
         with self._starting:
             if not self._stopping.is_set():
                 thread = Thread(target=self._run, name="compactory-discovery", daemon=True)
                 thread.start()
                 self._thread = thread
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Have the thread look at once."""
-        self._knock.set()
+        self._notify.set()
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
         self._stopping.set()
-        self._knock.set()
+        self._notify.set()
         with self._starting:
             thread = self._thread
         if thread is not None and thread is not current_thread():
@@ -135,8 +135,8 @@ class Discovery:
     def _run(self) -> None:
         reachable, refused = True, ""
         while not self._stopping.is_set():
-            self._knock.wait(_INTERVAL)
-            self._knock.clear()
+            self._notify.wait(_INTERVAL)
+            self._notify.clear()
             if self._stopping.is_set():
                 return
             try:
@@ -250,12 +250,12 @@ class Discovery:
         self._progress.note_missing(missing if self._waits else ())
         for name in self._outdated - set(missing):
             self._outdated.discard(name)
-            self._progress.freshen(name)
+            self._progress.clear_stale(name)
         for name, since in self._missing_since.items():
             if now - since >= _INTERVAL and name not in self._outdated and self._progress.serves:
                 log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
                 self._outdated.add(name)
-                self._progress.outdate(name, "the topic does not exist any more")
+                self._progress.mark_stale(name, "the topic does not exist any more")
 
     def _missing_problems(self, missing: list[str], timeout: float) -> list[str]:
         names = self._kafka.topic_names(timeout)

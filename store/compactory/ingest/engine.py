@@ -1,4 +1,4 @@
-"""What runs inside a store: feeds, the two threads, and what is served of it."""
+"""What runs inside a store: the tables of each topic, the two threads, and the tables that are served."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from compactory.ingest.loading import Loading
 from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress, clock
 from compactory.ingest.reader import Reader
-from compactory.ingest.topic_tables import Feed
+from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import Served
-from compactory.records import Partition, RecordError, StoreState
-from compactory.storage.backend import Backend, Volume
+from compactory.records import Partition, QuarantinedRecord, StoreState
+from compactory.storage.backend import Backend, TopicStorage
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
 
@@ -35,7 +35,7 @@ _SAY_EVERY = 5.0  # seconds between two log lines while loading
 class Engine:
     """The parts of a `GlobalStore`, put together. It knows nothing of the store, which may be dropped without close.
 
-    ``served`` is what views read, by directory; ``serving`` the feed that is behind it, by topic.
+    ``served`` is what views read, by directory; ``serving`` the topic tables that are behind it, by topic.
     """
 
     def __init__(self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: Options) -> None:
@@ -48,14 +48,17 @@ class Engine:
             by_topic.setdefault(directory.topic, []).append(directory)
         self.progress = progress = Progress(by_topic)
         self.served = {each.name: Served(progress.refusal, partial(progress.age, each.topic)) for each in given}
-        self.serving: dict[str, Feed] = {}
-        feeds: dict[str, Feed] = {}
-        self.discovery = Discovery(kafka, by_topic, progress, partial(_start_of, feeds), options.missing_topic)
+        self.serving: dict[str, TopicTables] = {}
+        tables_by_topic: dict[str, TopicTables] = {}
+        self.discovery = Discovery(
+            kafka, by_topic, progress, partial(_start_of, tables_by_topic), options.missing_topic
+        )
         self.reader = Reader(
-            kafka, backend, partial(_feed, by_topic, options), feeds, progress, self.discovery,
+            kafka, backend, partial(_topic_tables, by_topic, options), tables_by_topic, progress, self.discovery,
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
         )  # fmt: skip
         self._closing = Lock()  # guards close against itself and against what load opens
+        self._opened = False  # whether the backend is: a store that never was leaves it alone
 
     def load(self, began: float) -> None:
         """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
@@ -63,10 +66,11 @@ class Engine:
         limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
         with self._closing:
             self.progress.raise_end()
-            feeds = self.reader.open()
-        stale = options.start_stale and self._serve_stale(feeds)
+            self._opened = True
+            tables_by_topic = self.reader.open()
+        stale = options.start_stale and self._serve_stale(tables_by_topic)
         if stale:
-            self.discovery.nudge()  # its thread says whether Kafka is there; nobody waits for that
+            self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
         else:
             self.discovery.open(min(limits))
         self.reader.start()
@@ -76,11 +80,12 @@ class Engine:
         except StartTimeout as error:
             raise self._explained(error) from None
 
-    def stop(self) -> None:
-        """End the threads, and wait for them; let go of the cluster. Safe to call twice."""
-        self.reader.stop()
-        self.discovery.stop()
-        self.kafka.close()
+    def give_up(self) -> None:
+        """End a start that failed, with all that it has opened: another store may take the backend's folder."""
+        with self._closing:
+            for served in self.served.values():
+                served.open = False
+            self._release()
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
@@ -89,11 +94,23 @@ class Engine:
                 return
             for served in self.served.values():
                 served.open = False
-            self.stop()
-            feeds = {id(feed): feed for feed in (*self.serving.values(), *self.reader.feeds.values())}
-            for feed in feeds.values():
-                feed.volume.close()
-            self.backend.close()
+            self._release()
+
+    def _release(self) -> None:
+        """End the threads and wait for them; let go of the cluster and, once, of the backend."""
+        self.reader.stop()
+        self.discovery.stop()
+        self.kafka.close()
+        if not self._opened:
+            return
+        self._opened = False
+        tables_by_topic = {
+            id(topic_tables): topic_tables
+            for topic_tables in (*self.serving.values(), *self.reader.tables_by_topic.values())
+        }
+        for topic_tables in tables_by_topic.values():
+            topic_tables.storage.close()
+        self.backend.close()
 
     def orphan(self, cause: CompactoryError) -> None:
         """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
@@ -101,25 +118,27 @@ class Engine:
         for served in self.served.values():
             served.open = False
 
-    def feeds(self) -> dict[str, Feed]:
-        """Return the feed of each topic that is served; of topics not served yet the one that is loading."""
-        return {**self.reader.feeds, **self.serving}
+    def tables_by_topic(self) -> dict[str, TopicTables]:
+        """Return the topic tables of each topic that is served; of topics not served yet, those that are loading."""
+        return {**self.reader.tables_by_topic, **self.serving}
 
     def tables(self) -> list[Table]:
-        """Return the tables of these feeds."""
-        return [table for feed in self.feeds().values() for table in feed.tables]
+        """Return the table of each directory of these topics."""
+        return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
 
     def deal(
-        self, errors: Iterable[RecordError], deal: Callable[[Table, Place], bool], timeout: float
-    ) -> list[RecordError]:
+        self, errors: Iterable[QuarantinedRecord], deal: Callable[[Table, Place], bool], timeout: float
+    ) -> list[QuarantinedRecord]:
         """Deal with bad records in the reader's thread; return those where that did not help."""
 
-        def dealt() -> list[RecordError]:
+        def dealt() -> list[QuarantinedRecord]:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
             left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
-            for topic, feed in self.serving.items():
-                if feed is not self.reader.feeds[topic]:  # of those that are read the reader commits what was done
-                    feed.commit_again()
+            for topic, topic_tables in self.serving.items():
+                if (
+                    topic_tables is not self.reader.tables_by_topic[topic]
+                ):  # of those that are read the reader commits what was done
+                    topic_tables.commit_again()
             return left
 
         return self.reader.run(dealt, timeout)
@@ -129,15 +148,15 @@ class Engine:
         topic = directory.topic
 
         def taken() -> Holding:
-            feed = self.serving.get(topic)
+            topic_tables = self.serving.get(topic)
             moving = topic in self.progress.demanded() or self.progress.awaits(topic)
-            if feed is None or feed is not self.reader.feeds[topic] or moving:
+            if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
-            [table] = [table for table in feed.tables if table.directory.name == directory.name]
+            [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
             reached = self.progress.reached()
             return Holding(
                 directory=directory,
-                topic_id=feed.topic_id,
+                topic_id=topic_tables.topic_id,
                 positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
@@ -146,17 +165,17 @@ class Engine:
 
         return self.reader.run(taken, timeout)
 
-    def _serve_stale(self, feeds: Collection[Feed]) -> bool:
+    def _serve_stale(self, tables_by_topic: Collection[TopicTables]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""
-        missing = [feed.topic for feed in feeds if not feed.resumable]
+        missing = [topic_tables.topic for topic_tables in tables_by_topic if not topic_tables.resumable]
         if missing:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
-        for feed in feeds:
-            assert feed.volume.checkpoint is not None
-            feed.serve(feed.volume.checkpoint.topic_id)
-            self.progress.keep(feed.topic, feed.volume.checkpoint)
-            _swap(self.served, self.serving, feed)
+        for topic_tables in tables_by_topic:
+            assert topic_tables.storage.checkpoint is not None
+            topic_tables.serve(topic_tables.storage.checkpoint.topic_id)
+            self.progress.keep(topic_tables.topic, topic_tables.storage.checkpoint)
+            _swap(self.served, self.serving, topic_tables)
         _serve(self.served, self.progress)
         return True
 
@@ -206,25 +225,27 @@ class _Teller:
                 self._on_progress = None
 
 
-def _start_of(feeds: Mapping[str, Feed], topic: str) -> Start:
-    feed = feeds[topic]
-    return feed.volume.checkpoint, feed.definition
+def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
+    topic_tables = tables_by_topic[topic]
+    return topic_tables.storage.checkpoint, topic_tables.definition
 
 
-def _feed(directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, volume: Volume) -> Feed:
-    return Feed(
+def _topic_tables(
+    directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, storage: TopicStorage
+) -> TopicTables:
+    return TopicTables(
         topic,
         directories[topic],
-        volume,
+        storage,
         validate=options.validate == "apply",
         strict=options.on_bad_record == "fail",
     )
 
 
-def _swap(served: Mapping[str, Served], serving: dict[str, Feed], feed: Feed) -> None:
-    """Let the directories of a topic be answered from this feed."""
-    serving[feed.topic] = feed
-    for table in feed.tables:
+def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:
+    """Let the directories of a topic be answered from these tables."""
+    serving[topic_tables.topic] = topic_tables
+    for table in topic_tables.tables:
         served[table.directory.name].swap(table)
 
 

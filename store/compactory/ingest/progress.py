@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Condition
 from typing import Any
 
+from compactory.callbacks import Contained
 from compactory.errors import CompactoryError, WaitTimeout
 from compactory.ingest.caught_up import Mark, Marks
 from compactory.ingest.clock import clock
@@ -53,7 +54,7 @@ class Progress:
         self._asked_at = 0.0  # when ``ends`` were asked for
         self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners: tuple[Contained, ...] = ()
         self._inherited: tuple[Condition, BaseException | None] | None = None  # in a forked child: of its parent
 
     # -- what anybody may ask
@@ -62,6 +63,12 @@ class Progress:
         """Return the next offset to read of every partition: what lies before it is visible."""
         with self._changed:
             return {part: offset for part, offset in self._positions.items() if not self._is_hidden(part.topic)}
+
+    def lag(self) -> dict[Partition, int]:
+        """Return the offsets between what is visible and the last known end."""
+        with self._changed:
+            positions = self.positions()
+            return {part: max(0, end - positions.get(part, 0)) for part, end in self.ends.items()}
 
     @property
     def serves(self) -> bool:
@@ -113,15 +120,15 @@ class Progress:
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Have ``listener`` called after each change of positions or state, by the thread that made it.
 
-        It must be quick and must not raise: the reader waits for it.
+        It must be quick: the reader waits for it. What it raises is logged, the first time.
         """
         with self._changed:
-            self._listeners += (listener,)
+            self._listeners += (Contained("a listener of subscribe", listener),)
 
     def unsubscribe(self, listener: Callable[[], None]) -> None:
         """Stop calling ``listener``; a call under way may still end later."""
         with self._changed:
-            self._listeners = tuple(other for other in self._listeners if other != listener)
+            self._listeners = tuple(other for other in self._listeners if other.function != listener)
 
     # -- states
 
@@ -141,24 +148,24 @@ class Progress:
             self._tell()
         return moved
 
-    def outdate(self, topic: str, why: str) -> None:
-        """What is served of a topic is old from now on, until `renew`."""
+    def mark_stale(self, topic: str, why: str) -> None:
+        """What is served of a topic is old from now on, until `finish_rebuild`."""
         with self._changed:
             self._stale[topic] = why
             if self.state is StoreState.READY:
                 self._move(StoreState.STALE, None)
         self._tell()
 
-    def renew(self, topic: str) -> None:
+    def finish_rebuild(self, topic: str) -> None:
         """What is read of a topic is what is served of it, and complete."""
         with self._changed:
             self._hidden.discard(topic)
             self._kept.discard(topic)
             targets = {part: end for part, end in self._targets.items() if part.topic == topic}
-            self._marks.renew(topic, targets, clock())
-        self.freshen(topic)
+            self._marks.finish_rebuild(topic, targets, clock())
+        self.clear_stale(topic)
 
-    def freshen(self, topic: str) -> None:
+    def clear_stale(self, topic: str) -> None:
         """What was outdated is there as it was; it stays stale where it is read anew or not caught up yet."""
         with self._changed:
             if topic in self._kept:

@@ -18,10 +18,10 @@ from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, Wait
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.progress import Progress, clock
-from compactory.ingest.topic_tables import Feed
+from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
-from compactory.storage.backend import Backend, Volume
+from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp
 from compactory.table.batch import Run, split
 from compactory.tracing import passed
@@ -34,40 +34,40 @@ R = TypeVar("R")
 _WAIT = 0.1  # seconds that a consume call waits for a first message; bounds how long stop() takes
 _FLUSH_EVERY = 5.0  # seconds between two flushes of what a backend keeps on disk
 _TIDY_EVERY = 60.0  # seconds between two rounds of forgetting old tombstones
-_KEEP_GRAVES = 3600.0  # seconds of record time that a tombstone of a topic with several partitions is remembered
+_KEEP_TOMBSTONES = 3600.0  # seconds of record time that a tombstone of a topic with several partitions is remembered
 _REST = 1.0  # seconds at least between two rebuilds of one topic
 _BATCH = 2000  # messages per call: measured fastest while loading, as the batch then stays in the processor's cache
 
 
 class Reader:
-    """Reads every partition that `Progress` knows into the feed of its topic.
+    """Reads every partition that `Progress` knows into the topic tables of its topic.
 
-    It owns the write side of the feeds, and the consumers. What it loads (at the start, and where a rebuild is
-    demanded) is served when it is complete; meanwhile the former feed is. It loads with a far-fetching consumer, then
-    goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+    It owns the write side of the topic tables, and the consumers. What it loads (at the start, and where a rebuild is
+    demanded) is served when it is complete; meanwhile the former tables are. It loads with a far-fetching
+    consumer, then goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
 
-    ``on_served`` is called by the thread with each feed that is complete, ``on_ready`` once when all of them are for
-    the first time.
+    ``on_served`` is called by the thread with the tables of each topic that is complete, ``on_ready`` once when all are
+    complete for the first time.
     """
 
     def __init__(
         self,
         kafka: Kafka,
         backend: Backend,
-        make_feed: Callable[[str, Volume], Feed],
-        feeds: dict[str, Feed],
+        make_tables: Callable[[str, TopicStorage], TopicTables],
+        tables_by_topic: dict[str, TopicTables],
         progress: Progress,
         discovery: Discovery,
-        on_served: Callable[[Feed], None],
+        on_served: Callable[[TopicTables], None],
         on_ready: Callable[[], None],
     ) -> None:
-        self.feeds = feeds  # topic -> what it is read into
+        self.tables_by_topic = tables_by_topic  # topic -> what it is read into
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
         self.polled_at = clock()  # when the thread last asked the client for records
         self.applying_since: float | None = None  # since when it is at a batch
         self._kafka = kafka
         self._backend = backend
-        self._make_feed = make_feed
+        self._make_tables = make_tables
         self._progress = progress
         self._discovery = discovery
         self._on_served = on_served
@@ -77,23 +77,23 @@ class Reader:
         self._stopping = Event()
         self._thread: Thread | None = None
         self._assigned: set[Partition] = set()
-        self._loading: set[str] = set()  # topics whose feed is not complete yet
+        self._loading: set[str] = set()  # topics whose tables are not complete yet
         self._began: dict[str, float] = {}  # when the loading of a topic began
         self._causes: dict[str, str] = {}  # why a topic that loads is read anew
         self._tidied = self._flushed = time.monotonic()
 
-    def open(self) -> list[Feed]:
+    def open(self) -> list[TopicTables]:
         """Open what the backend holds of each topic; before `start`, by the same process."""
         for topic in self._progress.generations():
-            self.feeds[topic] = self._opened(topic)
-        return list(self.feeds.values())
+            self.tables_by_topic[topic] = self._opened(topic)
+        return list(self.tables_by_topic.values())
 
-    def _opened(self, topic: str) -> Feed:
-        volume = self._backend.open(topic)
+    def _opened(self, topic: str) -> TopicTables:
+        storage = self._backend.open(topic)
         with suppress(BackendCorrupt):
-            return self._make_feed(topic, volume)
-        volume.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
-        return self._make_feed(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
+            return self._make_tables(topic, storage)
+        storage.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
+        return self._make_tables(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
 
     @property
     def running(self) -> bool:
@@ -102,8 +102,8 @@ class Reader:
 
     def start(self) -> None:
         """Start the thread."""
-        self._loading = set(self.feeds)
-        self._began = dict.fromkeys(self.feeds, clock())
+        self._loading = set(self.tables_by_topic)
+        self._began = dict.fromkeys(self.tables_by_topic, clock())
         with self._starting:
             if not self._stopping.is_set():
                 thread = Thread(target=self._run, name="compactory-reader", daemon=True)
@@ -168,7 +168,7 @@ class Reader:
             while not self._stopping.is_set() and not self._progress.demanded():
                 self._assign(consumer, self._progress.take_new())
                 self._step(consumer)
-                self._obey()
+                self._run_commands()
                 self._tidy()
                 if loads and self._serve_complete():
                     return
@@ -180,15 +180,15 @@ class Reader:
             log.warning("topic %s is read anew (%s): %s", topic, rebuild.cause.value, rebuild.detail)
             if topic in self._loading:
                 self._stopping.wait(max(0.0, self._began[topic] + _REST - clock()))
-            fresh = self._make_feed(topic, self._backend.fresh(topic))
-            former, self.feeds[topic] = self.feeds[topic], fresh
+            fresh = self._make_tables(topic, self._backend.fresh(topic))
+            former, self.tables_by_topic[topic] = self.tables_by_topic[topic], fresh
             if not former.served:
-                former.volume.close()
+                former.storage.close()
             self._loading.add(topic)
             self._began[topic] = clock()
             self._causes[topic] = rebuild.cause.value
             self._progress.restart(topic)
-            self._discovery.nudge()
+            self._discovery.wake()
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
@@ -207,20 +207,20 @@ class Reader:
                 "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
                 " may have been missed; raise it", topic, took, kept,
             )  # fmt: skip
-        feed = self.feeds[topic]
+        topic_tables = self.tables_by_topic[topic]
         self._loading.discard(topic)
         with self._watched(topic):
-            if feed.resumable:
-                feed.retry()  # what was bad under the program that ran before may be good under this one
+            if topic_tables.resumable:
+                topic_tables.retry()  # what was bad under the program that ran before may be good under this one
             self._commit(topic)
-            feed.volume.flush()
+            topic_tables.storage.flush()
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
-        feed.serve(self._progress.identity(topic))
-        self._backend.promote(topic, feed.volume)
-        self._on_served(feed)
-        self._progress.renew(topic)
+        topic_tables.serve(self._progress.identity(topic))
+        self._backend.promote(topic, topic_tables.storage)
+        self._on_served(topic_tables)
+        self._progress.finish_rebuild(topic)
         if (cause := self._causes.pop(topic, None)) is not None:
             passed("rebuild", clock() - self._began[topic], topic=topic, cause=cause)
 
@@ -229,8 +229,8 @@ class Reader:
         if not new:
             return
         self._assigned.update(new)
-        for topic, feed in self.feeds.items():
-            feed.spread_over(sum(part.topic == topic for part in self._assigned))
+        for topic, topic_tables in self.tables_by_topic.items():
+            topic_tables.spread_over(sum(part.topic == topic for part in self._assigned))
         consumer.incremental_assign([self._place(part, offset) for part, offset in new.items()])
 
     def _place(self, partition: Partition, position: int) -> TopicPartition:
@@ -238,7 +238,7 @@ class Reader:
 
         Between that and the position are control records and aborted data, which may be of a later epoch.
         """
-        end, epoch = self.feeds[partition.topic].tails.get(partition.partition, (position, -1))
+        end, epoch = self.tables_by_topic[partition.topic].last_record_epochs.get(partition.partition, (position, -1))
         return TopicPartition(*partition, min(end, position), "", epoch)
 
     def _step(self, consumer: Consumer) -> None:
@@ -260,7 +260,7 @@ class Reader:
         for run in runs:
             topic, number = run.partition
             with self._watched(topic):
-                self.feeds[topic].apply(run, loading=topic in self._loading)
+                self.tables_by_topic[topic].apply(run, loading=topic in self._loading)
                 positions.setdefault(topic, {})[number] = run.next_offset
         for topic, moved in positions.items():
             self._commit(topic, moved)
@@ -268,33 +268,33 @@ class Reader:
 
     def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
         """Make what was applied visible, together with how far it goes."""
-        feed = self.feeds[topic]
-        if not feed.volume.persistent:
+        topic_tables = self.tables_by_topic[topic]
+        if not topic_tables.storage.persistent:
             return
         if self._progress.awaits(topic):  # nothing was read, it may not even be this topic's: what was kept stays true
             with self._watched(topic):
-                feed.commit_again()
+                topic_tables.commit_again()
             return
         since_epoch = time.time() - clock()
         reached, marks = self._progress.reached(), self._progress.read_marks(topic)
         with self._watched(topic):
-            feed.commit(
+            topic_tables.commit(
                 {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
                 {number: CaughtUp(at=at + since_epoch, end=end) for number, (at, end) in marks.items()},
                 topic_id=self._progress.identity(topic),
                 cluster_id=self._discovery.cluster_id,
-                complete=topic not in self._loading or feed.resumable,
+                complete=topic not in self._loading or topic_tables.resumable,
             )
 
     @contextmanager
     def _watched(self, topic: str) -> Iterator[None]:
-        """Demand a rebuild of a topic whose volume turns out to be damaged."""
+        """Demand a rebuild of a topic whose topic storage turns out to be damaged."""
         try:
             yield
         except BackendCorrupt as error:
             self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(error)))
 
-    def _obey(self) -> None:
+    def _run_commands(self) -> None:
         while self._commands:
             command, answer = self._commands.popleft()
             if not answer.set_running_or_notify_cancel():
@@ -303,7 +303,7 @@ class Reader:
                 settle = partial(answer.set_result, command())
             except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
                 settle = partial(answer.set_exception, error)
-            for topic in self.feeds:
+            for topic in self.tables_by_topic:
                 self._commit(topic)
             settle()  # only now can the caller see what it has done
 
@@ -314,21 +314,21 @@ class Reader:
         if now - self._tidied < _TIDY_EVERY:
             return
         self._tidied = now
-        for topic, feed in self.feeds.items():
+        for topic, topic_tables in self.tables_by_topic.items():
             behind = self._progress.age(topic)
             if topic in self._loading or math.isinf(behind):
                 continue  # an older record of the same key may still come out of another partition
             with self._watched(topic):
-                for table in feed.tables:
-                    table.forget_graves(int((time.time() - behind - _KEEP_GRAVES) * 1000))
+                for table in topic_tables.tables:
+                    table.forget_tombstones(int((time.time() - behind - _KEEP_TOMBSTONES) * 1000))
 
     def _flush(self) -> None:
         """Bring to disk what was applied, with positions that control records have moved since."""
         self._flushed = time.monotonic()
-        for topic, feed in self.feeds.items():
+        for topic, topic_tables in self.tables_by_topic.items():
             self._commit(topic)
             with self._watched(topic):
-                feed.volume.flush()
+                topic_tables.storage.flush()
 
     def _handle(self, event: Message) -> tuple[Partition, int] | None:
         """Return the position that an end-of-partition event proves; demand a rebuild for a lost one."""

@@ -1,4 +1,4 @@
-"""What one topic is read into: the tables of its directories in one volume, and how far they are."""
+"""What one topic is read into: the tables of its directories in one topic storage, and how far they are."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compactory.directory import Directory, Index
-from compactory.storage.backend import Volume
+from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.table.batch import Run
 from compactory.table.table import Table
 
-__all__ = ["Feed"]
+__all__ = ["TopicTables"]
 
 
-class Feed:
+class TopicTables:
     """One generation of a topic's tables. Written by the reader's thread."""
 
     def __init__(
-        self, topic: str, directories: Sequence[Directory[Any]], volume: Volume, *, validate: bool, strict: bool
+        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, *, validate: bool, strict: bool
     ) -> None:
         self.topic = topic
-        self.volume = volume
+        self.storage = storage
         self.tables = tuple(
-            Table(directory, volume.shelf(directory.name), validate=validate, strict=strict)
+            Table(directory, storage.directory_storage(directory.name), validate=validate, strict=strict)
             for directory in directories
         )
         self.definition = definition(directories, validate=validate)
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
-        self.tails = dict(volume.checkpoint.tails) if volume.checkpoint else {}  # see Checkpoint
-        self._committed = volume.checkpoint  # the newest that was
+        self.last_record_epochs = (
+            dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
+        )  # see Checkpoint
+        self._committed = storage.checkpoint  # the newest that was
 
     def serve(self, topic_id: str | None) -> None:
         """Views are answered from it now; ``topic_id`` is that of the topic that was read."""
@@ -41,8 +43,8 @@ class Feed:
 
     @property
     def resumable(self) -> bool:
-        """Whether the volume holds the topic complete, read under the same definitions."""
-        checkpoint = self.volume.checkpoint
+        """Whether the topic storage holds the topic complete, read under the same definitions."""
+        checkpoint = self.storage.checkpoint
         return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
 
     def apply(self, run: Run, *, loading: bool) -> None:
@@ -50,7 +52,7 @@ class Feed:
         for table in self.tables:
             table.apply(run, loading=loading)
         if run.epoch is not None:
-            self.tails[run.partition.partition] = run.next_offset, run.epoch
+            self.last_record_epochs[run.partition.partition] = run.next_offset, run.epoch
 
     def retry(self) -> None:
         """Apply every bad record once more."""
@@ -61,7 +63,7 @@ class Feed:
     def spread_over(self, partitions: int) -> None:
         """Tell the tables over how many partitions their keys are spread."""
         for table in self.tables:
-            table.spread = partitions > 1
+            table.multi_partition = partitions > 1
 
     def commit(
         self,
@@ -78,7 +80,7 @@ class Feed:
             cluster_id=cluster_id,
             definition=self.definition,
             positions=dict(positions),
-            tails=dict(self.tails),
+            last_record_epochs=dict(self.last_record_epochs),
             caught_up=dict(caught_up),
             complete=complete,
         )
@@ -88,7 +90,7 @@ class Feed:
         """Make what was changed without reading on visible; what was committed of positions stays true."""
         if self._committed is None:
             return
-        self.volume.commit(self._committed)
+        self.storage.commit(self._committed)
         for table in self.tables:
             table.version = object()
 

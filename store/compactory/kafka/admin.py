@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from compactory.callbacks import contained_callbacks
 from compactory.errors import ConfigError, Unreachable
+from compactory.forks import keep_forever
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
 from compactory.kafka.listener import look, mismatch
@@ -43,10 +46,9 @@ class Admin:
         callback = properties.get("oauth_cb") if mechanism(properties) == "OAUTHBEARER" else None
         self._tokens = TokenSource(callback) if callback is not None else None
         self._admin: AdminClient | None = None
-        self._inherited: list[AdminClient] = []  # of parents: destroying them would wait for their threads
-        self._admin_pid = 0
         self._last_error: KafkaError | None = None
         self._answered = False  # whether the cluster ever did: from then on the properties are right
+        _admins.add(self)
 
     @property
     def bootstrap(self) -> str:
@@ -59,23 +61,28 @@ class Admin:
 
     def client(self) -> AdminClient:
         """Return the client. Hold it until all is answered: futures of a client that is gone never are."""
-        if self._admin is None or self._admin_pid != os.getpid():
-            if self._admin is not None:
-                self._inherited.append(self._admin)
-            settings = {"error_cb": self._remember, **self.given()}
-            self._admin = AdminClient(settings, logger=self.log)
-            self._admin_pid = os.getpid()
-        return self._admin
+        client = self._admin
+        if client is None:
+            self._admin = client = AdminClient(self.given(self._remember), logger=self.log)
+        return client
 
-    def given(self) -> dict[str, Any]:
+    def given(self, on_error: Callable[[KafkaError], None] | None = None) -> dict[str, Any]:
         """Return the user's properties for a new client, for which a token is at hand where it needs one.
 
-        Raises Unreachable or ConfigError when ``oauth_cb`` gives none.
+        What callbacks raise is contained; ``on_error`` is called before the user's ``error_cb``. Raises Unreachable or
+        ConfigError when ``oauth_cb`` gives no token.
         """
+        found = {**self._properties, **contained_callbacks(self._properties, on_error)}
         if self._tokens is None:
-            return self._properties
+            return found
         self._tokens(self._properties.get("sasl.oauthbearer.config"))
-        return {**self._properties, "oauth_cb": self._tokens}
+        return {**found, "oauth_cb": self._tokens}
+
+    def leave_to_parent(self) -> None:
+        """Forget the client without destroying it; in a forked child."""
+        if self._admin is not None:
+            keep_forever(self._admin)
+        self._admin = None
 
     def hidden(self, text: str) -> str:
         """Return a text with secrets replaced."""
@@ -95,8 +102,7 @@ class Admin:
             with kafka_errors(doing, self.bootstrap, self._why, self._explain):
                 yield
         except Unreachable:
-            if self._admin_pid == os.getpid():
-                self._admin = None  # the network may have forgotten its connections, which the library keeps for long
+            self._admin = None  # the network may have forgotten its connections, which the library keeps for long
             raise
         self._answered = True
 
@@ -107,8 +113,9 @@ class Admin:
 
     def _poll(self) -> None:
         """Hear the admin client's errors, which wait until somebody polls."""
-        if self._admin is not None and self._admin_pid == os.getpid():
-            self._admin.poll(0)
+        client = self._admin
+        if client is not None:
+            client.poll(0)
 
     def _explain(self) -> str | None:
         """Say which property does not fit the listener that we can't talk to, if the listener shows it."""
@@ -167,6 +174,18 @@ class Admin:
             f" kafka-acls.sh --bootstrap-server {self.bootstrap} --add --allow-principal User:{user}"
             f" --operation {right} --topic {topic}"
         )
+
+
+_admins: weakref.WeakSet[Admin] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for admin in list(_admins):
+        admin.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _answer(future: Future[Any]) -> Any:

@@ -214,12 +214,11 @@ class Kafka:
         """Return a consumer that assigns partitions itself, reads committed and never resets an offset by itself.
 
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
-        the thread that uses it. ``on_error`` hears client-wide errors during ``consume``.
+        the thread that uses it. ``on_error`` hears client-wide errors during ``consume``, before the user's
+        ``error_cb``.
         """
         own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
-        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(), **own}
-        if on_error is not None and "error_cb" not in settings:
-            settings["error_cb"] = on_error
+        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(on_error), **own}
         return Consumer(settings, logger=self._admin.log)
 
     def producer(
@@ -227,9 +226,10 @@ class Kafka:
     ) -> Producer:
         """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both.
 
+        ``on_error`` hears client-wide errors during ``poll``, before the user's ``error_cb``.
         Raises ConfigError for a property that the client library refuses.
         """
-        settings = {**defaults, **self._admin.given(), **overrides, "error_cb": on_error}
+        settings = {**defaults, **self._admin.given(on_error), **overrides}
         try:
             return Producer(settings, logger=self._admin.log)
         except KafkaException as error:

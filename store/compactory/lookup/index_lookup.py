@@ -57,8 +57,8 @@ def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> l
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
     """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
     name = secondary.index.name
-    for term in table.shelf.terms(name):
-        cells = _claiming(table, secondary, term) if len(table.shelf.names(name, term)) > 1 else []
+    for term in table.directory_storage.terms(name):
+        cells = _claiming(table, secondary, term) if len(table.directory_storage.names(name, term)) > 1 else []
         if len(cells) > 1:
             order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]
@@ -67,7 +67,7 @@ def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, 
 def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
-    reading = table.shelf.snapshot()
+    reading = table.directory_storage.snapshot()
     names = reading.names(index, term)
     while True:
         found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
@@ -39,7 +39,7 @@ class Served:
     def swap(self, table: Table) -> None:
         """Answer from this table from now on."""
         self.table = table
-        self.entries = table.shelf.entries  # of the table, one step nearer: a lookup counts nanoseconds
+        self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -112,26 +112,26 @@ class View(Mapping[str, T], Generic[T]):
         return self._found(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key_bytes(key) in self._table.shelf.entries
+        return isinstance(key, str) and key_bytes(key) in self._table.directory_storage.entries
 
     def __len__(self) -> int:
-        return len(self._table.shelf.entries)
+        return len(self._table.directory_storage.entries)
 
     def __iter__(self) -> Iterator[str]:
-        for name in self._table.shelf.all_keys():
+        for name in self._table.directory_storage.all_keys():
             yield name.decode()
 
-    def items(self) -> Items[T]:
+    def items(self) -> ItemsView[str, T]:
         """Return the keys and values; see the class for what iteration promises."""
         return Items(self)
 
-    def values(self) -> Values[T]:
+    def values(self) -> ValuesView[T]:
         """Return the values; see the class for what iteration promises."""
         return Values(self)
 
     def snapshot(self) -> Iterator[tuple[str, T]]:
         """Yield keys and decoded values of the entries that were there when the iteration began."""
-        reading = self._table.shelf.snapshot()
+        reading = self._table.directory_storage.snapshot()
         for name, cell in reading.pairs():
             yield name.decode(), self._decoded(cell)
 
@@ -187,19 +187,12 @@ class View(Mapping[str, T], Generic[T]):
         if self._max_age is not None:
             self._demand(self._max_age)
         table = served.table  # once: another may be served in the next moment, of another topic
-        cell = table.shelf.entries.get(name)
+        cell = table.directory_storage.entries.get(name)
         if cell is None:
             self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
             return self.record(name)  # it came in between
         partition, offset, _ = unpack(cell)
         return cell[:-TRAILER], partition, offset, table.topic_id
-
-    def entries(self, **fields: Any) -> list[Entry]:
-        """Return the entries with these values in an indexed field (or fields), in the order of their keys.
-
-        Raises UnknownIndex where no index covers exactly these fields.
-        """
-        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
@@ -219,7 +212,7 @@ class View(Mapping[str, T], Generic[T]):
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
         lo, hi = bounds(prefix)
         start = lo if after is None else max(lo, key_bytes(after) + b"\0")
-        return (name.decode() for name in self._table.shelf.range(start, hi))
+        return (name.decode() for name in self._table.directory_storage.range(start, hi))
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
         """Yield the values of a unique index that several entries have, with their keys, the answering one first.
@@ -233,7 +226,7 @@ class View(Mapping[str, T], Generic[T]):
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; memory counts them where the topic has several."""
         table = self._table
-        return table.shelf.sizes() if table.spread else {0: len(table.shelf.entries)}
+        return table.directory_storage.sizes() if table.multi_partition else {0: len(table.directory_storage.entries)}
 
     def one(self, **fields: Any) -> T | None:
         """Return the value that a unique index answers with, None where there is none.
@@ -254,13 +247,24 @@ class View(Mapping[str, T], Generic[T]):
         """
         return [self._decoded(cell) for _, cell in self._matching(fields)]
 
+    def find_entries(self, **fields: Any) -> list[Entry]:
+        """Return all entries with these values in an indexed field (or fields), in the order of their keys.
+
+        Raises UnknownIndex where no index covers exactly these fields.
+        """
+        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
+
+    def entries(self, **fields: Any) -> list[Entry]:
+        """Return `find_entries`: its former name, which goes with the next release."""
+        return self.find_entries(**fields)
+
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.
 
         Raises UnknownIndex.
         """
         index = index_named(self._table, name).index
-        return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.shelf.terms(name))
+        return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.directory_storage.terms(name))
 
     def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
         """Return the entries that an index has under these values, in the order of their keys."""
@@ -321,7 +325,7 @@ class View(Mapping[str, T], Generic[T]):
         return value
 
     def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
-        reading = self._table.shelf.snapshot()
+        reading = self._table.directory_storage.snapshot()
         return ((name.decode(), self._decoded(cell)) for name, cell in reading.pairs(start, stop))
 
     def _decoded(self, cell: bytes) -> T:
@@ -340,11 +344,11 @@ class View(Mapping[str, T], Generic[T]):
         table = self._table
         name = key_bytes(key)
         bad = name in table.quarantine.names
-        cell = table.shelf.entries.get(name)
+        cell = table.directory_storage.entries.get(name)
         if cell is not None:
             return cell
         if bad:
-            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see errors()")
+            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see quarantine()")
         self._refuse_closed()
         raise KeyError(key)
 

@@ -1,8 +1,8 @@
 """Where a store keeps what it has read: the seam between the engine and memory, or a disk.
 
-A backend lends a `Volume` per topic: one generation of everything that was read of it, with the position up to which
-it was read. Within it each directory has a `Shelf`. One thread writes a volume and commits it run by run; what readers
-see (`Reading`) is what was committed.
+A backend lends a `TopicStorage` per topic: one generation of everything that was read of it, with the position up to
+which it was read. Within it each directory has a `DirectoryStorage`. One thread writes a topic storage and commits it
+run by run; what readers see (`Reading`) is what was committed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from compactory.codec.decoding import Term
 from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Backend", "Postings", "Reading", "Shelf", "Still", "Volume"]
+__all__ = ["Backend", "DirectoryStorage", "Postings", "Reading", "Still", "TopicStorage"]
 
 
 class Postings(Protocol):
@@ -89,13 +89,13 @@ class Still(Protocol):
         ...
 
 
-class Shelf(Reading, Protocol):
+class DirectoryStorage(Reading, Protocol):
     """Where the table of one directory keeps its entries. `entries` and what `Reading` has are for readers."""
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return the mapping called ``part`` (``entries``, ``owners`` …) as the writing thread sees and changes it.
 
-        The writer sees its own changes at once, readers those of ``entries`` after `Volume.commit` (in memory: at
+        The writer sees its own changes at once, readers those of ``entries`` after `TopicStorage.commit` (in memory: at
         once).
         """
         ...
@@ -113,7 +113,7 @@ class Shelf(Reading, Protocol):
         ...
 
 
-class Volume(Protocol):
+class TopicStorage(Protocol):
     """One generation of what was read of a topic. Belongs to one writing thread, except for what `Reading` says."""
 
     @property
@@ -123,10 +123,10 @@ class Volume(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """How far the volume was read when it was opened; None where it begins empty."""
+        """How far the topic storage was read when it was opened; None where it begins empty."""
         ...
 
-    def shelf(self, directory: str) -> Shelf:
+    def directory_storage(self, directory: str) -> DirectoryStorage:
         """Return the place of a directory, empty if it is new."""
         ...
 
@@ -148,24 +148,24 @@ class Volume(Protocol):
 
 
 class Backend(Protocol):
-    """Lends volumes. `open`, `fresh` and `promote` are called by one thread at a time."""
+    """Lends topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
 
-    def open(self, topic: str) -> Volume:
-        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+    def open(self, topic: str) -> TopicStorage:
+        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         ...
 
-    def fresh(self, topic: str) -> Volume:
-        """Return a new, empty volume, beside the one that is being served."""
+    def fresh(self, topic: str) -> TopicStorage:
+        """Return a new, empty topic storage, beside the one that is being served."""
         ...
 
-    def promote(self, topic: str, volume: Volume) -> None:
-        """Let ``volume`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
+    def promote(self, topic: str, storage: TopicStorage) -> None:
+        """Let ``storage`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return what there is to say of what all volumes share, for metrics."""
+        """Return what there is to say of what all topic storages share, for metrics."""
         ...
 
     def close(self) -> None:
-        """Release what the backend itself holds. Called once, after the volumes were closed."""
+        """Release what the backend itself holds. Called once, after the topic storages were closed."""
         ...

@@ -1,4 +1,4 @@
-"""How far a topic was read into a volume, and of which topic that is true. Pure."""
+"""How far a topic was read into a topic storage, and of which topic that is true. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Checkpoint:
     ``cluster_id``  identity of the cluster
     ``definition``  what was made of the records: directories that are defined otherwise need to read anew
     ``positions``   partition → next offset to read
-    ``tails``       partition → offset after the last record that was applied, and that record's leader epoch: whether
-                    the log still is the one it came from (KIP-320)
+    ``last_record_epochs``  partition → offset after the last record that was applied, and that record's leader epoch:
+                    whether the log still is the one it came from (KIP-320)
     ``caught_up``   partition → when it was last at its end: tombstones written since may be gone after
                     ``delete.retention.ms``
     ``complete``    whether everything was applied up to a high watermark once
@@ -37,6 +37,6 @@ class Checkpoint:
     cluster_id: str | None
     definition: str
     positions: dict[int, int]
-    tails: dict[int, tuple[int, int]] = field(default_factory=dict)
+    last_record_epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
     caught_up: dict[int, CaughtUp] = field(default_factory=dict)
     complete: bool = False

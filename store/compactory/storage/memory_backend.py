@@ -18,16 +18,16 @@ __all__ = ["Memory"]
 class Memory:
     """Everything in dicts: the fastest there is. Readers see each change at once, step by step."""
 
-    def open(self, topic: str) -> MemoryVolume:  # noqa: ARG002 (the protocol's)
-        """Return an empty volume."""
-        return MemoryVolume()
+    def open(self, topic: str) -> MemoryTopicStorage:  # noqa: ARG002 (the protocol's)
+        """Return an empty topic storage."""
+        return MemoryTopicStorage()
 
-    def fresh(self, topic: str) -> MemoryVolume:
-        """Return an empty volume."""
+    def fresh(self, topic: str) -> MemoryTopicStorage:
+        """Return an empty topic storage."""
         return self.open(topic)
 
-    def promote(self, topic: str, volume: Any) -> None:
-        """Nothing to do: the former volume goes with its last reader."""
+    def promote(self, topic: str, storage: Any) -> None:
+        """Nothing to do: the former topic storage goes with its last reader."""
 
     def figures(self) -> dict[str, float]:
         """Nothing is shared."""
@@ -37,18 +37,18 @@ class Memory:
         """Nothing to release."""
 
 
-class MemoryVolume:
+class MemoryTopicStorage:
     """Dicts by directory."""
 
     checkpoint = None
     persistent = False
 
     def __init__(self) -> None:
-        self._shelves: dict[str, MemoryShelf] = {}
+        self._shelves: dict[str, MemoryDirectoryStorage] = {}
 
-    def shelf(self, directory: str) -> MemoryShelf:
+    def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
         """Return the directory's dicts."""
-        return self._shelves.setdefault(directory, MemoryShelf())
+        return self._shelves.setdefault(directory, MemoryDirectoryStorage())
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Nothing to do: readers saw it all."""
@@ -62,11 +62,11 @@ class MemoryVolume:
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them."""
-        for shelf in self._shelves.values():
-            shelf.clear()
+        for directory_storage in self._shelves.values():
+            directory_storage.clear()
 
 
-class MemoryShelf:
+class MemoryDirectoryStorage:
     """The dicts of one directory. Its keys are put in order when somebody asks for a range for the first time."""
 
     def __init__(self) -> None:
@@ -86,8 +86,8 @@ class MemoryShelf:
         """Return the index, which is both of its sides."""
         return self._postings.setdefault(index, MemoryPostings())
 
-    def snapshot(self) -> MemoryShelf:
-        """Return the shelf itself."""
+    def snapshot(self) -> MemoryDirectoryStorage:
+        """Return the directory storage itself."""
         return self
 
     def still(self, part: str) -> MemoryStill:

@@ -49,16 +49,16 @@ class Bulk:
         self._decode = decoder(directory) if decodes else None
         self._decodes_objects = decodes and directory.decode is dict and self._document is None
 
-    def apply_plain(self, run: Run, *, spread: bool) -> bool:
+    def apply_plain(self, run: Run, *, multi_partition: bool) -> bool:
         """Apply a run to a table without key field, active field, indexes and envelope; False: nothing was done.
 
-        Updates are fine, and so is one key several times: the order is kept. Where the topic is ``spread`` over
-        partitions, keys that another partition has written are not.
+        Updates are fine, and so is one key several times: the order is kept. Where the topic is ``multi_partition``,
+        keys that another partition has written are not.
         """
         if not all(run.keys) or not all(run.values):
             return False
         keys, values = cast("list[bytes]", run.keys), cast("list[bytes]", run.values)
-        if spread and self._touches_others(keys, run.partition.partition):
+        if multi_partition and self._touches_others(keys, run.partition.partition):
             return False
         try:
             _check_keys(keys)

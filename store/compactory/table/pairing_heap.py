@@ -12,7 +12,7 @@ from itertools import zip_longest
 from struct import Struct
 from typing import Any, NamedTuple
 
-__all__ = ["Ranking"]
+__all__ = ["PairingHeap"]
 
 _NODE = Struct("16s16s16s")
 
@@ -25,7 +25,7 @@ class _Node(NamedTuple):
     before: bytes
 
 
-class Ranking:
+class PairingHeap:
     """Heaps of ids of 16 bytes, each in one heap at most; ``rank`` says which of two is greater, never equal."""
 
     def __init__(self, nodes: MutableMapping[bytes, bytes], rank: Callable[[bytes], Any]) -> None:

@@ -12,7 +12,7 @@ import orjson
 
 from compactory.codec.packed_record import Origin
 from compactory.errors import BadRecord
-from compactory.records import Partition, RecordError
+from compactory.records import Partition, QuarantinedRecord
 
 __all__ = ["Place", "Quarantine"]
 
@@ -28,7 +28,7 @@ Place = tuple[int, int]  # partition and offset
 class _Held:
     """What is kept of one bad record. ``name`` is its lookup key where that much could be read."""
 
-    error: RecordError
+    error: QuarantinedRecord
     name: bytes | None
     whole: bool = True  # else all that is known is whose it is, and where it lies
 
@@ -41,8 +41,8 @@ class Quarantine:
     """The outstanding bad records of one directory.
 
     Written by the reader thread, read by any. The newest 1,000 records or 64 MiB are kept whole; which keys are bad is
-    always known, as ``kept`` (a mapping of the directory's shelf) holds them all. With ``strict`` the first bad record
-    raises BadRecord in the reader instead.
+    always known, as ``kept`` (a mapping of the directory's storage) holds them all. With ``strict`` the first
+    bad record raises BadRecord in the reader instead.
     """
 
     def __init__(self, topic: str, directory: str, kept: MutableMapping[bytes, bytes], *, strict: bool) -> None:
@@ -50,11 +50,12 @@ class Quarantine:
         self.directory = directory
         self.strict = strict
         self.total = 0  # bad records seen since the start, superseded ones included
-        self.names: dict[bytes, bytes] = {}  # lookup key -> topic key, for as long as its newest record is bad
+        self.names: dict[bytes, int] = {}  # lookup key -> how many topic keys under it have a bad newest record
         self._kept = kept
         self._records: dict[Place, _Held] = {}
         self._by_key: dict[bytes, _Held] = {}
         self._bytes = 0
+        self._keyless = 0  # outstanding ones without a key: none of them is ever superseded
         for packed in list(kept.values()):
             self._remember(self._unpacked(packed))
 
@@ -65,17 +66,22 @@ class Quarantine:
         """Say whether the newest record of one of the topic keys is bad."""
         return bool(self._by_key) and not self._by_key.keys().isdisjoint(keys)
 
-    def __iter__(self) -> Iterator[RecordError]:
+    def __iter__(self) -> Iterator[QuarantinedRecord]:
         return iter([held.error for held in list(self._records.values())])
 
     def __contains__(self, place: Place) -> bool:
         return place in self._records
 
+    @property
+    def outstanding(self) -> int:
+        """How many there are, those included that are not kept whole. After a restart without keyless ones."""
+        return len(self._by_key) + self._keyless
+
     def bad_keys(self) -> frozenset[bytes]:
         """Return the topic keys whose newest record is bad. For the writing thread."""
         return frozenset(self._by_key)
 
-    def error_at(self, place: Place) -> RecordError | None:
+    def error_at(self, place: Place) -> QuarantinedRecord | None:
         """Return the record at a place, if it is kept."""
         held = self._records.get(place)
         return held.error if held is not None else None
@@ -95,7 +101,7 @@ class Quarantine:
         if self.strict:
             message = f"bad record in {partition.topic} partition {partition.partition} offset {offset}: {kind}"
             raise BadRecord(f'{message}; the store was told on_bad_record="fail"') from error
-        found = RecordError(
+        found = QuarantinedRecord(
             directory=self.directory,
             topic=partition.topic,
             partition=partition.partition,
@@ -126,17 +132,21 @@ class Quarantine:
         held = self._by_key.pop(key, None)
         if held is not None:
             self._kept.pop(_under(held), None)
-            self._forget(held, None)
+            self._forget(held)
+            self._release(held.name)
 
     def skip(self, place: Place) -> bool:
         """Let go of the record at a place, as if it had never come; False where it is not kept."""
         held = self._records.get(place)
         if held is None:
             return False
-        if held.error.key is not None and self._by_key.get(held.error.key) is held:
+        if held.error.key is None:
+            self._keyless -= 1
+        elif self._by_key.get(held.error.key) is held:
             del self._by_key[held.error.key]
+            self._release(held.name)
         self._kept.pop(_under(held), None)
-        self._forget(held, None)
+        self._forget(held)
         return True
 
     def _remember(self, held: _Held) -> None:
@@ -146,20 +156,31 @@ class Quarantine:
         if held.whole:
             self._records[held.place] = held
             self._bytes += _size(held)
-        if key is not None:
+        if key is None:
+            self._keyless += before is None
+        else:
             former = self._by_key.get(key)
             self._by_key[key] = held
             if held.name is not None:
-                self.names[held.name] = key
-            if former is not None and former.place != held.place:
-                self._forget(former, held.name)
+                self.names[held.name] = self.names.get(held.name, 0) + 1
+            if former is not None:
+                self._release(former.name)
+                if former.place != held.place:
+                    self._forget(former)
         self._trim()
 
-    def _forget(self, held: _Held, kept_name: bytes | None) -> None:
+    def _forget(self, held: _Held) -> None:
         if self._records.pop(held.place, None) is not None:
             self._bytes -= _size(held)
-        name = held.name
-        if name is not None and name != kept_name and self.names.get(name) == held.error.key:
+
+    def _release(self, name: bytes | None) -> None:
+        """One topic key less under a lookup key has a bad newest record."""
+        if name is None:
+            return
+        left = self.names[name] - 1
+        if left:
+            self.names[name] = left
+        else:
             del self.names[name]
 
     def _trim(self) -> None:
@@ -179,13 +200,13 @@ class Quarantine:
         self.total += 1
         if str(self.total).rstrip("0") == "1":
             log.warning(
-                "bad record number %d in directory %s: %s partition %d offset %d: %s; see errors()",
+                "bad record number %d in directory %s: %s partition %d offset %d: %s; see quarantine()",
                 self.total, self.directory, partition.topic, partition.partition, offset, kind,
             )  # fmt: skip
 
     def _unpacked(self, packed: bytes) -> _Held:
         found = orjson.loads(packed)
-        error = RecordError(
+        error = QuarantinedRecord(
             directory=self.directory,
             topic=self.topic,
             partition=found["partition"],

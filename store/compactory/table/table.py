@@ -1,6 +1,7 @@
 """One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
 
-One thread applies runs; any thread reads the shelf meanwhile. Every mapping holds cells: see `codec.packed_record`.
+One thread applies runs; any thread reads the directory storage meanwhile. Every mapping holds cells: see
+`codec.packed_record`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from compactory.codec.packed_record import TRAILER, newer, origin, pack, partiti
 from compactory.directory import Directory
 from compactory.errors import DecodeError
 from compactory.records import Contested, Partition
-from compactory.storage.backend import Shelf, Still
+from compactory.storage.backend import DirectoryStorage, Still
 from compactory.table.batch import Run
 from compactory.table.bulk import Bulk
-from compactory.table.key_owners import Claims, Swap
+from compactory.table.key_owners import KeyOwners, Swap
 from compactory.table.quarantine import Place, Quarantine
 from compactory.table.secondary_index import Secondary
 
@@ -34,11 +35,11 @@ _revisions = count()
 class Table:
     """The entries of a directory.
 
-    ``shelf``     where it keeps them; what readers see
+    ``directory_storage``     where it keeps them; what readers see
     ``indexes``   what `View.find` and `View.one` go by
-    ``spread``    the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
-                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
-                  records, ``contested_keys`` lists the first
+    ``multi_partition``    the topic has several partitions: a key may turn up in two of them (partition growth, a
+                  foreign partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
+                  such records, ``contested_keys`` lists the first
 
     ``topic_id``  id of the topic that it was read from, once it is served
     ``version``   another object after each run: what was read at the present version is what there is
@@ -48,22 +49,37 @@ class Table:
     the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
     """
 
-    def __init__(self, directory: Directory[Any], shelf: Shelf, *, validate: bool = True, strict: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Directory[Any],
+        directory_storage: DirectoryStorage,
+        *,
+        validate: bool = True,
+        strict: bool = False,
+    ) -> None:
         self.directory = directory
-        self.shelf = shelf
-        self.indexes = {index.name: Secondary(index, shelf.postings(index.name)) for index in directory.indexes}
-        self.quarantine = Quarantine(directory.topic, directory.name, shelf.mapping("quarantine"), strict=strict)
+        self.directory_storage = directory_storage
+        self.indexes = {
+            index.name: Secondary(index, directory_storage.postings(index.name)) for index in directory.indexes
+        }
+        self.quarantine = Quarantine(
+            directory.topic, directory.name, directory_storage.mapping("quarantine"), strict=strict
+        )
         self.version: object = object()
         self.revision = next(_revisions)
         self.topic_id: str | None = None
-        self.spread = False
+        self.multi_partition = False
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
-        self._entries = shelf.mapping("entries")
-        self._owners = shelf.mapping("owners") if directory.key else self._entries
-        self._claims = Claims(self._entries, shelf.mapping("rivals"), shelf.mapping("ranks"))
+        self._entries = directory_storage.mapping("entries")
+        self._owners = directory_storage.mapping("owners") if directory.key else self._entries
+        self._key_owners = KeyOwners(
+            self._entries, directory_storage.mapping("rivals"), directory_storage.mapping("ranks")
+        )
         self._stills: list[ref[Still]] = []  # what somebody reads that there was
-        self._graves = shelf.mapping("graves")  # topic key -> trailer of its tombstone, while ``spread``
+        self._tombstones = directory_storage.mapping(
+            "graves"
+        )  # topic key -> trailer of its tombstone, while ``multi_partition``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
         self._active_of = path(directory.active) if directory.active else None
@@ -81,10 +97,12 @@ class Table:
         While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
         """
         self._announce(run.keys)
-        if self.quarantine.concerns(run.keys) or (self._graves and not self._graves.keys().isdisjoint(run.keys)):
+        if self.quarantine.concerns(run.keys) or (
+            self._tombstones and not self._tombstones.keys().isdisjoint(run.keys)
+        ):
             rest = run
         elif not self._parses and not self._enveloped:
-            rest = run.where(()) if self._bulk.apply_plain(run, spread=self.spread) else run
+            rest = run.where(()) if self._bulk.apply_plain(run, multi_partition=self.multi_partition) else run
         else:
             rest = self._bulk.apply_fresh(run) if loading else run
         place = partition_base(run.partition.partition)
@@ -106,7 +124,7 @@ class Table:
 
     def still(self) -> Still:
         """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
-        found = self.shelf.still("owners" if self.directory.key else "entries")
+        found = self.directory_storage.still("owners" if self.directory.key else "entries")
         self._stills.append(ref(found))
         return found
 
@@ -119,13 +137,13 @@ class Table:
                 still.keep(keys)
             self._stills = [ref(still) for still in living]
 
-    def forget_graves(self, before_ms: int) -> None:
+    def forget_tombstones(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
-        for key in [key for key, trailer in self._graves.items() if origin(trailer).timestamp_ms < before_ms]:
-            del self._graves[key]
+        for key in [key for key, trailer in self._tombstones.items() if origin(trailer).timestamp_ms < before_ms]:
+            del self._tombstones[key]
 
     def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
-        if self.spread and key is not None and self._is_superseded(key, trailer):
+        if self.multi_partition and key is not None and self._is_superseded(key, trailer):
             return
         name = None if self.directory.key else key
         doc: Document | None = None
@@ -166,7 +184,7 @@ class Table:
 
     def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
         old = self._owners.get(topic_key)
-        self._graves.pop(topic_key, None)
+        self._tombstones.pop(topic_key, None)
         if self._key_of is None:
             moves = self._enter(Swap(name, old, cell), terms)
             self._entries[name] = cell
@@ -179,8 +197,8 @@ class Table:
             self._settle(old_name, old, None, ())
 
     def _remove(self, topic_key: bytes, trailer: bytes) -> None:
-        if self.spread:
-            self._graves[topic_key] = trailer
+        if self.multi_partition:
+            self._tombstones[topic_key] = trailer
         old = self._owners.pop(topic_key, None)
         if old is None:
             return
@@ -193,11 +211,11 @@ class Table:
     def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
         """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""
         if not self.indexes:
-            self._claims.settle(name, gone, cell)
+            self._key_owners.settle(name, gone, cell)
             return
-        swap = Swap(name, self._entries.get(name), self._claims.winner(name, gone, cell))
+        swap = Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, cell))
         moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
-        self._claims.settle(name, gone, cell)
+        self._key_owners.settle(name, gone, cell)
         self._leave(name, moves)
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
@@ -229,7 +247,7 @@ class Table:
         return doc
 
     def _is_superseded(self, topic_key: bytes, trailer: bytes) -> bool:
-        known = self._owners.get(topic_key) or self._graves.get(topic_key)
+        known = self._owners.get(topic_key) or self._tombstones.get(topic_key)
         if known is None or origin(known).partition == origin(trailer).partition:
             return False
         self._note_contested(topic_key, origin(trailer).partition, origin(known).partition)

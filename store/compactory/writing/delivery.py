@@ -11,6 +11,7 @@ from itertools import count
 from threading import Event, Thread, current_thread
 from typing import Any
 
+from compactory.forks import keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
 
 __all__ = ["Delivery", "Record", "Shipment"]
@@ -161,12 +162,11 @@ class Delivery:
 
 
 _deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
-_inherited: list[Any] = []
 
 
 def _after_fork() -> None:
-    """Never let a child free its copies of the producers: that would wait for threads which it does not have."""
-    _inherited.extend(delivery._producer for delivery in list(_deliveries))  # noqa: SLF001 (this module's own class)
+    for delivery in list(_deliveries):
+        keep_forever(delivery._producer)  # noqa: SLF001 (this module's own class)
 
 
 os.register_at_fork(after_in_child=_after_fork)

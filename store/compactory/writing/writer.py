@@ -10,6 +10,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from compactory.apart import apart
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
@@ -217,7 +218,7 @@ class DirectoryWriter(Generic[T]):
         own |= {"acks": "all", "enable.idempotence": True, "message.timeout.ms": max(1, int(self._timeout * 1000))}
         delivery = Delivery(self._kafka, self.directory.topic, _DEFAULTS, own, self._timeout)
         # A writer that is dropped without close() must not leave its thread behind; nothing here refers to the writer.
-        self._finalizer = weakref.finalize(self, delivery.close, 0.0)
+        self._finalizer = weakref.finalize(self, apart, "writer-close", delivery.close, 0.0)
         return delivery
 
     def _discard(self, delivery: Delivery) -> None:

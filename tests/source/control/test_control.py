@@ -14,10 +14,10 @@ from compactory.worker import Order, Verb
 from compactory_connectors.database import install
 from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.control.status import SourceState, StatusBoard
-from compactory_connectors.source.control.target_state import Aim, Target
+from compactory_connectors.source.control.target_state import Target, TargetState
 from compactory_connectors.source.publish.offsets_topic import read_offsets
 from compactory_connectors.source.run import pausing
-from compactory_connectors.source.run.pausing import read_aim, write_aim
+from compactory_connectors.source.run.pausing import read_target_state, write_target_state
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import Bench, paused_within_a_load
@@ -55,18 +55,18 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     bench.wait_for_records(1)
     running.source.control.pause()
     running.wait_for(SourceState.PAUSED)
-    wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
+    wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
     bench.add("T2")
-    aim = read_aim(bench.kafka, bench.prefix)
-    assert (aim, running.source.control.stored) == (running.source.control.aim, True)
-    assert aim.target is Target.PAUSED
+    target_state = read_target_state(bench.kafka, bench.prefix)
+    assert (target_state, running.source.control.stored) == (running.source.control.target_state, True)
+    assert target_state.target is Target.PAUSED
     running.stop()
     with pytest.raises(CompactoryError, match="is paused"):
         bench.once()
 
     again = bench.start()
     again.wait_for(SourceState.PAUSED)
-    assert again.source.control.aim == aim, "since when is kept, too"
+    assert again.source.control.target_state == target_state, "since when is kept, too"
     assert snapshots_held(bench) == 0
     lease = again.source.status().lease
     assert lease is not None
@@ -76,18 +76,18 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     bench.wait_for_records(2)
     assert [stored.connector for stored in read_offsets(bench.kafka)].count(bench.prefix) == 1, "no offset of a table"
     again.stop()
-    assert read_aim(bench.kafka, bench.prefix) == Aim()
+    assert read_target_state(bench.kafka, bench.prefix) == TargetState()
     bench.once()
 
 
 def test_a_pause_ends_when_somebody_else_has_stored_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source without a listener is resumed by way of the offsets topic."""
     monkeypatch.setattr(pausing, "LOOK", 0.2)
-    write_aim(bench.connector(), bench.kafka, Aim(target=Target.PAUSED, since=1.0))
+    write_target_state(bench.connector(), bench.kafka, TargetState(target=Target.PAUSED, since=1.0))
     running = bench.start()
     running.wait_for(SourceState.PAUSED)
     bench.add("T1")
-    write_aim(bench.connector(), bench.kafka, Aim())
+    write_target_state(bench.connector(), bench.kafka, TargetState())
     bench.wait_for_records(1)
 
 
@@ -100,15 +100,15 @@ def test_a_standby_takes_no_orders_and_takes_a_pause_over(bench: Bench) -> None:
     worker = SourceWorker(standby.source, lambda: True)
     for verb in Verb:
         with pytest.raises(OrderRefused, match="standby"):
-            worker.obey(Order(verb=verb, table="public.terminal_acquirer"))
+            worker.run_command(Order(verb=verb, table="public.terminal_acquirer"))
     assert not standby.source.control.paused
     holder.source.control.pause()
-    wait_until(lambda: holder.source.status().aim_stored, what="the pause in Kafka")
+    wait_until(lambda: holder.source.status().target_state_stored, what="the pause in Kafka")
     holder.stop()
     standby.wait_for(SourceState.PAUSED)
     assert worker.ready()
     bench.add("T1")
-    worker.obey(Order(verb=Verb.RESUME))
+    worker.run_command(Order(verb=Verb.RESUME))
     assert len(bench.wait_for_records(1)) == 1
 
 
@@ -116,13 +116,13 @@ def test_a_paused_holder_that_loses_its_lease_stands_by_and_comes_back_paused(be
     install(bench.sql)
     running = bench.start()
     running.source.control.pause()
-    wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
+    wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
     running.wait_for(SourceState.PAUSED)
     steal = "UPDATE compactory.leases SET holder = gen_random_uuid(), pid = 1, renewed_at = clock_timestamp() + %s"
     bench.sql.execute(steal, [timedelta(seconds=2)])
     running.wait_for(SourceState.STANDBY)
     running.wait_for(SourceState.PAUSED)
-    assert running.source.status().aim_stored
+    assert running.source.status().target_state_stored
 
 
 def test_an_approval_is_of_what_is_held_now(bench: Bench) -> None:
@@ -130,10 +130,10 @@ def test_an_approval_is_of_what_is_held_now(bench: Bench) -> None:
     running.wait_for(SourceState.RUNNING)
     worker = SourceWorker(running.source, lambda: True)
     with pytest.raises(OrderRefused, match="nothing is held now"):
-        worker.obey(Order(verb=Verb.APPROVE, table="public.terminal_acquirer", removal="1"))
+        worker.run_command(Order(verb=Verb.APPROVE, table="public.terminal_acquirer", removal="1"))
     running.stop()
     with pytest.raises(OrderRefused, match="has ended"):
-        worker.obey(Order(verb=Verb.PAUSE))
+        worker.run_command(Order(verb=Verb.PAUSE))
 
 
 def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(
@@ -165,8 +165,8 @@ def test_a_source_that_waits_for_postgres_can_be_paused(bench: Bench) -> None:
         )
         running.source.control.pause()
         running.wait_for(SourceState.PAUSED)
-        wait_until(lambda: running.source.status().aim_stored, what="the pause in Kafka")
-        assert read_aim(bench.kafka, bench.prefix).target is Target.PAUSED
+        wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
+        assert read_target_state(bench.kafka, bench.prefix).target is Target.PAUSED
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     running.source.control.resume()
     bench.add("T1")
@@ -204,10 +204,10 @@ def test_orders_are_kept_once_and_taken_once() -> None:
 def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None:
     control = Control()
     control.pause()
-    control.recall(Aim())
+    control.recall(TargetState())
     assert (control.paused, control.stored) == (True, False)
-    control.keep(control.aim)
-    control.recall(Aim())
+    control.keep(control.target_state)
+    control.recall(TargetState())
     assert not control.paused, "somebody else stored something since"
 
 
@@ -226,8 +226,10 @@ def test_a_wait_ends_when_an_order_comes() -> None:
 
 
 def test_a_target_that_a_newer_version_wrote_is_a_pause() -> None:
-    assert Aim.loads(b'{"target":"DRAINING"}').target is Target.PAUSED
-    assert Aim.loads(Aim(target=Target.PAUSED, since=1.5).dumps()) == Aim(target=Target.PAUSED, since=1.5)
+    assert TargetState.loads(b'{"target":"DRAINING"}').target is Target.PAUSED
+    assert TargetState.loads(TargetState(target=Target.PAUSED, since=1.5).dumps()) == TargetState(
+        target=Target.PAUSED, since=1.5
+    )
 
 
 def test_a_source_that_is_paused_before_it_starts_never_opens_a_session(bench: Bench) -> None:

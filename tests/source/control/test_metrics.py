@@ -8,7 +8,7 @@ import pytest
 
 from compactory_connectors.source.control.metrics import figures
 from compactory_connectors.source.control.status import BeatStatus, SourceState, SourceStatus, StatusBoard, TableStatus
-from compactory_connectors.source.control.target_state import Aim, Target
+from compactory_connectors.source.control.target_state import Target, TargetState
 
 NOW = 1_700_000_000.0
 NEVER = TableStatus(table="public.never", topic="")
@@ -48,13 +48,15 @@ def test_a_table_is_shown_in_the_state_of_its_connector(state: SourceState) -> N
 
 
 def test_what_a_pause_and_heartbeats_show() -> None:
-    aim = Aim(target=Target.PAUSED, since=NOW - 50)
+    target_state = TargetState(target=Target.PAUSED, since=NOW - 50)
     beat = BeatStatus(committed_at=NOW - 60, seconds=0.02)
-    found = shown(SourceState.PAUSED, aim=aim, heartbeat=beat)
+    found = shown(SourceState.PAUSED, target_state=target_state, heartbeat=beat)
     assert found["paused_seconds"] == {("c",): 50}
     assert found["heartbeat_timestamp_seconds"] == {("c",): NOW - 60}
     assert found["heartbeat_seconds"] == {("c",): 0.02}
-    assert shown(SourceState.PAUSED, aim=Aim(target=Target.PAUSED, since=NOW + 5))["paused_seconds"] == {("c",): 0}
+    assert shown(SourceState.PAUSED, target_state=TargetState(target=Target.PAUSED, since=NOW + 5))[
+        "paused_seconds"
+    ] == {("c",): 0}
     assert shown(SourceState.STANDBY, heartbeat=beat)["heartbeat_seconds"] == {}, "it was the holder once"
 
 

@@ -1,4 +1,4 @@
-"""The horizon of a poll and the offset that keeps it, as pure data."""
+"""The seen snapshot of a poll and the offset that keeps it, as pure data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.cursor.identity import Again, Identity
+from compactory_connectors.source.cursor.identity import Identity, ResendReason
 from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Page, SourceOffset, offset_key
-from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 
 HERE = Identity(
     system_identifier="77",
@@ -37,18 +37,18 @@ def test_snapshot_text_round_trip(xmin: int, gaps: list[int]) -> None:
 
 
 def test_horizon_keeps_only_ids_that_the_floor_does_not_cover() -> None:
-    before = Horizon.above(Snapshot(100, 120), [99, 100, 110])
+    before = SeenSnapshot.above(Snapshot(100, 120), [99, 100, 110])
     assert before.seen == {100, 110}
-    assert Horizon.above(Snapshot(105, 130, (105,)), [112], before.seen or ()).seen == {110, 112}
+    assert SeenSnapshot.above(Snapshot(105, 130, (105,)), [112], before.seen or ()).seen == {110, 112}
 
 
 def offset(**changes: object) -> SourceOffset:
     base = SourceOffset(
         identity=HERE,
         shape="columns and triggers",
-        horizon=Horizon(Snapshot(100, 120, (100,)), frozenset({101})),
-        durable=Horizon(Snapshot(90, 90)),
-        pages=(Page(Horizon(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
+        seen_snapshot=SeenSnapshot(Snapshot(100, 120, (100,)), frozenset({101})),
+        durable=SeenSnapshot(Snapshot(90, 90)),
+        pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
         timestamp=1,
         timestamp_nanos=2,
         incrementing=3,
@@ -58,7 +58,7 @@ def offset(**changes: object) -> SourceOffset:
 
 def test_offset_round_trip() -> None:
     assert SourceOffset.loads(offset().dumps()) == offset()
-    assert SourceOffset.loads(offset(horizon=None, durable=None, pages=()).dumps()).horizon is None
+    assert SourceOffset.loads(offset(seen_snapshot=None, durable=None, pages=()).dumps()).seen_snapshot is None
 
 
 def test_offset_has_the_fixed_fields() -> None:
@@ -71,18 +71,18 @@ def test_offset_has_the_fixed_fields() -> None:
 
 def test_a_long_list_of_seen_ids_is_not_written_and_its_rows_go_out_again() -> None:
     seen = frozenset(range(200, 201 + SEEN_LIMIT))
-    kept = SourceOffset.loads(offset(horizon=Horizon(Snapshot(100, 1 << 20), seen)).dumps())
-    assert kept.horizon == Horizon(Snapshot(100, 1 << 20), frozenset())
-    assert kept.again is Again.IDS
+    kept = SourceOffset.loads(offset(seen_snapshot=SeenSnapshot(Snapshot(100, 1 << 20), seen)).dumps())
+    assert kept.seen_snapshot == SeenSnapshot(Snapshot(100, 1 << 20), frozenset())
+    assert kept.again is ResendReason.IDS
 
 
 def test_offsets_with_many_pages_fit_into_a_message() -> None:
     """Killed again and again within one poll while many transactions ran: librdkafka refuses more than 1 MB."""
     first = 10_000_000_000
-    horizon = Horizon(Snapshot(first, first + 100_000), frozenset(range(first, first + 19_000)))
-    pages = tuple(Page(horizon, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
-    assert len(offset(horizon=horizon, durable=horizon, pages=pages).dumps()) < 900_000
-    assert len(offset(horizon=horizon, durable=horizon).dumps()) < 900_000
+    seen_snapshot = SeenSnapshot(Snapshot(first, first + 100_000), frozenset(range(first, first + 19_000)))
+    pages = tuple(Page(seen_snapshot, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
+    assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot, pages=pages).dumps()) < 900_000
+    assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot).dumps()) < 900_000
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_offsets_with_many_pages_fit_into_a_message() -> None:
 def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
     """Guarantee 8: after promotion, restore or a new table every row is sent and missing keys are swept."""
     moved = offset().on(elsewhere, Snapshot(500, 500))
-    assert (moved.horizon, moved.durable, moved.pages, moved.sweep) == (None, None, (), True)
+    assert (moved.seen_snapshot, moved.durable, moved.pages, moved.sweep) == (None, None, (), True)
     assert moved.identity == elsewhere
 
 
@@ -105,31 +105,31 @@ CRASHED = replace(HERE, statistics_start="2026-01-02 00:00:00+00")
 
 
 def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
-    """Guarantee 8: only ids that the durable horizon does not cover may be given out again."""
+    """Guarantee 8: only ids that the durable seen snapshot does not cover may be given out again."""
     moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
-    assert moved.horizon == moved.durable == offset().durable
-    assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, Again.CRASH)
+    assert moved.seen_snapshot == moved.durable == offset().durable
+    assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, ResendReason.CRASH)
 
 
 def test_a_topic_that_can_not_be_compared_is_not_filled_again_after_each_crash() -> None:
     """Its records have no keys, or go to several topics: what was lost stays in it, and ids decide."""
     moved = offset(written=8, flushed=7).on(CRASHED, Snapshot(500, 500), 900, comparable=False)
-    assert (moved.horizon, moved.sweep, moved.compare) == (offset().durable, False, False)
+    assert (moved.seen_snapshot, moved.sweep, moved.compare) == (offset().durable, False, False)
 
 
 def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
     recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")
     moved = offset(written=7, flushed=7).on(recovered, Snapshot(500, 500), 900)
-    assert (moved.horizon, moved.sweep, moved.compare, moved.again) == (None, True, True, Again.CRASH)
+    assert (moved.seen_snapshot, moved.sweep, moved.compare, moved.again) == (None, True, True, ResendReason.CRASH)
 
 
-@pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"horizon": None}])
+@pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"seen_snapshot": None}])
 def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
     moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
-    assert (moved.horizon, moved.durable, moved.pages) == (None, None, ())
-    assert (moved.sweep, moved.compare, moved.again) == (True, True, Again.CRASH)
+    assert (moved.seen_snapshot, moved.durable, moved.pages) == (None, None, ())
+    assert (moved.sweep, moved.compare, moved.again) == (True, True, ResendReason.CRASH)
 
 
 def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
@@ -146,38 +146,40 @@ def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
 def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
     now: tuple[int, int], sent: tuple[int, int], where: Identity
 ) -> None:
-    """Guarantee 8: a horizon is kept only where its ids and its WAL are those of the server that is there."""
+    """Guarantee 8: a seen snapshot is kept only where its ids and its WAL are those of the server that is there."""
     (counter, wal), (written, flushed) = now, sent
     known = offset(written=written, flushed=flushed, pages=())
     moved = known.on(where, Snapshot(counter, counter), wal)
     assert moved.identity == where
-    if moved.horizon is None:
+    if moved.seen_snapshot is None:
         assert moved.compare
         assert moved.sweep
         return
     assert where.same_history(known.identity)
     assert wal >= flushed
-    assert moved.horizon.snapshot.xmax <= counter
+    assert moved.seen_snapshot.snapshot.xmax <= counter
     if where is CRASHED:
         assert written <= flushed
-        assert moved.horizon == known.durable
+        assert moved.seen_snapshot == known.durable
 
 
 def test_a_counter_that_runs_behind_trusts_nothing() -> None:
-    moved = offset(durable=offset().horizon).on(HERE, Snapshot(50, 50))
-    assert moved.horizon is None
+    moved = offset(durable=offset().seen_snapshot).on(HERE, Snapshot(50, 50))
+    assert moved.seen_snapshot is None
     assert moved.sweep
 
 
 def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
-    """Guarantee 8: until the next horizon the system column decides, from the snapshot on."""
-    stamped = offset(horizon=Horizon(Snapshot(100, 120)), pages=(Page(Horizon(Snapshot(100, 130)), (0, "", "7")),))
+    """Guarantee 8: until the next seen snapshot the system column decides, from the snapshot on."""
+    stamped = offset(
+        seen_snapshot=SeenSnapshot(Snapshot(100, 120)), pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "", "7")),)
+    )
     assert stamped.under("columns and triggers") == stamped
     moved = stamped.under("other triggers")
-    assert moved.horizon == Horizon(Snapshot(100, 120), frozenset())
-    assert moved.durable == Horizon(Snapshot(90, 90), frozenset())
-    assert moved.pages[0].horizon.seen == frozenset()
-    assert offset().under("other triggers").horizon == offset().horizon
+    assert moved.seen_snapshot == SeenSnapshot(Snapshot(100, 120), frozenset())
+    assert moved.durable == SeenSnapshot(Snapshot(90, 90), frozenset())
+    assert moved.pages[0].seen_snapshot.seen == frozenset()
+    assert offset().under("other triggers").seen_snapshot == offset().seen_snapshot
 
 
 def test_the_same_server_goes_on() -> None:
@@ -195,4 +197,4 @@ def test_attached_partitions_are_sent_whole_and_detached_ones_swept() -> None:
     assert resumed.fresh == (3,)
     swapped = resumed.within((1, 3, 4))
     assert (swapped.fresh, swapped.sweep) == ((3, 4), True)
-    assert offset(horizon=None).within((1, 2)).fresh == ()
+    assert offset(seen_snapshot=None).within((1, 2)).fresh == ()

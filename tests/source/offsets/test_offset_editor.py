@@ -12,7 +12,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 from compactory_connectors.source.offsets.offset_edit import Change
 from compactory_connectors.source.offsets.offset_editor import edit_offsets, signed
 from compactory_connectors.source.publish.publisher import Publisher
@@ -33,12 +33,12 @@ def test_a_source_that_waits_for_postgres_goes_on_from_the_edited_offset(
         admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
         running.wait_for(SourceState.WAITING)
-        with OffsetDesk.open(bench.connector(), bench.kafka, alone=True) as desk:
-            assert len(desk.write(desk.resets(()), signed("reset"), force=False)) == 1
+        with OffsetAdmin.open(bench.connector(), bench.kafka, alone=True) as admin:
+            assert len(admin.write(admin.resets(()), signed("reset"), force=False)) == 1
         admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
     assert len(bench.wait_for_records(4)) == 4
     running.stop()
-    assert all(SourceOffset.loads(value).horizon for value in ours(bench).values())
+    assert all(SourceOffset.loads(value).seen_snapshot for value in ours(bench).values())
 
 
 def test_who_takes_over_while_an_edit_is_decided_wins(bench: Bench) -> None:
@@ -71,8 +71,8 @@ def test_all_tables_change_or_none(bench: Bench) -> None:
     def refuse() -> None:
         raise CompactoryError("not now")
 
-    with OffsetDesk.open(bench.connector(), bench.kafka) as desk:
-        decide = desk.resets(())
+    with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
+        decide = admin.resets(())
         with pytest.raises(CompactoryError, match="not now"):
             edit_offsets(bench.connector(), bench.kafka, decide, signed("reset"), refuse)
         assert ours(bench) == before
@@ -84,8 +84,8 @@ def test_an_edit_without_transactions(bench: Bench) -> None:
     bench.add("T1")
     bench.once(transactions=False)
     connector = replace(bench.connector(), transactions=False)
-    with OffsetDesk.open(connector, bench.kafka) as desk:
-        assert len(desk.write(desk.resets(()), signed("reset"), force=False)) == 1
+    with OffsetAdmin.open(connector, bench.kafka) as admin:
+        assert len(admin.write(admin.resets(()), signed("reset"), force=False)) == 1
     assert ours(bench) == {}
     bench.once(transactions=False)
     wait_until(lambda: len(bench.records()) == 2, what="the second load")

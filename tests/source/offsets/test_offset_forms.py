@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError
 from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.offset import Cursor, Edit, Identity, Page, SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
 from compactory_connectors.source.offsets.connect_offsets import (
     connect_keys,
     connect_value,
@@ -23,12 +23,12 @@ from compactory_connectors.source.offsets.connect_offsets import (
 from compactory_connectors.source.offsets.java_map import read_byte_map
 
 STANDALONE = Path(__file__).with_name("standalone.offsets")
-HORIZON = Horizon(Snapshot(5, 9, (6, 7)), frozenset({6}))
+HORIZON = SeenSnapshot(Snapshot(5, 9, (6, 7)), frozenset({6}))
 WHOLE = SourceOffset(
     identity=Identity(system_identifier="7", timeline=2, postmaster_start="a", statistics_start="b", table_oid=16384),
     topic=("t", "id"),
     shape="x",
-    horizon=HORIZON,
+    seen_snapshot=HORIZON,
     durable=HORIZON,
     pages=(Page(HORIZON, (1, "2024-01-01", None)),),
     sweep=True,

@@ -22,7 +22,7 @@ from compactory_connectors.source.offsets.connect_offsets import (
     read_topic,
 )
 from compactory_connectors.source.offsets.java_map import read_byte_map
-from compactory_connectors.source.offsets.offset_admin import OffsetDesk
+from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 from compactory_connectors.source.offsets.offset_editor import signed
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.run.preview import preview
@@ -72,9 +72,9 @@ class Connect:
 
 def move(bench: Bench, connect: Connect, *, by_cursor: bool = False) -> None:
     offsets = connector_offsets(read_topic(bench.kafka, connect.topic), "article", connect.topic)
-    with OffsetDesk.open(bench.connector(), bench.kafka) as desk:
+    with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
         edit = signed("import")
-        desk.write(desk.imports((), offsets, edit, by_cursor=by_cursor), edit, force=False)
+        admin.write(admin.imports((), offsets, edit, by_cursor=by_cursor), edit, force=False)
 
 
 @pytest.fixture
@@ -182,8 +182,8 @@ def test_keys_that_the_table_lacks_are_held_when_they_are_many(bench: Bench, con
     connect.poll()
     connect.write(bench.topic, [(b"x%d" % number, b"{}") for number in range(FEW)])
     move(bench, connect)
-    with OffsetDesk.open(bench.connector(), bench.kafka) as desk:
-        found = desk.difference(next(iter(desk.plans)))
+    with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
+        found = admin.difference(next(iter(admin.plans)))
     assert (found.same, found.lacking, found.removed, found.held) == (1, 0, FEW, True)
     with pytest.raises(CompactoryError, match="source approve"):
         bench.once()

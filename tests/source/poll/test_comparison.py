@@ -107,7 +107,7 @@ def test_a_key_that_differs_between_partitions_is_sent(kafka: str, unique: Calla
 
 
 def test_rows_beyond_a_place_are_sent_again_and_no_others(feed: Feed, sql: psycopg.Connection) -> None:
-    """With a horizon nothing that was never sent is given up, wherever the place is."""
+    """With a seen snapshot nothing that was never sent is given up, wherever the place is."""
     add(sql, "T1", "T2")
     sql.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER USER")
     for number in (1, 2):

@@ -75,7 +75,7 @@ def ordinary(poller: Poller) -> Iterator[None]:
 def reached(poller: Poller) -> tuple[Any, ...]:
     """How far a poll has come, as it is stored."""
     offset = SourceOffset.loads(poller.stored or b"")
-    return offset.cursor, offset.horizon, offset.pages, offset.sweep
+    return offset.cursor, offset.seen_snapshot, offset.pages, offset.sweep
 
 
 @pytest.mark.parametrize("size", [7, 100])
@@ -155,7 +155,7 @@ def test_a_load_lets_go_of_its_snapshot_while_kafka_is_slow(
         polled.reader.acknowledge(batch)
         polled.stored = batch.offset.dumps()
         assert len(batch.offset.pages) <= 4
-        snapshots.update(str(page.horizon.snapshot) for page in batch.offset.pages)
+        snapshots.update(str(page.seen_snapshot.snapshot) for page in batch.offset.pages)
         ids = chance.sample(range(1, 201), 2)
         changed.update(ids)
         sql.execute("UPDATE t SET name = name || '+', changed = now() WHERE id = ANY (%s)", [ids])

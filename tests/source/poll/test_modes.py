@@ -364,7 +364,7 @@ def test_a_query_that_can_not_be_polled(sql: psycopg.Connection, opened: Open, q
 
 
 def test_a_suffix_with_a_limit_goes_on_from_its_place(sql: psycopg.Connection, opened: Open) -> None:
-    """A horizon would take the rows behind the limit for sent."""
+    """A seen snapshot would take the rows behind the limit for sent."""
     add(sql, 5, "'2024-01-01'")
     poller = opened("timestamp+incrementing", query__suffix="LIMIT 2")
     assert poller.plan.reading is Reading.PLACE

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
 from compactory_connectors.source.poll.table import _too_old
 from compactory_connectors.source.postgres.server import PollSnapshot, TableReplaced
 from tests.source.harness import STAMP, Feed, add, expected
@@ -208,12 +208,12 @@ def test_dropped_and_recreated_table_is_noticed_and_loaded_afresh(
 
 def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -> None:
     """Guarantee 8: after a crash the source goes back to what the server's WAL had on disk."""
-    horizons = [Horizon(Snapshot(number, number)) for number in (10, 20, 30)]
+    seen_snapshots = [SeenSnapshot(Snapshot(number, number)) for number in (10, 20, 30)]
     durable = None
-    for number, (horizon, flushed) in enumerate(zip(horizons, (5, 100, 250), strict=True), 1):
-        at = PollSnapshot(horizon.snapshot, written=number * 100, flushed=flushed, shape="", partitions=())
-        durable = feed.reader._covering._durable(durable, horizon, at)
-        assert durable == (None if number == 1 else horizons[number - 2])
+    for number, (seen_snapshot, flushed) in enumerate(zip(seen_snapshots, (5, 100, 250), strict=True), 1):
+        at = PollSnapshot(seen_snapshot.snapshot, written=number * 100, flushed=flushed, shape="", partitions=())
+        durable = feed.reader._offset_builder._durable(durable, seen_snapshot, at)
+        assert durable == (None if number == 1 else seen_snapshots[number - 2])
 
 
 @pytest.mark.parametrize("victim", ["server", "backend"])
@@ -234,7 +234,7 @@ def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServe
         add(lost, f"lost {number}")
         lost.rollback()
     feed.poll()
-    before = feed.horizon
+    before = feed.seen_snapshot
     feed.close()
     if victim == "server":
         postgres_crashing.kill()
@@ -266,9 +266,9 @@ def _answers(url: str) -> bool:
 
 def test_a_horizon_too_far_back_for_32_bit_ids_is_not_used() -> None:
     """Guarantee 8: beyond 2³¹ transactions an old xmin looks like a new one."""
-    horizon = Horizon(Snapshot(1000, 1000))
-    assert not _too_old(horizon, Snapshot(1 << 30, 1 << 30))
-    assert _too_old(horizon, Snapshot(1 << 31, 1 << 31))
+    seen_snapshot = SeenSnapshot(Snapshot(1000, 1000))
+    assert not _too_old(seen_snapshot, Snapshot(1 << 30, 1 << 30))
+    assert _too_old(seen_snapshot, Snapshot(1 << 31, 1 << 31))
 
 
 def test_histories_with_restarts(database: str, sql: psycopg.Connection, feed: Feed, seeded: random.Random) -> None:

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.seen_snapshot import Horizon, Snapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 from compactory_connectors.source.poll.table import _HALF_XIDS, _too_old
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS
@@ -32,10 +32,10 @@ def age(xid: int, counter: int) -> int:
     return distance - EPOCH if distance >= 1 << 31 else distance
 
 
-def unseen(horizon: Horizon, xmin: int, counter: int) -> bool:
+def unseen(seen_snapshot: SeenSnapshot, xmin: int, counter: int) -> bool:
     """The condition that ``Conditions`` writes as SQL, on 32 bits."""
-    recent = 0 <= age(xmin, counter) <= age(horizon.snapshot.xmin % EPOCH, counter)
-    return recent and xmin not in {xid % EPOCH for xid in horizon.seen or ()}
+    recent = 0 <= age(xmin, counter) <= age(seen_snapshot.snapshot.xmin % EPOCH, counter)
+    return recent and xmin not in {xid % EPOCH for xid in seen_snapshot.seen or ()}
 
 
 counters = st.one_of(
@@ -46,35 +46,36 @@ counters = st.one_of(
 
 
 @st.composite
-def moments(draw: st.DrawFn) -> tuple[Horizon, int]:
-    """A horizon, and the counter some time after it."""
+def moments(draw: st.DrawFn) -> tuple[SeenSnapshot, int]:
+    """A seen snapshot, and the counter some time after it."""
     xmin = draw(counters)
     snapshot = Snapshot(xmin, xmin + draw(st.integers(0, 500)))
     seen = draw(st.lists(st.integers(xmin, xmin + 500), max_size=5))
     now = snapshot.xmax + draw(st.one_of(st.integers(0, 2000), st.integers(0, _HALF_XIDS)))
-    return Horizon.above(snapshot, seen), now
+    return SeenSnapshot.above(snapshot, seen), now
 
 
 @given(moments(), st.integers(0, 1 << 31))
-def test_an_id_is_unseen_exactly_when_it_is_not_covered(moment: tuple[Horizon, int], back: int) -> None:
+def test_an_id_is_unseen_exactly_when_it_is_not_covered(moment: tuple[SeenSnapshot, int], back: int) -> None:
     """Guarantee 8: of row versions that are younger than 2³¹ transactions, whatever the epoch."""
-    horizon, now = moment
+    seen_snapshot, now = moment
     wide = now - 1 - back
     assume(
-        min(wide, wide % EPOCH, horizon.snapshot.xmin % EPOCH) >= FIRST and not _too_old(horizon, Snapshot(now, now))
+        min(wide, wide % EPOCH, seen_snapshot.snapshot.xmin % EPOCH) >= FIRST
+        and not _too_old(seen_snapshot, Snapshot(now, now))
     )
-    covered = wide < horizon.snapshot.xmin or wide in (horizon.seen or ())
-    assert unseen(horizon, wide % EPOCH, now) == (not covered)
+    covered = wide < seen_snapshot.snapshot.xmin or wide in (seen_snapshot.seen or ())
+    assert unseen(seen_snapshot, wide % EPOCH, now) == (not covered)
 
 
 @given(moments(), st.integers(0, 1 << 36))
-def test_a_horizon_is_given_up_before_its_ids_turn_round(moment: tuple[Horizon, int], further: int) -> None:
+def test_a_horizon_is_given_up_before_its_ids_turn_round(moment: tuple[SeenSnapshot, int], further: int) -> None:
     """Guarantee 8: beyond 2³¹ an old id looks like one to come."""
-    horizon, now = moment
+    seen_snapshot, now = moment
     later = now + further
-    if not _too_old(horizon, Snapshot(later, later)):
-        assert later - horizon.snapshot.xmin < 1 << 31
-        assert age(horizon.snapshot.xmin % EPOCH, later) >= 0
+    if not _too_old(seen_snapshot, Snapshot(later, later)):
+        assert later - seen_snapshot.snapshot.xmin < 1 << 31
+        assert age(seen_snapshot.snapshot.xmin % EPOCH, later) >= 0
 
 
 @given(counters, st.integers(1, 1000), st.integers(1, 1000), st.data())
@@ -83,8 +84,8 @@ def test_rows_of_an_epoch_ago_hide_nothing(xmin: int, running: int, wide: int, d
     xip = tuple(sorted({xmin} | {xmin + data.draw(st.integers(0, running)) for _ in range(3)}))
     snapshot = Snapshot(xmin, xmin + running + 1, xip)
     frozen = [widen(xid % EPOCH, snapshot.xmax) for xid in (*xip, xmin + wide) if xid >= EPOCH]
-    horizon = Horizon.above(snapshot, frozen)
-    assert not {*xip} & {*(horizon.seen or ())}
+    seen_snapshot = SeenSnapshot.above(snapshot, frozen)
+    assert not {*xip} & {*(seen_snapshot.seen or ())}
 
 
 def grow_old(server: PostgresServer, counter: int) -> None:
@@ -146,8 +147,8 @@ def test_a_history_over_the_border_of_an_epoch(
                 long.commit()
         long.commit()
     feed.settle()
-    assert feed.horizon is not None
-    assert feed.horizon.snapshot.xmax > EPOCH + FIRST
+    assert feed.seen_snapshot is not None
+    assert feed.seen_snapshot.snapshot.xmax > EPOCH + FIRST
     assert feed.topic == expected(place)
     feed.close()
 

@@ -13,7 +13,7 @@ from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.reconcile import removals
-from compactory_connectors.source.run import table_registry as lineup
+from compactory_connectors.source.run import table_registry as registry
 from tests.source.conftest import Bench, Running
 from tests.source.control.test_removals import ROWS, held, status
 from tests.source.workload import wait_until
@@ -57,7 +57,7 @@ def test_growth_is_held_and_put_right_when_approved(
     bench: Bench, running_meanwhile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 10: order within a key, also across partitions; stores have every key all the time."""
-    monkeypatch.setattr(lineup, "TOPICS_EVERY", 0.2)
+    monkeypatch.setattr(registry, "TOPICS_EVERY", 0.2)
     one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
     bench.sql.execute(ROWS.format(300))
     running = bench.start(topics=one)
@@ -103,7 +103,7 @@ def shown(store: GlobalStore) -> dict[str, str]:
 
 def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 10: strays stay until readers know of the partitions; an interval of sweeps forgets none of them."""
-    monkeypatch.setattr(lineup, "TOPICS_EVERY", 0.2)
+    monkeypatch.setattr(registry, "TOPICS_EVERY", 0.2)
     one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
     bench.sql.execute(ROWS.format(100))
     running = bench.start(topics=one, sweep_interval_ms=3_600_000)

@@ -14,7 +14,7 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.poll.readers import open_reader
 from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.run.change_detector import Probe
+from compactory_connectors.source.run.change_detector import ChangeDetector
 from tests.source.poller import cleared, config, settings
 from tests.stack.postgres_versions import needs
 
@@ -28,7 +28,7 @@ class Asked:
 
     url: str
     server: Server = field(init=False)
-    probe: Probe = field(init=False)
+    detector: ChangeDetector = field(init=False)
 
     def __post_init__(self) -> None:
         self.sql = psycopg.connect(self.url, autocommit=True)
@@ -54,7 +54,7 @@ class Asked:
         assert set(self.plans) == {STAMPED, PARTED, PLAIN}
         assert [name for name, plan in self.plans.items() if plan.adopted] == [STAMPED, PARTED]
         self.readers = {name: open_reader(self.server, plan, None, ("t", None)) for name, plan in self.plans.items()}
-        self.probe = Probe(self.server)
+        self.detector = ChangeDetector(self.server)
         assert self.suspects() == set(self.plans), "nothing is known before the first look"
         for name in self.plans:
             self.poll(name)
@@ -62,7 +62,7 @@ class Asked:
         assert self.suspects() == set()
 
     def suspects(self) -> set[str]:
-        oids = self.probe.look([*self.plans.values()]).suspects
+        oids = self.detector.look([*self.plans.values()]).suspects
         return {name for name, plan in self.plans.items() if plan.oid in oids}
 
     def poll(self, name: str) -> int:
@@ -165,7 +165,7 @@ def test_a_dropped_table_is_no_problem_of_the_others(asked: Asked) -> None:
     asked.sql.execute("DROP TABLE stamped")
     assert asked.suspects() == set(asked.plans)
     gone = asked.plans.pop(STAMPED)
-    assert gone.oid not in asked.probe.look([*asked.plans.values()]).suspects
+    assert gone.oid not in asked.detector.look([*asked.plans.values()]).suspects
     asked.suspects()
     asked.sql.execute(f"UPDATE {PLAIN} SET v = 'b'")
     assert asked.suspects() == {PLAIN}

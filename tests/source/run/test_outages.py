@@ -30,13 +30,13 @@ def servers() -> Iterator[Fragile]:
 
 @pytest.fixture(params=["xmin", "adopted"])
 def trial(request: pytest.FixtureRequest, servers: Fragile, unique: Callable[[str], str]) -> Iterator[Trial]:
-    servers.mend()
+    servers.resend_rows()
     database = unique("o").replace("-", "_")
     with psycopg.connect(servers.postgres.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {database}")
     trial = Trial(servers, database, f"{unique('o')}-", adopted=request.param == "adopted")
     yield trial
-    servers.mend()
+    servers.resend_rows()
     trial.stop()
 
 
@@ -85,9 +85,9 @@ def test_a_pause_while_kafka_is_away_counts_and_is_stored_afterwards(trial: Tria
         trial.wait_for(SourceState.WAITING)
         trial.source.control.pause()
         trial.wait_for(SourceState.PAUSED)
-        assert not trial.source.status().aim_stored
+        assert not trial.source.status().target_state_stored
         trial.fragile.kafka_proxy.thaw()
-        wait_until(lambda: trial.source.status().aim_stored, 60, "the pause in Kafka")
+        wait_until(lambda: trial.source.status().target_state_stored, 60, "the pause in Kafka")
         assert trial.state() is SourceState.PAUSED
         trial.source.control.resume()
         trial.wait_for(SourceState.RUNNING)

@@ -45,13 +45,13 @@ class Judge:
 def test_what_is_gone_through_while_the_store_is_closed(disk: bool, tmp_path: Path) -> None:
     """Guarantee 2: whoever goes through the entries is told that the rest is missing."""
     backend = RocksDB(tmp_path) if disk else Memory()
-    log = Log(Directory("d"), volume=backend.open("d"))
+    log = Log(Directory("d"), storage=backend.open("d"))
     for number in range(300):
         log.put(f"{number:03d}", "{}")
     under_way = [iter(log.view.items()), log.view.prefix(""), log.view.range("1"), iter(log.view.values())]
     for each in under_way:
         next(each)
-    log.volume.close()
+    log.storage.close()
     for each in under_way:
         with pytest.raises(StoreClosed):
             list(each)
@@ -61,7 +61,7 @@ def test_what_is_gone_through_while_the_store_is_closed(disk: bool, tmp_path: Pa
 @pytest.mark.parametrize("disk", [False, True])
 def test_half_a_surrogate_pair_is_in_no_directory(disk: bool, tmp_path: Path) -> None:
     backend = RocksDB(tmp_path) if disk else Memory()
-    log = Log(Directory("d"), volume=backend.open("d"))
+    log = Log(Directory("d"), storage=backend.open("d"))
     keys = ["", "\0", "a", "a\0", "z", "\ud7ff", "\ue000", "\U0001f600", "x" * 5000]
     for key in keys:
         log.put(key, "{}")
@@ -78,7 +78,7 @@ def test_half_a_surrogate_pair_is_in_no_directory(disk: bool, tmp_path: Path) ->
     assert [key for key, _ in log.view.range(half)] == ["\ue000", "\U0001f600"]
     assert [key for key, _ in log.view.range()] == sorted(keys)
     assert [key for key, _ in islice(log.view.range("a\0\0"), 2)] == ["x" * 5000, "z"]
-    log.volume.close()
+    log.storage.close()
     backend.close()
 
 
@@ -188,13 +188,13 @@ def test_a_topic_that_is_back_as_another_one_is_not_fresh() -> None:
     progress = Progress(["t"])
     progress.move(StoreState.LOADING)
     progress.serve()
-    progress.outdate("t", "it is gone")
+    progress.mark_stale("t", "it is gone")
     progress.demand("t", Rebuild(RebuildCause.RECREATED, "it was created again"))
-    progress.freshen("t")
+    progress.clear_stale("t")
     assert progress.state is StoreState.STALE
     progress.restart("t")
     assert progress.stale() == {"t": "it was created again"}
-    progress.renew("t")
+    progress.finish_rebuild("t")
     assert progress.state is StoreState.READY
 
 

@@ -245,15 +245,15 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 def test_shapes_together(topics: Topics, open_store: Opener, backend: Backend) -> None:
     """Guarantee 1: nothing but tombstones, a start above zero, an empty partition among full ones, aborted tails."""
-    graves, cut, gaps = topics.create(), topics.create(2, cleanup_policy="delete"), topics.create(3)
-    topics.produce(graves, ("a", "{}"), ("a", None), ("never", None))
+    tombstones, cut, gaps = topics.create(), topics.create(2, cleanup_policy="delete"), topics.create(3)
+    topics.produce(tombstones, ("a", "{}"), ("a", None), ("never", None))
     topics.produce(cut, *((f"k{number}", "{}") for number in range(5)), partition=1)
     topics.cut(cut, 3, partition=1)
     for partition in (0, 2):
         topics.commit(gaps, (f"p{partition}", "{}"), partition=partition)
         topics.abort(gaps, (f"p{partition}", None), partition=partition)
-    store = open_store(graves, cut, gaps, backend=backend)
-    assert len(store[graves]) == 0
+    store = open_store(tombstones, cut, gaps, backend=backend)
+    assert len(store[tombstones]) == 0
     assert set(store[cut]) == {"k3", "k4"}
     assert set(store[gaps]) == {"p0", "p2"}
     assert set(store.lag().values()) == {0}

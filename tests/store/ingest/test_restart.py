@@ -138,13 +138,13 @@ def test_a_checkpoint_says_of_each_partition_since_when(topics: Topics, open_sto
     eventually(lambda: store.rebuilds() and store.state is StoreState.READY, 30)
     shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("LOCK"))  # as a crash leaves it
     backend = RocksDB(tmp_path / "b")
-    volume = backend.open(name)
-    assert volume.checkpoint is not None
-    assert volume.checkpoint.complete
-    assert volume.checkpoint.topic_id == store.topic_id(name)
-    assert volume.checkpoint.caught_up.keys() == volume.checkpoint.positions.keys() == {0}
-    assert all(began - 60 < mark.at <= time.time() for mark in volume.checkpoint.caught_up.values())
-    volume.close()
+    storage = backend.open(name)
+    assert storage.checkpoint is not None
+    assert storage.checkpoint.complete
+    assert storage.checkpoint.topic_id == store.topic_id(name)
+    assert storage.checkpoint.caught_up.keys() == storage.checkpoint.positions.keys() == {0}
+    assert all(began - 60 < mark.at <= time.time() for mark in storage.checkpoint.caught_up.values())
+    storage.close()
     backend.close()
 
 

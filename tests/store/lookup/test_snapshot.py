@@ -77,8 +77,8 @@ def test_it_stays_as_it_was_while_records_are_applied(
     backend: Backend, seeded: random.Random, directory: Directory[object]
 ) -> None:
     """Random histories: each holding is what a plain model was when it was taken, read at any pace afterwards."""
-    volume = backend.open("t")
-    log, model, bad = Log(directory, volume=volume), dict[bytes, bytes](), set[bytes]()
+    storage = backend.open("t")
+    log, model, bad = Log(directory, storage=storage), dict[bytes, bytes](), set[bytes]()
 
     def step(number: int) -> None:
         key, its = f"T{seeded.randrange(60)}".encode(), value(seeded, number)
@@ -106,19 +106,19 @@ def test_it_stays_as_it_was_while_records_are_applied(
             taken.append((still(log).records(range(RANGES)), dict(model)))
     for records, expected in taken:
         assert {each.key: each.value for each in records} == expected  # type: ignore[attr-defined]
-    volume.close()
+    storage.close()
 
 
 def test_only_the_ranges_that_are_asked_for(backend: Backend) -> None:
-    volume = backend.open("t")
-    log = Log(Directory("t"), volume=volume)
+    storage = backend.open("t")
+    log = Log(Directory("t"), storage=storage)
     places = {f"T{number}".encode(): log.put(f"T{number}", "{}", at=number) for number in range(1000)}
     wanted = {0, 7, 255}
     found = list(still(log).records(wanted))
     assert {each.key for each in found} == {key for key in places if range_of(key) in wanted}
     assert all((each.offset, each.value) == (places[each.key], b"{}") for each in found)
     assert all(each.timestamp_ms == each.offset for each in found)
-    volume.close()
+    storage.close()
 
 
 def test_what_was_let_go_of_costs_the_writer_nothing_more() -> None:
@@ -173,8 +173,8 @@ def read_to(positions: Mapping[int, int], messages: list[Any]) -> dict[bytes, by
     for each in messages:
         if each.offset() < positions[each.partition()]:
             newest.setdefault(each.key(), {})[each.partition()] = each
-    winners = (max(its.values(), key=lambda each: (each.timestamp()[1], each.partition())) for its in newest.values())
-    return {each.key(): each.value() for each in winners if each.value() is not None}
+    current = (max(its.values(), key=lambda each: (each.timestamp()[1], each.partition())) for its in newest.values())
+    return {each.key(): each.value() for each in current if each.value() is not None}
 
 
 def test_what_can_not_be_told(topics: Topics, unique: Callable[[str], str]) -> None:

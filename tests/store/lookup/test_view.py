@@ -163,7 +163,7 @@ def test_collisions_of_a_unique_index_are_listed() -> None:
 def test_keys_in_two_partitions_are_listed() -> None:
     """Guarantee 1: one key in two partitions is counted and listed."""
     log = Log(Directory("d"))
-    log.table.spread = True
+    log.table.multi_partition = True
     log.put("a", '{"n":1}', at=5, partition=0)
     log.put("a", '{"n":2}', at=4, partition=3)
     log.put("b", '{"n":1}', at=5, partition=0)

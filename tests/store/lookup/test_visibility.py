@@ -14,7 +14,7 @@ from compactory import Directory, GlobalStore, Index, View, WaitTimeout
 from compactory.errors import NotReady
 from compactory.lookup.view import Served
 from compactory.records import Partition
-from compactory.storage.memory_backend import MemoryPostings, MemoryShelf
+from compactory.storage.memory_backend import MemoryDirectoryStorage, MemoryPostings
 from compactory.table.table import Table
 from tests.store.tables import Log
 from tests.store.topics import Topics
@@ -57,7 +57,7 @@ class WatchedPostings(MemoryPostings):
         self.tell()
 
 
-class WatchedShelf(MemoryShelf):
+class WatchedShelf(MemoryDirectoryStorage):
     """Lends watched dicts and indexes; ``check`` runs after every single change of any of them."""
 
     def __init__(self) -> None:
@@ -80,9 +80,9 @@ class WatchedShelf(MemoryShelf):
 def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, seeded: random.Random) -> None:
     """Guarantee 5: by key, by unique index and by shared index, while fields that indexes hang on change."""
     directory = Directory("d", key=key, indexes=[Index("unique", unique=True), Index("group")])
-    shelf = WatchedShelf()
+    directory_storage = WatchedShelf()
     log = Log(directory)
-    log.table = Table(directory, shelf)
+    log.table = Table(directory, directory_storage)
     served = Served(lambda: NotReady("never"), lambda: 0.0)
     served.swap(log.table)
     served.open = True
@@ -101,12 +101,12 @@ def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, se
     def check() -> None:
         steps[0] += 1
         assert sorted(view) == names
-        filed = {name for term in shelf.terms("group") for name in shelf.names("group", term)}
+        filed = {name for term in directory_storage.terms("group") for name in directory_storage.names("group", term)}
         assert filed == {name.encode() for name in names}, "out of one group, not in the next"
         by_unique = {entry.key for u in view.index("unique") for entry in view.entries(unique=u)}
         assert by_unique == set(names), "not to be found by its unique value"
 
-    shelf.check = check
+    directory_storage.check = check
     for _ in range(300):
         write(seeded.randrange(4))
     assert steps[0] > 300

@@ -17,48 +17,48 @@ import pytest
 
 from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
-from compactory.storage.backend import Shelf
+from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.rocksdb import seen as seen_module
 from compactory.storage.rocksdb.database import DAMAGED, Database, failure_of
 from compactory.storage.rocksdb.folder import TopicFolder
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.storage.rocksdb.seen import Seen
-from compactory.storage.rocksdb.topic_storage import FORMAT, RocksVolume
+from compactory.storage.rocksdb.topic_storage import FORMAT, RocksTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
 
-Open = Callable[[], RocksVolume]
+Open = Callable[[], RocksTopicStorage]
 
 
 @pytest.fixture
 def reopen(tmp_path: Path) -> Iterator[Open]:
     """Closes what it gave before, and opens the topic as after a restart."""
-    held: list[tuple[RocksDB, RocksVolume]] = []
+    held: list[tuple[RocksDB, RocksTopicStorage]] = []
 
     def leave() -> None:
-        for backend, volume in held:
-            volume.close()
+        for backend, storage in held:
+            storage.close()
             backend.close()
         held.clear()
 
-    def again() -> RocksVolume:
+    def again() -> RocksTopicStorage:
         leave()
         backend = RocksDB(tmp_path)
-        volume = backend.open("topic")
-        held.append((backend, volume))
-        return volume
+        storage = backend.open("topic")
+        held.append((backend, storage))
+        return storage
 
     yield again
     leave()
 
 
-def fill(volume: RocksVolume, number: int = 100, upto: int = 1) -> None:
-    shelf = volume.shelf("d")
-    shelf.mapping("entries").update((b"%06d" % n, cell(f"v{n}", n % 3, n)) for n in range(number))
-    shelf.postings("i").extend([n % 7 for n in range(number)], [b"%06d" % n for n in range(number)])
-    volume.commit(read_to(upto))
+def fill(storage: RocksTopicStorage, number: int = 100, upto: int = 1) -> None:
+    directory_storage = storage.directory_storage("d")
+    directory_storage.mapping("entries").update((b"%06d" % n, cell(f"v{n}", n % 3, n)) for n in range(number))
+    directory_storage.postings("i").extend([n % 7 for n in range(number)], [b"%06d" % n for n in range(number)])
+    storage.commit(read_to(upto))
 
 
 def folder_of(path: Path) -> Path:
@@ -72,23 +72,23 @@ def generations(path: Path) -> list[str]:
 
 def test_a_restart_finds_everything(reopen: Open) -> None:
     """Guarantee 3: entries, counts, indexes and positions."""
-    volume = reopen()
-    assert volume.checkpoint is None
-    fill(volume)
+    storage = reopen()
+    assert storage.checkpoint is None
+    fill(storage)
     checkpoint = Checkpoint(
         topic_id="id", cluster_id=None, definition="x", positions={0: 7, 3: 9},
         caught_up={3: CaughtUp(at=1.5, end=9)}, complete=True,
     )  # fmt: skip
-    volume.commit(checkpoint)
-    volume = reopen()
-    assert volume.checkpoint == checkpoint
-    shelf = volume.shelf("d")
-    assert shelf.sizes() == {0: 34, 1: 33, 2: 33}
-    assert list(shelf.all_keys()) == [b"%06d" % n for n in range(100)]
-    assert shelf.names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
-    shelf.mapping("entries").pop(b"000001")
-    volume.commit(read_to(8))
-    assert reopen().shelf("d").sizes() == {0: 34, 1: 32, 2: 33}
+    storage.commit(checkpoint)
+    storage = reopen()
+    assert storage.checkpoint == checkpoint
+    directory_storage = storage.directory_storage("d")
+    assert directory_storage.sizes() == {0: 34, 1: 33, 2: 33}
+    assert list(directory_storage.all_keys()) == [b"%06d" % n for n in range(100)]
+    assert directory_storage.names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
+    directory_storage.mapping("entries").pop(b"000001")
+    storage.commit(read_to(8))
+    assert reopen().directory_storage("d").sizes() == {0: 34, 1: 32, 2: 33}
 
 
 def test_what_was_flushed_outlives_the_process(tmp_path: Path) -> None:
@@ -101,17 +101,17 @@ def test_what_was_flushed_outlives_the_process(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    assert volume.checkpoint == read_to(50)
-    assert len(volume.shelf("d").entries) == 50
-    volume.close()
+    storage = backend.open("topic")
+    assert storage.checkpoint == read_to(50)
+    assert len(storage.directory_storage("d").entries) == 50
+    storage.close()
     backend.close()
 
 
 def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
     """Over several of the chunks that it writes, with keys that come again and go."""
-    volume = reopen()
-    entries = volume.shelf("d").mapping("entries")
+    storage = reopen()
+    entries = storage.directory_storage("d").mapping("entries")
     for start in range(0, 140_000, 2000):
         names = [b"%08d" % (n * 7919 % 140_000) for n in range(start, start + 2000)]
         assert entries.keys().isdisjoint(names)
@@ -121,43 +121,43 @@ def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
             assert entries.pop(b"%08d" % 0, None) == (cell("v", 1) if start == 0 else None)
             entries[b"%08d" % 7919] = cell("again", 2)
             assert not entries.keys().isdisjoint([b"%08d" % 7919])
-        volume.commit(read_to(start, complete=False))
-    bulk = volume.database.bulk
+        storage.commit(read_to(start, complete=False))
+    bulk = storage.database.bulk
     assert len(entries) == 139_999
-    volume.commit(read_to(1))
-    assert (bulk, volume.database.bulk) == (True, False)
-    shelf = volume.shelf("d")
-    assert shelf.sizes() == {1: 139_998, 2: 1}
-    assert sum(1 for _ in shelf.all_keys()) == 139_999
-    assert shelf.entries[b"%08d" % 7919] == cell("again", 2)
+    storage.commit(read_to(1))
+    assert (bulk, storage.database.bulk) == (True, False)
+    directory_storage = storage.directory_storage("d")
+    assert directory_storage.sizes() == {1: 139_998, 2: 1}
+    assert sum(1 for _ in directory_storage.all_keys()) == 139_999
+    assert directory_storage.entries[b"%08d" % 7919] == cell("again", 2)
 
 
 def test_an_unfinished_load_goes_on_from_its_last_flush(reopen: Open) -> None:
-    volume = reopen()
-    volume.shelf("d").mapping("entries")[b"a"] = cell("1")
-    volume.commit(read_to(1, complete=False))
-    volume.flush()
-    volume = reopen()
-    assert volume.checkpoint == read_to(1, complete=False)
-    volume.shelf("d").mapping("entries")[b"b"] = cell("2")
-    volume.commit(read_to(2))
-    assert len(reopen().shelf("d").entries) == 2
+    storage = reopen()
+    storage.directory_storage("d").mapping("entries")[b"a"] = cell("1")
+    storage.commit(read_to(1, complete=False))
+    storage.flush()
+    storage = reopen()
+    assert storage.checkpoint == read_to(1, complete=False)
+    storage.directory_storage("d").mapping("entries")[b"b"] = cell("2")
+    storage.commit(read_to(2))
+    assert len(reopen().directory_storage("d").entries) == 2
 
 
 def test_idle_flushes_write_no_files(reopen: Open) -> None:
     """A mark of when the end was reached waits for up to a minute; closing writes it."""
-    volume = reopen()
-    fill(volume)
-    volume.flush()
-    before = volume.figures()["disk_bytes"]
+    storage = reopen()
+    fill(storage)
+    storage.flush()
+    before = storage.figures()["disk_bytes"]
     for second in range(5):
         newest = Checkpoint(
             topic_id="t", cluster_id="c", definition="d", positions={0: 1},
             caught_up={0: CaughtUp(at=float(second), end=1)}, complete=True,
         )  # fmt: skip
-        volume.commit(newest)
-        volume.flush()
-    assert volume.figures()["disk_bytes"] == before
+        storage.commit(newest)
+        storage.flush()
+    assert storage.figures()["disk_bytes"] == before
     assert reopen().checkpoint == newest
 
 
@@ -166,8 +166,8 @@ def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
     backend = RocksDB(tmp_path)
     old = backend.open("topic")
     fill(old, 1500)
-    shelf = old.shelf("d")
-    keys = shelf.all_keys()
+    directory_storage = old.directory_storage("d")
+    keys = directory_storage.all_keys()
     assert next(keys) == b"000000"
     new = backend.fresh("topic")
     fill(new, 5)
@@ -176,52 +176,57 @@ def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
     del old
     gc.collect()
     assert generations(tmp_path) == ["000001", "000002"]
-    assert shelf.entries[b"000007"] == cell("v7", 1, 7)
+    assert directory_storage.entries[b"000007"] == cell("v7", 1, 7)
     assert len(list(keys)) == 1499
-    del shelf, keys
+    del directory_storage, keys
     gc.collect()
     assert generations(tmp_path) == ["000002"]
     new.close()
     backend.close()
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    assert len(volume.shelf("d").entries) == 5
-    volume.close()
+    storage = backend.open("topic")
+    assert len(storage.directory_storage("d").entries) == 5
+    storage.close()
     backend.close()
 
 
 def test_what_was_not_promoted_goes(tmp_path: Path) -> None:
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume)
+    storage = backend.open("topic")
+    fill(storage)
     backend.fresh("topic").close()
     assert generations(tmp_path) == ["000001"]
     left = backend.fresh("topic")  # as a process leaves it that dies while it reads anew
     left.kept = True
-    for each in (left, volume):
+    for each in (left, storage):
         each.close()
     backend.close()
     assert generations(tmp_path) == ["000001", "000002"]
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
+    storage = backend.open("topic")
     assert generations(tmp_path) == ["000001"]
-    assert len(volume.shelf("d").entries) == 100
-    volume.close()
+    assert len(storage.directory_storage("d").entries) == 100
+    storage.close()
     backend.close()
 
 
 def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
     """A reader that nobody finished must not keep the next store from the folder."""
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume, 2500)
-    shelf = volume.shelf("d")
-    keys, still = shelf.all_keys(), shelf.snapshot()
+    storage = backend.open("topic")
+    fill(storage, 2500)
+    directory_storage = storage.directory_storage("d")
+    keys, still = directory_storage.all_keys(), directory_storage.snapshot()
     next(keys)
-    volume.close()
-    volume.close()
+    storage.close()
+    storage.close()
     backend.close()
-    for read in (lambda: list(keys), lambda: still.entries[b"1"], lambda: shelf.entries[b"1"], shelf.all_keys):
+    for read in (
+        lambda: list(keys),
+        lambda: still.entries[b"1"],
+        lambda: directory_storage.entries[b"1"],
+        directory_storage.all_keys,
+    ):
         with pytest.raises(StoreClosed):
             read()
     backend = RocksDB(tmp_path)
@@ -229,12 +234,12 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
     backend.close()
 
 
-def read_on(shelf: Shelf, said: list[BaseException]) -> None:
+def read_on(directory_storage: DirectoryStorage, said: list[BaseException]) -> None:
     try:
         while True:
-            assert len(shelf.entries[b"000007"]) > 16
-            assert len(shelf.names("i", 3)) == 71
-            assert len(list(shelf.all_keys())) == 500
+            assert len(directory_storage.entries[b"000007"]) > 16
+            assert len(directory_storage.names("i", 3)) == 71
+            assert len(list(directory_storage.all_keys())) == 500
     except Exception as error:  # noqa: BLE001 (which one is what is tested)
         said.append(error)
 
@@ -243,14 +248,14 @@ def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
     """They are answered, or told that the store was closed."""
     for _ in range(5):
         backend = RocksDB(tmp_path)
-        volume = backend.open("topic")
-        fill(volume, 500)
-        shelf, said = volume.shelf("d"), list[BaseException]()
-        threads = [threading.Thread(target=read_on, args=(shelf, said)) for _ in range(3)]
+        storage = backend.open("topic")
+        fill(storage, 500)
+        directory_storage, said = storage.directory_storage("d"), list[BaseException]()
+        threads = [threading.Thread(target=read_on, args=(directory_storage, said)) for _ in range(3)]
         for thread in threads:
             thread.start()
-        volume.close()
-        assert volume.figures() == {}
+        storage.close()
+        assert storage.figures() == {}
         backend.close()
         for thread in threads:
             thread.join(30)
@@ -293,36 +298,44 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_set_aside(tmp_path: Path, reopen: Open, damage: str, caplog: Any) -> None:
-    """Guarantee 3: never a crash loop. The store gets an empty volume, and reads anew."""
+    """Guarantee 3: never a crash loop. The store gets an empty topic storage, and reads anew."""
     for round_ in range(2):
         fill(reopen(), 5000)
         reopen().close()
         current = (folder_of(tmp_path) / "CURRENT").read_text().strip()
         DAMAGES[damage](folder_of(tmp_path) / current)
-        volume = reopen()
-        if volume.checkpoint is not None:  # a table that is only met when it is read
+        storage = reopen()
+        if storage.checkpoint is not None:  # a table that is only met when it is read
             assert "table" in damage
             with pytest.raises(BackendCorrupt):
-                assert len([volume.shelf("d").entries[key] for key in volume.shelf("d").all_keys()]) == 5000
+                assert (
+                    len(
+                        [
+                            storage.directory_storage("d").entries[key]
+                            for key in storage.directory_storage("d").all_keys()
+                        ]
+                    )
+                    == 5000
+                )
             with pytest.raises(BackendCorrupt):
-                volume.commit(read_to(9))
+                storage.commit(read_to(9))
             with pytest.raises(BackendCorrupt):
-                volume.flush()
-            volume = reopen()
-        assert volume.checkpoint is None
-        assert not volume.shelf("d").mapping("entries")
+                storage.flush()
+            storage = reopen()
+        assert storage.checkpoint is None
+        assert not storage.directory_storage("d").mapping("entries")
         aside = [name for name in generations(tmp_path) if name.startswith("damaged-")]
         assert len(aside) == 1, round_
         assert "set aside" in caplog.text
-        volume.commit(read_to(0))
+        storage.commit(read_to(0))
 
 
 def test_another_format_or_topic_is_set_aside(tmp_path: Path, reopen: Open) -> None:
     """A newer version's folder is not read wrongly."""
     for change in ({"format": FORMAT + 1}, {"topic": "other"}, {"checkpoint": {"what": 1}}):
-        volume = reopen()
-        fill(volume)
-        database = volume.database
+        storage = reopen()
+        fill(storage)
+        database = storage.database
         held = json.loads(database.read(b"\0\0") or b"")
         batch = database.batch()
         batch.put(b"\0\0", json.dumps({**held, **change}).encode())
@@ -333,17 +346,17 @@ def test_another_format_or_topic_is_set_aside(tmp_path: Path, reopen: Open) -> N
 
 def test_a_rebuild_after_damage_sets_aside_instead_of_removing(tmp_path: Path) -> None:
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume, 3000)
-    volume.flush()
-    volume.database.failed(Exception("Corruption: block checksum mismatch"))
+    storage = backend.open("topic")
+    fill(storage, 3000)
+    storage.flush()
+    storage.database.failed(Exception("Corruption: block checksum mismatch"))
     with pytest.raises(BackendCorrupt):
-        volume.commit(read_to(3))
+        storage.commit(read_to(3))
     new = backend.fresh("topic")
     fill(new, 3)
     backend.promote("topic", new)
-    volume.close()
-    del volume
+    storage.close()
+    del storage
     gc.collect()
     assert [name[:8] for name in generations(tmp_path)] == ["000002", "damaged-"]
     new.close()
@@ -359,9 +372,9 @@ def test_a_pointer_that_points_nowhere(tmp_path: Path, reopen: Open, pointer: st
 
 def test_a_pointer_that_can_not_be_read_now(tmp_path: Path, reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 3: too many open files are no reason to remove what is there."""
-    volume = reopen()
-    fill(volume)
-    volume.flush()
+    storage = reopen()
+    fill(storage)
+    storage.flush()
 
     def refused(*_: object, **__: object) -> str:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -371,7 +384,7 @@ def test_a_pointer_that_can_not_be_read_now(tmp_path: Path, reopen: Open, monkey
         patch.setattr(Path, "read_text", refused)
         with pytest.raises(BackendFailed, match="Too many open files"):
             folder.current()
-    assert len(reopen().shelf("d").entries) == 100
+    assert len(reopen().directory_storage("d").entries) == 100
 
 
 def test_the_folder_is_given_back_whatever_a_former_generation_says(
@@ -411,21 +424,21 @@ def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
     """The child's copy neither writes into the folder, nor hangs, nor keeps the lock when the parent is gone."""
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume)
-    volume.flush()
-    fill(volume, 200, upto=2)  # not flushed: a child that closed its copy would do so
+    storage = backend.open("topic")
+    fill(storage)
+    storage.flush()
+    fill(storage, 200, upto=2)  # not flushed: a child that closed its copy would do so
 
     def child() -> None:
-        nonlocal backend, volume
-        del backend, volume
+        nonlocal backend, storage
+        del backend, storage
         gc.collect()
 
     forked(child)
     with pytest.raises(BackendLocked):
         RocksDB(tmp_path).open("topic")
-    assert len(volume.shelf("d").entries) == 200
-    volume.close()
+    assert len(storage.directory_storage("d").entries) == 200
+    storage.close()
     backend.close()
 
 
@@ -465,9 +478,9 @@ def test_errors_of_the_library_are_ours(said: str, kind: type[BackendFailed], re
 def test_a_full_disk_ends_the_volume_not_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write that fails is not visible, later ones are refused, what was flushed is there after a restart."""
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume, 10)
-    volume.flush()
+    storage = backend.open("topic")
+    fill(storage, 10)
+    storage.flush()
 
     def full(_self: Database, _batch: Any) -> None:
         raise failure_of(Exception("IO error: No space left on device"), tmp_path)
@@ -475,16 +488,16 @@ def test_a_full_disk_ends_the_volume_not_the_data(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(Database, "write", full)
         with pytest.raises(BackendFailed, match="disk is full"):
-            fill(volume, 20, upto=2)
+            fill(storage, 20, upto=2)
     with pytest.raises(BackendFailed, match="disk is full"):
-        volume.commit(read_to(3))
-    assert len(volume.shelf("d").entries[b"000001"]) > 16
-    volume.close()
+        storage.commit(read_to(3))
+    assert len(storage.directory_storage("d").entries[b"000001"]) > 16
+    storage.close()
     backend.close()
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    assert (volume.checkpoint, len(volume.shelf("d").entries)) == (read_to(1), 10)
-    volume.close()
+    storage = backend.open("topic")
+    assert (storage.checkpoint, len(storage.directory_storage("d").entries)) == (read_to(1), 10)
+    storage.close()
     backend.close()
 
 
@@ -522,22 +535,22 @@ def test_options_are_passed_through(tmp_path: Path) -> None:
     ]
     for number, options in enumerate(settings):
         backend = RocksDB(tmp_path, compression="zstd", row_cache_bytes=1 << 20, options=options)
-        volume = backend.open("topic")
-        fill(volume, 1000 * (number + 1))
-        assert len(list(volume.shelf("d").all_keys())) == 1000 * (number + 1)
-        written = max(volume.database.path.glob("OPTIONS-*")).read_text()
+        storage = backend.open("topic")
+        fill(storage, 1000 * (number + 1))
+        assert len(list(storage.directory_storage("d").all_keys())) == 1000 * (number + 1)
+        written = max(storage.database.path.glob("OPTIONS-*")).read_text()
         assert number != 1 or "block_size=16384" in written
         assert number != 2 or "write_buffer_size=1048576" in written
-        volume.close()
+        storage.close()
         backend.close()
 
 
 def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
     """What is refused only when a database is opened is no damage."""
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    fill(volume)
-    volume.close()
+    storage = backend.open("topic")
+    fill(storage)
+    storage.close()
     backend.close()
     refused = RocksDB(tmp_path, options={"unordered_write": True, "enable_pipelined_write": True})
     with pytest.raises(ConfigError, match="RocksDB refuses its options"):
@@ -545,9 +558,9 @@ def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
     refused.close()
     assert generations(tmp_path) == ["000001"]
     backend = RocksDB(tmp_path)
-    volume = backend.open("topic")
-    assert len(volume.shelf("d").entries) == 100
-    volume.close()
+    storage = backend.open("topic")
+    assert len(storage.directory_storage("d").entries) == 100
+    storage.close()
     backend.close()
 
 
@@ -565,23 +578,23 @@ def test_nothing_is_opened_before_the_start(tmp_path: Path) -> None:
 def test_topics_whose_names_a_file_system_may_mix_up(tmp_path: Path) -> None:
     backend = RocksDB(tmp_path)
     names = ["T", "t", "t.t", "t_t", "x" * 249, "x" * 248 + "y"]
-    volumes = [backend.open(name) for name in names]
-    for number, volume in enumerate(volumes):
-        fill(volume, number + 1)
+    storages = [backend.open(name) for name in names]
+    for number, storage in enumerate(storages):
+        fill(storage, number + 1)
     assert len({each.name.lower() for each in tmp_path.iterdir() if each.is_dir()}) == len(names)
-    for volume in volumes:
-        volume.close()
+    for storage in storages:
+        storage.close()
     backend.close()
 
 
 def test_a_table_over_restarts(reopen: Open) -> None:
     """The engine on top: a restarted table goes on where it was."""
     directory = Directory("d", key="id", active="on", indexes=[Index("f", unique=True)])
-    log = Log(directory, volume=reopen())
+    log = Log(directory, storage=reopen())
     for number in range(30):
         log.put(f"r{number}", b'{"id": "%d", "f": %d, "on": true}' % (number % 10, number % 3))
     before = dict(log.view.items())
-    log = Log(directory, volume=reopen())
+    log = Log(directory, storage=reopen())
     assert dict(log.view.items()) == before
     assert len(log.view) == 10
     log.put("r29", None, at=2)

@@ -21,8 +21,8 @@ import pytest
 
 from compactory import Directory, Index, RocksDB
 from compactory.records import Partition
-from compactory.storage.backend import Shelf
-from compactory.storage.memory_backend import Memory, MemoryShelf
+from compactory.storage.backend import DirectoryStorage
+from compactory.storage.memory_backend import Memory, MemoryDirectoryStorage
 from compactory.table.batch import Run
 from compactory.table.table import Table
 from tests.store.tables import read_to
@@ -64,18 +64,18 @@ def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
 def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
     """What is killed: goes on where the folder is, and says after each flush how far it is."""
     chance, rows = random.Random(os.getpid()), history(seed)
-    volume = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
-    table = Table(Directory("d", **SHAPES[shape]), volume.shelf("d"))
-    table.spread = shape == "everything"
-    at = 0 if volume.checkpoint is None else volume.checkpoint.positions[0]
+    storage = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
+    table = Table(Directory("d", **SHAPES[shape]), storage.directory_storage("d"))
+    table.multi_partition = shape == "everything"
+    at = 0 if storage.checkpoint is None else storage.checkpoint.positions[0]
     print("open", flush=True)
     while at < len(rows):
         end = min(len(rows), at + chance.choice([1, 5, 50, 500]))
         apply(table, rows, at, end)
-        volume.commit(read_to(end, complete=not incomplete))
+        storage.commit(read_to(end, complete=not incomplete))
         at = end
         if chance.random() < 0.01:
-            volume.flush()
+            storage.flush()
             print(at, flush=True)
     print("end", flush=True)
 
@@ -96,25 +96,25 @@ def killed(path: Path, shape: str, seed: int, incomplete: bool, chance: random.R
     return max((int(line) for line in [*said, *rest.splitlines()] if line.isdigit()), default=0)
 
 
-def contents(shelf: Shelf, parts: Sequence[str], terms: dict[str, list[Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {part: dict(shelf.mapping(part).items()) for part in parts}
-    found["all"] = {name: shelf.entries[name] for name in shelf.all_keys()}
-    found["sizes"] = shelf.sizes()
+def contents(directory_storage: DirectoryStorage, parts: Sequence[str], terms: dict[str, list[Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {part: dict(directory_storage.mapping(part).items()) for part in parts}
+    found["all"] = {name: directory_storage.entries[name] for name in directory_storage.all_keys()}
+    found["sizes"] = directory_storage.sizes()
     for index, wanted in terms.items():
-        found[index] = {term: sorted(shelf.names(index, term)) for term in wanted}
-        found[f"terms of {index}"] = set(shelf.terms(index))
+        found[index] = {term: sorted(directory_storage.names(index, term)) for term in wanted}
+        found[f"terms of {index}"] = set(directory_storage.terms(index))
     return found
 
 
-def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryShelf, list[str], dict[str, list[Any]]]:
+def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryDirectoryStorage, list[str], dict[str, list[Any]]]:
     """What a table in memory is after the same rows."""
     directory = Directory("d", **SHAPES[shape])
-    shelf = Memory().open("d").shelf("d")
-    table = Table(directory, shelf)
-    table.spread = shape == "everything"
+    directory_storage = Memory().open("d").directory_storage("d")
+    table = Table(directory, directory_storage)
+    table.multi_partition = shape == "everything"
     apply(table, rows, 0, upto)
-    terms = {index.name: list(shelf.terms(index.name)) for index in directory.indexes}
-    return shelf, list(shelf._parts), terms
+    terms = {index.name: list(directory_storage.terms(index.name)) for index in directory.indexes}
+    return directory_storage, list(directory_storage._parts), terms
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_kill_9_loses_nothing_flushed_and_invents_nothing(
     for _ in range(3):
         flushed = killed(tmp_path, shape, seed, incomplete, seeded)
         backend = RocksDB(tmp_path)
-        volume = backend.open("d")
-        reached = 0 if volume.checkpoint is None else volume.checkpoint.positions[0]
+        storage = backend.open("d")
+        reached = 0 if storage.checkpoint is None else storage.checkpoint.positions[0]
         print(f"flushed {flushed}, found {reached}")
         assert reached >= max(flushed, at)
-        shelf, parts, terms = expected(shape, rows, reached)
-        assert contents(volume.shelf("d"), parts, terms) == contents(shelf, parts, terms)
+        directory_storage, parts, terms = expected(shape, rows, reached)
+        assert contents(storage.directory_storage("d"), parts, terms) == contents(directory_storage, parts, terms)
         at = reached
-        volume.close()
+        storage.close()
         backend.close()

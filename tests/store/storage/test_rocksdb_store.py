@@ -44,7 +44,7 @@ def test_a_restart_reads_only_what_is_new(topics: Topics, open_store: Opener, tm
 def test_random_histories_over_restarts(
     topics: Topics, open_store: Opener, tmp_path: Path, seeded: random.Random
 ) -> None:
-    """Guarantees 1, 3, 4 and 5: all shapes of one topic in one volume, followed, closed and opened again."""
+    """Guarantees 1, 3, 4 and 5: all shapes of one topic in one topic storage, followed, closed and opened again."""
     name = topics.create(3)
     directories = [Directory(shape, topic=name, **options) for shape, options in SHAPES.items()]
     models = [Model(directory) for directory in directories]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory.codec.packed_record import newer, pack
-from compactory.table.key_owners import Claims
+from compactory.table.key_owners import KeyOwners
 
 
 class Counting(UserDict[bytes, bytes]):
@@ -31,14 +31,14 @@ class Claimed:
     """Claims beside a plain model of them: owner → (name, cell)."""
 
     def __init__(self) -> None:
-        self.winners, self.rivals, self.ranks = Counting(), Counting(), Counting()
-        self.claims = Claims(self.winners, self.rivals, self.ranks)
+        self.current, self.candidates, self.ranks = Counting(), Counting(), Counting()
+        self.key_owners = KeyOwners(self.current, self.candidates, self.ranks)
         self.model: dict[int, tuple[bytes, bytes]] = {}
         self.records = 0
 
     @property
     def asked(self) -> int:
-        return self.winners.asked + self.rivals.asked + self.ranks.asked
+        return self.current.asked + self.candidates.asked + self.ranks.asked
 
     def put(self, owner: int, name: bytes, at: int) -> None:
         cell = b"%d" % owner + pack(self.records, at)
@@ -54,17 +54,17 @@ class Claimed:
             self._settle(*self.model.pop(owner), None)
 
     def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None) -> None:
-        foretold = self.claims.winner(name, gone, cell)
-        self.claims.settle(name, gone, cell)
-        assert self.winners.get(name) == foretold
+        foretold = self.key_owners.current_for(name, gone, cell)
+        self.key_owners.settle(name, gone, cell)
+        assert self.current.get(name) == foretold
 
     def check(self) -> None:
         cells: dict[bytes, list[bytes]] = {}
         for name, cell in self.model.values():
             cells.setdefault(name, []).append(cell)
-        assert dict(self.winners) == {name: max(its, key=newer) for name, its in cells.items()}
+        assert dict(self.current) == {name: max(its, key=newer) for name, its in cells.items()}
         aside = {cell[-16:]: cell for its in cells.values() if len(its) > 1 for cell in its}
-        assert dict(self.rivals) == aside, "kept aside only where there are several"
+        assert dict(self.candidates) == aside, "kept aside only where there are several"
         assert set(self.ranks) == set(aside)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactory import BadRecord, Directory, RocksDB
+from compactory import BadRecord, Directory, Index, RocksDB
 from tests.store.tables import Log
 
 
@@ -37,14 +37,14 @@ def test_what_is_not_kept_whole_is_no_tombstone_after_a_restart(tmp_path: Path) 
     """Guarantee 4: a restart tries all bad records once more; one without its value must not delete the entry."""
     directory = Directory("d")
     backend = RocksDB(tmp_path)
-    log = Log(directory, volume=backend.open("d"))
+    log = Log(directory, storage=backend.open("d"))
     log.put("0", '{"n":1}')
     for number in range(1100):
         log.put(str(number), "bad")
-    log.volume.close()
+    log.storage.close()
     backend.close()
     backend = RocksDB(tmp_path)
-    log = Log(directory, volume=backend.open("d"))
+    log = Log(directory, storage=backend.open("d"))
     quarantine = log.table.quarantine
     assert len(list(quarantine)) == 1000
     assert len(quarantine.names) == 1100
@@ -53,5 +53,35 @@ def test_what_is_not_kept_whole_is_no_tombstone_after_a_restart(tmp_path: Path) 
     assert log.view["0"] == {"n": 1}
     with pytest.raises(BadRecord):
         log.view["50"]
-    log.volume.close()
+    log.storage.close()
     backend.close()
+
+
+def test_two_bad_records_of_one_lookup_key() -> None:
+    """Guarantee 4: the older is still known when the newer is superseded; which of them goes first makes no odds."""
+    for first, second in (("1", "2"), ("2", "1")):
+        log = Log(Directory("d", key="name", indexes=[Index("tags")]))
+        for key in ("1", "2"):
+            log.put(key, '{"name":"n","tags":[]}')
+        assert log.table.quarantine.outstanding == 2
+        log.delete(first)
+        with pytest.raises(BadRecord):
+            log.view["n"]
+        assert log.table.quarantine.outstanding == 1
+        log.delete(second)
+        assert log.view.get("n") is None
+        assert not log.table.quarantine.names
+
+
+def test_all_bad_records_are_counted() -> None:
+    """Guarantee 4: also those without a key, and those that are not kept whole any more."""
+    log = Log(Directory("d"))
+    for number in range(1200):
+        log.put(str(number), "bad")
+        log.put(None, "{}")
+    assert log.table.quarantine.outstanding == 2400
+    assert len(list(log.table.quarantine)) == 1000
+    skipped = next(iter(log.table.quarantine))
+    assert log.table.quarantine.skip((skipped.partition, skipped.offset))
+    log.put("0", "{}")
+    assert log.table.quarantine.outstanding == 2398

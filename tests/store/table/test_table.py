@@ -61,7 +61,7 @@ def test_the_newer_timestamp_answers_and_when_it_goes_the_other_appears() -> Non
 
 def test_equal_timestamps_go_to_the_higher_partition_then_to_the_later_offset() -> None:
     log = by_terminal()
-    log.table.spread = True
+    log.table.multi_partition = True
     log.put("1", row(1, acquirer="p1"), at=10, partition=1)
     log.put("2", row(2, acquirer="p0"), at=10, partition=0)
     assert log.view["T1"]["acquirerId"] == "p1"
@@ -156,7 +156,7 @@ def test_a_later_good_record_or_tombstone_clears_a_bad_one(later: str | None) ->
 def test_an_older_record_of_another_partition_clears_no_bad_one(older: str | None) -> None:
     """Guarantees 1 and 4: it is still the newest of its key, in whatever order partitions are read."""
     log = Log(Directory("d"))
-    log.table.spread = True
+    log.table.multi_partition = True
     log.put("a", "{bad", at=20, partition=1)
     log.put("a", older, at=10, partition=0)
     assert [error.timestamp_ms for error in log.table.quarantine] == [20]
@@ -253,7 +253,7 @@ def test_shared_index_nested_composite_and_null() -> None:
     log.put("4", '{"address.city":"Riga"}')
     view = log.view
     assert [entry.key for entry in view.entries(**{"address.city": "Riga"})] == ["1", "2", "4"]
-    assert [entry.key for entry in view.entries(b="x", a=1)] == ["1"]
+    assert [entry.key for entry in view.find_entries(b="x", a=1)] == ["1"]
     assert [entry.key for entry in view.entries(flag=True)] == ["1"]
     assert [entry.key for entry in view.entries(flag=1)] == ["2"]
     assert view.index("pair")[1, "y"][0]["flag"] == 1
@@ -299,7 +299,7 @@ def test_unknown_indexes_are_named() -> None:
 def test_one_key_in_two_partitions_the_newer_timestamp_wins_tombstones_included() -> None:
     """Guarantee 1: partition growth, or a writer with another partitioner."""
     log = Log(Directory("d"))
-    log.table.spread = True
+    log.table.multi_partition = True
     log.put("a", '{"n":"newer"}', at=20, partition=0)
     log.put("a", '{"n":"older"}', at=10, partition=1)
     assert log.view["a"] == {"n": "newer"}
@@ -314,7 +314,7 @@ def test_one_key_in_two_partitions_the_newer_timestamp_wins_tombstones_included(
 def test_within_a_partition_the_later_offset_wins_whatever_the_clock_says() -> None:
     """Guarantee 1: log order is the order; the producer's clock may jump back."""
     log = Log(Directory("d"))
-    log.table.spread = True
+    log.table.multi_partition = True
     log.put("a", '{"n":1}', at=20)
     log.put("a", '{"n":2}', at=10)
     assert log.view["a"] == {"n": 2}
@@ -324,10 +324,10 @@ def test_within_a_partition_the_later_offset_wins_whatever_the_clock_says() -> N
 
 def test_old_tombstone_marks_are_forgotten() -> None:
     log = Log(Directory("d"))
-    log.table.spread = True
+    log.table.multi_partition = True
     log.delete("a", at=10)
     log.delete("b", at=20)
-    log.table.forget_graves(15)
+    log.table.forget_tombstones(15)
     log.put("a", "{}", at=1, partition=1)
     log.put("b", "{}", at=1, partition=1)
     assert set(log.view) == {"a"}

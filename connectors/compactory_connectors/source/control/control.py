@@ -12,7 +12,7 @@ from typing import Protocol
 
 from compactory.errors import OrderRefused
 
-from .target_state import Aim, Target
+from .target_state import Target, TargetState
 
 __all__ = ["MOST_KEYS", "Control", "Halt", "Stop"]
 
@@ -37,8 +37,8 @@ class Control:
         self.changed = threading.Event()
         """Set by every order. The source's thread clears it before it looks at them, and acts on what it finds."""
         self._lock = threading.Lock()
-        self._aim = Aim()
-        self._stored: Aim | None = None  # what the offsets topic has; None before it was read
+        self._target_state = TargetState()
+        self._stored: TargetState | None = None  # what the offsets topic has; None before it was read
         self._ordered = False  # since then or before
         self._all = False
         self._tables: set[str] = set()
@@ -46,20 +46,20 @@ class Control:
         self._keys: dict[str, dict[bytes, None]] = {}
 
     @property
-    def aim(self) -> Aim:
+    def target_state(self) -> TargetState:
         """What the connector should be, and since when."""
-        return self._aim
+        return self._target_state
 
     @property
     def paused(self) -> bool:
         """Whether nothing is to be polled or published."""
-        return self._aim.target is Target.PAUSED
+        return self._target_state.target is Target.PAUSED
 
     @property
     def stored(self) -> bool:
         """Whether the aim is known to outlive this process."""
         with self._lock:
-            return self._aim == self._stored
+            return self._target_state == self._stored
 
     @property
     def interrupts(self) -> bool:
@@ -75,26 +75,26 @@ class Control:
         """Publish again."""
         self._order(Target.RUNNING)
 
-    def recall(self, stored: Aim) -> None:
+    def recall(self, stored: TargetState) -> None:
         """Take over what the offsets topic has, unless an order of this process waits to be stored."""
         with self._lock:
-            pending = self._ordered and self._aim != self._stored
+            pending = self._ordered and self._target_state != self._stored
             self._stored = stored
             if not pending:
-                self._aim = stored
+                self._target_state = stored
 
     def forget(self) -> None:
         """Drop what was ordered and not carried out: another process publishes, and orders go there."""
         with self._lock:
-            self._aim = self._stored or Aim()
+            self._target_state = self._stored or TargetState()
             self._all = False
             for orders in (self._tables, self._approved, self._keys):
                 orders.clear()
 
-    def keep(self, aim: Aim) -> None:
+    def keep(self, target_state: TargetState) -> None:
         """Record that the offsets topic has it."""
         with self._lock:
-            self._stored = aim
+            self._stored = target_state
 
     def wait(self, stop: Stop, seconds: float) -> None:
         """Wait until an order comes or came since the last wait, ``stop`` is set, or so many seconds have passed."""
@@ -169,8 +169,8 @@ class Control:
     def _order(self, target: Target) -> None:
         with self._lock:
             self._ordered = True
-            if target is not self._aim.target:
-                self._aim = Aim(target=target, since=time.time())
+            if target is not self._target_state.target:
+                self._target_state = TargetState(target=target, since=time.time())
         self.changed.set()
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from compactory.worker import Metric
 
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from .status import SourceState, SourceStatus, TableStatus
 from .target_state import Target
 
@@ -49,7 +49,7 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
         labels=("connector", "state"),
         samples=states,
     )
-    since = status.aim.since if status.aim.target is Target.PAUSED else None
+    since = status.target_state.since if status.target_state.target is Target.PAUSED else None
     yield Metric(
         name="compactory_source_paused_seconds",
         kind="gauge",
@@ -101,7 +101,7 @@ def _resent(status: SourceStatus) -> Metric:
     samples: dict[tuple[str, ...], float] = {
         (status.connector, table.table, why.value): float(table.resent.get(why.value, 0))
         for table in status.tables
-        for why in Again
+        for why in ResendReason
     }
     return Metric(
         name="compactory_source_resent_total",

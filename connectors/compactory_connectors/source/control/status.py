@@ -11,11 +11,11 @@ from typing import Any
 
 import structlog
 
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from ..postgres.open_transaction import OpenTransaction
 from .load_progress import Load
 from .removal import HeldRemoval
-from .target_state import Aim
+from .target_state import TargetState
 
 __all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
@@ -76,7 +76,7 @@ class TableStatus:
     rows_total: int = 0
     skipped_total: int = 0
     resent: Mapping[str, int] = field(default_factory=dict)
-    """Records of polls that began behind what had been sent, by reason; see ``Again``."""
+    """Records of polls that began behind what had been sent, by reason; see ``ResendReason``."""
     polls_total: int = 0
     errors_total: int = 0
     last_poll: float | None = None
@@ -128,8 +128,8 @@ class SourceStatus:
     """The one at the floor of every snapshot, where it has been open for long."""
     lease: LeaseStatus | None = None
     since: float | None = None  # when it came into this state
-    aim: Aim = field(default_factory=Aim)
-    aim_stored: bool = False
+    target_state: TargetState = field(default_factory=TargetState)
+    target_state_stored: bool = False
     heartbeat: BeatStatus | None = None
 
     def shown(self, table: TableStatus) -> SourceState:
@@ -258,7 +258,7 @@ class StatusBoard:
             self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
             return known.skipped_total
 
-    def resent(self, table: str, why: Again, records: int) -> None:
+    def resent(self, table: str, why: ResendReason, records: int) -> None:
         """Count records that may have been sent before."""
         with self._lock:
             known = self._tables[table]

@@ -11,7 +11,7 @@ from enum import Enum
 
 import orjson
 
-__all__ = ["Aim", "Target", "target_key"]
+__all__ = ["Target", "TargetState", "target_key"]
 
 
 class Target(Enum):
@@ -22,7 +22,7 @@ class Target(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class TargetState:
     """A target, and since when (seconds since 1970, by the clock of the process that was told)."""
 
     target: Target = Target.RUNNING
@@ -40,7 +40,7 @@ class Aim:
         return orjson.dumps({"target": self.target.value, "since": self.since})
 
     @classmethod
-    def loads(cls, value: bytes | None) -> Aim:
+    def loads(cls, value: bytes | None) -> TargetState:
         """The reverse. What can't be read was written by a newer version: it is a pause, for nothing is lost by one."""
         if value is None:
             return cls()

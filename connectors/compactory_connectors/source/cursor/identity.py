@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-__all__ = ["Again", "Identity"]
+__all__ = ["Identity", "ResendReason"]
 
 
-class Again(Enum):
+class ResendReason(Enum):
     """Why a poll begins behind what was sent, so that records may go out twice. The value is a metric's label."""
 
     CRASH = "crash"  # of the server: it may have taken back what was sent, and gives transaction ids out again

@@ -14,16 +14,16 @@ from typing import Any
 import orjson
 
 from .id_ranges import IdRanges
-from .identity import Again, Identity
-from .seen_snapshot import Horizon, Snapshot
+from .identity import Identity, ResendReason
+from .seen_snapshot import SeenSnapshot, Snapshot
 
 __all__ = [
     "SEEN_LIMIT",
-    "Again",
     "Cursor",
     "Edit",
     "Identity",
     "Page",
+    "ResendReason",
     "SourceOffset",
     "offset_key",
     "query_key",
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 SEEN_LIMIT = 60_000
-"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its horizons. A list that is longer than its
-share is not written; after a restart the rows of those ids are sent once more."""
+"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
+than its share is not written; after a restart the rows of those ids are sent once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A poll that was only partly published: rows visible at ``horizon`` up to ``after`` are in the topic.
+    """A poll that was only partly published: rows visible at ``seen_snapshot`` up to ``after`` are in the topic.
 
     ``after`` is the phase and then the columns of the order of emission in the text form of Postgres, None for NULL:
     timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
     """
 
-    horizon: Horizon
+    seen_snapshot: SeenSnapshot
     after: tuple[int, *tuple[str | None, ...]]
 
 
@@ -96,14 +96,16 @@ class Edit:
 class SourceOffset:
     """What the topic holds of a table.
 
-    ``horizon`` None means that a first load, or a full one, is not finished. ``durable`` is the newest horizon that
-    a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after ``horizon``.
+    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest seen
+    snapshot that a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after
+    ``seen_snapshot``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
     sent: an attached partition brings rows that are older than any snapshot.
 
-    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a horizon no others.
+    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a seen snapshot no
+               others.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
     ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
@@ -118,8 +120,8 @@ class SourceOffset:
     identity: Identity
     topic: tuple[str, str | None] | None = None
     shape: str | None = None
-    horizon: Horizon | None = None
-    durable: Horizon | None = None
+    seen_snapshot: SeenSnapshot | None = None
+    durable: SeenSnapshot | None = None
     pages: tuple[Page, ...] = ()
     sweep: bool = False
     partitions: tuple[int, ...] = ()
@@ -135,7 +137,7 @@ class SourceOffset:
     initial: str | None = None
     written: int = 0
     flushed: int = 0
-    again: Again | None = None
+    again: ResendReason | None = None
     topic_end: int = 0
 
     @property
@@ -155,35 +157,35 @@ class SourceOffset:
 
         A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
         have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
-        is old again nor a row that never was is found by transaction ids; else the durable horizon is right. A server
-        that recovered at its start may be a backup of this one. So may one of another history, or whose counters run
-        behind the stored ones: the same comparison.
+        is old again nor a row that never was is found by transaction ids; else the durable seen snapshot is right. A
+        server that recovered at its start may be a backup of this one. So may one of another history, or whose counters
+        run behind the stored ones: the same comparison.
 
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
-        crash: the durable horizon has to do.
+        crash: the durable seen snapshot has to do.
         """
         moved = replace(self, identity=identity.following(self.identity))
-        if self.horizon is None and not self.pages:
+        if self.seen_snapshot is None and not self.pages:
             return moved
         if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
-            return moved.afresh(Again.HISTORY)
+            return moved.afresh(ResendReason.HISTORY)
         if identity.same_memory(self.identity):
-            behind = self.horizon is not None and snapshot.xmax < self.horizon.snapshot.xmax
-            return moved.afresh(Again.HISTORY) if behind else moved
+            behind = self.seen_snapshot is not None and snapshot.xmax < self.seen_snapshot.snapshot.xmax
+            return moved.afresh(ResendReason.HISTORY) if behind else moved
         in_place = identity.postmaster_start == self.identity.postmaster_start
         doubtful = comparable and not (self.settled and in_place)
-        if self.horizon is None or self.durable is None or doubtful:
-            return moved.afresh(Again.CRASH)
+        if self.seen_snapshot is None or self.durable is None or doubtful:
+            return moved.afresh(ResendReason.CRASH)
         if snapshot.xmax < self.durable.snapshot.xmax:
-            return moved.afresh(Again.HISTORY)
-        return replace(moved, horizon=self.durable, pages=(), again=Again.CRASH)
+            return moved.afresh(ResendReason.HISTORY)
+        return replace(moved, seen_snapshot=self.durable, pages=(), again=ResendReason.CRASH)
 
-    def afresh(self, why: Again) -> SourceOffset:
+    def afresh(self, why: ResendReason) -> SourceOffset:
         """Trust nothing: every row that the topic lacks is sent, and keys that the table lacks are removed."""
-        initial = self.initial if self.horizon is None else None
+        initial = self.initial if self.seen_snapshot is None else None
         return replace(
             self,
-            horizon=None,
+            seen_snapshot=None,
             durable=None,
             pages=(),
             sweep=True,
@@ -198,28 +200,28 @@ class SourceOffset:
     def without_topic(self, *, sweep: bool) -> SourceOffset:
         """Trust nothing that is said of the topic, an older copy of which was put back."""
         nowhere = replace(self, timestamp=None, timestamp_nanos=None, incrementing=None, ids=None, topic_end=0)
-        return replace(nowhere.afresh(Again.TOPIC), sweep=sweep)
+        return replace(nowhere.afresh(ResendReason.TOPIC), sweep=sweep)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
 
-        Where it is another one, rows may have been written without a stamp: until the next horizon ``xmin`` decides.
-        Deletions may not have been logged either, so keys that the table lacks are removed.
+        Where it is another one, rows may have been written without a stamp: until the next seen snapshot ``xmin``
+        decides. Deletions may not have been logged either, so keys that the table lacks are removed.
         """
         if shape == self.shape:
             return self
-        if self.horizon is None and not self.pages:
+        if self.seen_snapshot is None and not self.pages:
             return replace(self, shape=shape)
-        pages = tuple(Page(_unstamped(page.horizon), page.after) for page in self.pages)
-        horizon, durable = (_unstamped(known) if known else None for known in (self.horizon, self.durable))
+        pages = tuple(Page(_unstamped(page.seen_snapshot), page.after) for page in self.pages)
+        seen_snapshot, durable = (_unstamped(known) if known else None for known in (self.seen_snapshot, self.durable))
         return replace(
             self,
             shape=shape,
-            horizon=horizon,
+            seen_snapshot=seen_snapshot,
             durable=durable,
             pages=pages,
             sweep=True,
-            again=self.again or Again.SHAPE,
+            again=self.again or ResendReason.SHAPE,
         )
 
     def within(self, partitions: tuple[int, ...]) -> SourceOffset:
@@ -228,25 +230,25 @@ class SourceOffset:
         Pages from before a partition came say nothing of its rows, which may be older than all of them.
         """
         pages = self.pages if {*partitions} <= {*self.partitions} else ()
-        if self.horizon is None:
+        if self.seen_snapshot is None:
             return replace(self, partitions=partitions, fresh=(), pages=pages)
         came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
         fresh = tuple(oid for oid in partitions if oid in came)
         gone = not {*self.partitions} <= {*partitions}
-        again = self.again or (Again.PARTITION if fresh else None)
+        again = self.again or (ResendReason.PARTITION if fresh else None)
         return replace(self, partitions=partitions, fresh=fresh, pages=pages, sweep=self.sweep or gone, again=again)
 
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
         share = SEEN_LIMIT // (2 + len(self.pages))
-        known = (self.horizon, self.durable, *(page.horizon for page in self.pages))
-        left_out = any(horizon and len(horizon.seen or ()) > share for horizon in known)
-        again = self.again or (Again.IDS if left_out else None)
+        known = (self.seen_snapshot, self.durable, *(page.seen_snapshot for page in self.pages))
+        left_out = any(seen_snapshot and len(seen_snapshot.seen or ()) > share for seen_snapshot in known)
+        again = self.again or (ResendReason.IDS if left_out else None)
         value: dict[str, Any] = {
             "timestamp": self.timestamp,
             "timestamp_nanos": self.timestamp_nanos,
             "incrementing": self.incrementing,
-            **_horizon_fields(self.horizon, share),
+            **_seen_snapshot_fields(self.seen_snapshot, share),
             "system_identifier": self.identity.system_identifier,
             "timeline": self.identity.timeline,
             "postmaster_start": self.identity.postmaster_start,
@@ -256,8 +258,8 @@ class SourceOffset:
             "session": self.identity.session,
             "topic": self.topic,
             "shape": self.shape,
-            "durable": _horizon_fields(self.durable, share),
-            "pages": [{**_horizon_fields(page.horizon, share), "after": page.after} for page in self.pages],
+            "durable": _seen_snapshot_fields(self.durable, share),
+            "pages": [{**_seen_snapshot_fields(page.seen_snapshot, share), "after": page.after} for page in self.pages],
             "sweep": self.sweep,
             "partitions": self.partitions,
             "fresh": self.fresh,
@@ -291,10 +293,10 @@ class SourceOffset:
     @classmethod
     def _read(cls, value: dict[str, Any]) -> SourceOffset:
         cursor = _cursor(value)
-        horizon = _horizon(value)
+        seen_snapshot = _seen_snapshot(value)
         rewind = _cursor(value["rewind"]) if value.get("rewind") else None
         ids = IdRanges.read(value["ids"]) if value.get("ids") else None
-        if "pages" not in value and horizon is None and not cursor.empty:
+        if "pages" not in value and seen_snapshot is None and not cursor.empty:
             rewind = cursor
             if cursor.timestamp is None and cursor.incrementing is not None:
                 ids = ids or IdRanges.up_to(cursor.incrementing)
@@ -302,8 +304,8 @@ class SourceOffset:
             identity=_identity(value),
             topic=_topic(value.get("topic")),
             shape=value.get("shape"),
-            horizon=horizon,
-            durable=_horizon(value.get("durable") or {}),
+            seen_snapshot=seen_snapshot,
+            durable=_seen_snapshot(value.get("durable") or {}),
             pages=tuple(_page(page) for page in value.get("pages", ())),
             sweep=bool(value.get("sweep", False)),
             partitions=tuple(map(int, value.get("partitions", ()))),
@@ -319,7 +321,7 @@ class SourceOffset:
             initial=value.get("initial"),
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
-            again=Again(value["again"]) if value.get("again") else None,
+            again=ResendReason(value["again"]) if value.get("again") else None,
             topic_end=int(value.get("topic_end") or 0),
         )
 
@@ -359,8 +361,8 @@ def sessions_of(connector: str, offsets: Mapping[bytes, bytes]) -> set[str]:
     return {session for session in found if session is not None}
 
 
-def _unstamped(horizon: Horizon) -> Horizon:
-    return Horizon(horizon.snapshot, horizon.seen or frozenset())
+def _unstamped(seen_snapshot: SeenSnapshot) -> SeenSnapshot:
+    return SeenSnapshot(seen_snapshot.snapshot, seen_snapshot.seen or frozenset())
 
 
 def _identity(value: dict[str, Any]) -> Identity:
@@ -396,23 +398,28 @@ def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
     return name, topic_id
 
 
-def _horizon_fields(horizon: Horizon | None, limit: int) -> dict[str, Any]:
-    if horizon is None:
+def _seen_snapshot_fields(seen_snapshot: SeenSnapshot | None, limit: int) -> dict[str, Any]:
+    if seen_snapshot is None:
         return {"snapshot": None}
-    if horizon.seen is None:
-        return {"snapshot": str(horizon.snapshot)}
-    return {"snapshot": str(horizon.snapshot), "seen": sorted(horizon.seen) if len(horizon.seen) <= limit else []}
+    if seen_snapshot.seen is None:
+        return {"snapshot": str(seen_snapshot.snapshot)}
+    return {
+        "snapshot": str(seen_snapshot.snapshot),
+        "seen": sorted(seen_snapshot.seen) if len(seen_snapshot.seen) <= limit else [],
+    }
 
 
-def _horizon(value: dict[str, Any]) -> Horizon | None:
+def _seen_snapshot(value: dict[str, Any]) -> SeenSnapshot | None:
     if value.get("snapshot") is None:
         return None
-    return Horizon(Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None)
+    return SeenSnapshot(
+        Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None
+    )
 
 
 def _page(value: dict[str, Any]) -> Page:
-    horizon = _horizon(value)
-    if horizon is None:
+    seen_snapshot = _seen_snapshot(value)
+    if seen_snapshot is None:
         raise ValueError("a page without its snapshot")
     phase, *place = value["after"]
-    return Page(horizon, (phase, *place))
+    return Page(seen_snapshot, (phase, *place))

@@ -1,7 +1,7 @@
 """What a poll has seen of a table: pure data, no I/O.
 
 ``updated_date`` is a transaction's start and ids are given before the commit, so neither tells which rows became
-visible since the last poll. A *horizon* does: the ``pg_snapshot`` of that poll and, for a table without
+visible since the last poll. A *seen snapshot* does: the ``pg_snapshot`` of that poll and, for a table without
 ``updated_xid``, the transaction ids of row versions that were already visible above the snapshot's floor.
 
 Source: PostgreSQL documentation, 9.27 "Transaction ID and Snapshot Information Functions".
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Horizon", "Snapshot", "widen"]
+__all__ = ["SeenSnapshot", "Snapshot", "widen"]
 
 _EPOCH = 1 << 32
 
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
+class SeenSnapshot:
     """All row versions that a poll has seen of one table.
 
     ``seen`` is None for a table with ``updated_xid`` (always the top-level transaction's id: the snapshot is the whole
@@ -54,8 +54,8 @@ class Horizon:
     seen: frozenset[int] | None = None
 
     @classmethod
-    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> Horizon:
-        """A horizon whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
+    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> SeenSnapshot:
+        """A seen snapshot whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
 
         What runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits.
         """

@@ -12,13 +12,13 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
 from ..config.connector_config import ConnectorConfig
-from ..publish.publisher import Permit, Publisher
+from ..publish.publisher import Publisher, PublishGuard
 from ..publish.topics import OFFSETS_TOPIC
 
 __all__ = ["end_abandoned"]
 
 
-def end_abandoned(connector: ConnectorConfig, kafka: Kafka, permit: Permit) -> None:
+def end_abandoned(connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard) -> None:
     """Take the transactional id over, which aborts what is open under it, if anything is open in the offsets topic.
 
     To be called by the holder of the lease, before it reads there. Raises LeaseLost, Unreachable, ConfigError.
@@ -28,5 +28,5 @@ def end_abandoned(connector: ConnectorConfig, kafka: Kafka, permit: Permit) -> N
         return
     if kafka.stable_offsets(place) == kafka.high_watermarks(place):
         return
-    with closing(Publisher.of(connector, kafka, permit)) as publisher:
+    with closing(Publisher.of(connector, kafka, publish_guard)) as publisher:
         publisher.open()

@@ -21,9 +21,9 @@ from ..config.connector_config import ConnectorConfig
 from ..control.control import Stop
 from ..control.status import LeaseStatus
 from ..postgres.server import postgres_errors
-from .lease_claim import TTL, Claim, LeaseConnection, Standing, choose_claim, connect_lease, new_holder
+from .lease_claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease, new_holder
 
-__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure", "Tenure"]
+__all__ = ["Leadership", "Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -79,13 +79,13 @@ class Lease:
         Raises LeaseTaken naming its holder, Unreachable, ConfigError.
         """
         with self._lock, postgres_errors(self._connector.connection):
-            standing = self._ask()
-            if not standing.mine:
+            lease_state = self._ask()
+            if not lease_state.mine:
                 self._held = False
-                raise LeaseTaken(f"connector {self._connector.name!r} is published by {standing.holder}")
-            if not self._held or standing.epoch != self._epoch:
-                self._log.info("lease taken", means=self._means, epoch=standing.epoch, lacks=self._lacks)
-            self._held, self._epoch = True, standing.epoch
+                raise LeaseTaken(f"connector {self._connector.name!r} is published by {lease_state.holder}")
+            if not self._held or lease_state.epoch != self._epoch:
+                self._log.info("lease taken", means=self._means, epoch=lease_state.epoch, lacks=self._lacks)
+            self._held, self._epoch = True, lease_state.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"
             self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
@@ -137,38 +137,38 @@ class Lease:
 
     def _beat(self) -> None:
         try:
-            standing = self._ask()
+            lease_state = self._ask()
         except (psycopg.Error, CompactoryError) as error:
             if not self._failing:
                 self._log.warning("lease not renewed", error=" ".join(str(error).split()))
             self._failing = True
             return
         self._failing = False
-        if not standing.mine or standing.epoch != self._epoch:
+        if not lease_state.mine or lease_state.epoch != self._epoch:
             self._held = False
-            self._log.warning("lease lost", holder=standing.holder)
+            self._log.warning("lease lost", holder=lease_state.holder)
 
-    def _ask(self) -> Standing:
+    def _ask(self) -> LeaseState:
         """Renew or take it; whose it is. After a failure the next call connects anew."""
         now = time.monotonic()
         try:
             claim = self._connect()
-            standing = claim.take(absent=self._held or now >= self._patient_until)
+            lease_state = claim.take(absent=self._held or now >= self._patient_until)
         except BaseException:
             self._disconnect()
             raise
-        if standing.mine:
+        if lease_state.mine:
             self._renewed = now
         self._shown(
             LeaseStatus(
-                held=standing.mine,
+                held=lease_state.mine,
                 means=self._means,
                 lacks=self._lacks,
-                holder=standing.holder,
-                epoch=standing.epoch,
+                holder=lease_state.holder,
+                epoch=lease_state.epoch,
             )
         )
-        return standing
+        return lease_state
 
     def _connect(self) -> Claim:
         if self._claim is None:
@@ -196,7 +196,7 @@ class Lease:
         return self._claim.lacks if self._claim is not None else None
 
 
-class Tenure:
+class Leadership:
     """The stop of who has a lease: set when the process should stop, or when the lease was lost."""
 
     def __init__(self, stop: Stop, lease: Lease) -> None:

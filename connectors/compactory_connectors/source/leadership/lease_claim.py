@@ -22,7 +22,7 @@ from compactory_sql import LEASE_LOCK_CLASS, query
 from ..postgres.server import connector_lock
 from ..postgres.watched_connection import WatchedConnection
 
-__all__ = ["TTL", "Claim", "LeaseConnection", "Standing", "choose_claim", "connect_lease", "new_holder"]
+__all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "connect_lease", "new_holder"]
 
 TTL: Final = 2.5
 """Seconds without a renewal after which a lease may be taken over."""
@@ -33,7 +33,7 @@ _SILENCE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LeaseState:
     """What the database says. ``holder``: in words, who else has it; ``epoch``: how often it changed hands."""
 
     mine: bool
@@ -57,7 +57,7 @@ class Claim(Protocol):
     lacks: str | None
     """What this way does not protect from, and the remedy."""
 
-    def take(self, *, absent: bool = True) -> Standing:
+    def take(self, *, absent: bool = True) -> LeaseState:
         """Renew it, or take it where it was given back; with ``absent`` also from a holder who is not to be seen."""
         ...
 
@@ -83,16 +83,16 @@ class RowClaim:
             "ttl": timedelta(seconds=TTL),
         }
 
-    def take(self, *, absent: bool = True) -> Standing:
+    def take(self, *, absent: bool = True) -> LeaseState:
         """See :class:`Claim`. Two statements, so that waiting for another's lease writes nothing."""
         other = self._row("lease/look")
         if other is None or other["given_back"] or (absent and other["expired"]):
             claimed = self._row("lease/claim")
             if claimed is not None:
-                return Standing(mine=True, epoch=claimed["epoch"])
+                return LeaseState(mine=True, epoch=claimed["epoch"])
             other = self._row("lease/look") or other
         assert other is not None  # a claim fails where another's row is in its way
-        return Standing(mine=False, holder=other["words"], epoch=other["epoch"])
+        return LeaseState(mine=False, holder=other["words"], epoch=other["epoch"])
 
     def release(self) -> None:
         """See :class:`Claim`."""
@@ -115,7 +115,7 @@ class LockClaim:
         frozen = "a source that is frozen keeps the lock, and no standby takes over until it is ended"
         self.lacks = f"{frozen}; {_UNNOTICED}: {why}"
 
-    def take(self, *, absent: bool = True) -> Standing:
+    def take(self, *, absent: bool = True) -> LeaseState:
         """See :class:`Claim`. A lock that is given back is as one whose holder is not to be seen."""
         if self._held:
             self._connection.execute(query("lease/alive"))
@@ -123,9 +123,9 @@ class LockClaim:
             row = self._connection.execute(query("lease/lock"), self._given).fetchone()
             self._held = row is not None and bool(row[0])
         if self._held:
-            return Standing(mine=True)
+            return LeaseState(mine=True)
         other = self._connection.execute(query("lease/locked_by"), self._given).fetchone()
-        return Standing(mine=False, holder=str(other[0]) if other is not None else "one that may come back")
+        return LeaseState(mine=False, holder=str(other[0]) if other is not None else "one that may come back")
 
     def release(self) -> None:
         """See :class:`Claim`."""

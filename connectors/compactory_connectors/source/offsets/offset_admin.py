@@ -29,7 +29,7 @@ from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, imported, moved
 from .offset_editor import edit_offsets, refuse_running
 
-__all__ = ["OffsetDesk", "Place", "Preview"]
+__all__ = ["OffsetAdmin", "Place", "Preview"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Preview:
     difference: Difference | None = None
 
 
-class OffsetDesk:
+class OffsetAdmin:
     """Owned by one thread; closes its connection when :meth:`open` ends. Raises what a session raises."""
 
     def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server | None) -> None:
@@ -61,7 +61,7 @@ class OffsetDesk:
 
     @classmethod
     @contextmanager
-    def open(cls, connector: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> Iterator[OffsetDesk]:
+    def open(cls, connector: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> Iterator[OffsetAdmin]:
         """Connect to Postgres; with ``alone`` do without it where it does not answer.
 
         Raises ConfigError and Unreachable.

@@ -79,7 +79,7 @@ def moved(
     if plan.reading is Reading.NEW_ROWS:
         return replace(base, rewind=None, ids=_ids(before, cursor.incrementing or 0, skip=skip))
     if before is None or skip:
-        start = now or replace(base, horizon=None, durable=None, fresh=(), sweep=False, compare=False)
+        start = now or replace(base, seen_snapshot=None, durable=None, fresh=(), sweep=False, compare=False)
         return replace(
             start,
             topic=base.topic,
@@ -89,7 +89,7 @@ def moved(
             edited=edit,
             rewind=cursor,
         )
-    if before.horizon is None and before.rewind is None:
+    if before.seen_snapshot is None and before.rewind is None:
         return base  # a first load that is not finished: every row is due anyway
     return replace(base, rewind=cursor)
 

@@ -91,6 +91,6 @@ def _floor(server: Server, oid: int, stored: Iterable[StoredOffset]) -> int | st
 
 def _covered(offset: SourceOffset) -> int | None:
     """The floor of what a source would go on from, after a crash as well."""
-    if offset.horizon is None:
+    if offset.seen_snapshot is None:
         return None
-    return min(known.snapshot.xmin for known in (offset.horizon, offset.durable or offset.horizon))
+    return min(known.snapshot.xmin for known in (offset.seen_snapshot, offset.durable or offset.seen_snapshot))

@@ -222,7 +222,7 @@ def _made(
         rows=rows,
         timestamps=cursor.timestamps,
         incrementing=cursor.incrementing,
-        ties=table.primary_key,
+        tie_breakers=table.primary_key,
         reading=reading,
         query=connector.query,
         suffix=connector.suffix,

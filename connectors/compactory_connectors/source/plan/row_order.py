@@ -33,8 +33,8 @@ def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
     parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
     if plan.incrementing:
         parts.append(sql.Identifier("t", plan.incrementing))
-    parts += [sql.Identifier("t", name) for name in plan.ties if name != plan.incrementing]
-    if plan.ties or plan.incrementing or not total:
+    parts += [sql.Identifier("t", name) for name in plan.tie_breakers if name != plan.incrementing]
+    if plan.tie_breakers or plan.incrementing or not total:
         return parts
     return [*parts, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
 

@@ -47,7 +47,7 @@ class TablePlan:
     incrementing: str | None
     key_types: tuple[str, ...]
     shape: str
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
     """Columns that make the order of emission total behind timestamp and id: the primary key."""
     reading: Reading = Reading.VERSIONS
     kind: str = "r"
@@ -99,7 +99,7 @@ class TablePlan:
         """Names of what rows are ordered by, for people: the timestamp, the id, the primary key."""
         named = [" or ".join(self.timestamps)] if self.timestamps else []
         named += [self.incrementing] if self.incrementing else []
-        return (*named, *(tie for tie in self.ties if tie != self.incrementing))
+        return (*named, *(tie for tie in self.tie_breakers if tie != self.incrementing))
 
     def relation(self) -> sql.Composable:
         """What stands behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""

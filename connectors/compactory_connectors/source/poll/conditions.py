@@ -5,7 +5,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from ..cursor.offset import Cursor, Page, SourceOffset
-from ..cursor.seen_snapshot import Horizon, Snapshot
+from ..cursor.seen_snapshot import SeenSnapshot, Snapshot
 from ..plan import row_order as place
 from ..plan.row_order import instant_text
 from ..plan.table_plan import Reading, TablePlan
@@ -27,9 +27,9 @@ class Conditions:
 
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
-        if base.fresh or base.rewind is not None or base.horizon is None:
+        if base.fresh or base.rewind is not None or base.seen_snapshot is None:
             return False
-        return self.plan.adopted and base.horizon.seen is None
+        return self.plan.adopted and base.seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
@@ -39,10 +39,10 @@ class Conditions:
             conditions = [whole.format(conditions[0], sql.Literal(list(base.fresh)))]
         for page in base.pages:
             if page.after[0] == 2:
-                conditions.append(self._unseen(page.horizon))
+                conditions.append(self._unseen(page.seen_snapshot))
                 continue
             place = self._up_to(*page.after)
-            conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.horizon), place))
+            conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.seen_snapshot), place))
         return sql.SQL(" AND ").join(conditions)
 
     def beyond(self, cursor: Cursor) -> sql.Composable:
@@ -54,15 +54,17 @@ class Conditions:
         return place.beyond(self.plan, text, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
-        """Row versions after the horizon, and those that somebody asked to have sent again."""
+        """Row versions after the seen snapshot, and those that somebody asked to have sent again."""
         if self.plan.reading is Reading.WHOLE:
             return sql.SQL("true")
         if base.rewind is None:
             return (
-                self._unseen(base.horizon) if base.horizon else place.since(self.plan, base.initial) or sql.SQL("true")
+                self._unseen(base.seen_snapshot)
+                if base.seen_snapshot
+                else place.since(self.plan, base.initial) or sql.SQL("true")
             )
         beyond = self.beyond(base.rewind)
-        return sql.SQL("({} OR {})").format(self._unseen(base.horizon), beyond) if base.horizon else beyond
+        return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
 
     def left_of(self, old: Page, new: Page) -> sql.Composable:
         """Rows up to the place of one page that are not up to that of another."""
@@ -80,23 +82,23 @@ class Conditions:
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
         """Logged deletions that the offset does not cover; the log has top-level transaction ids."""
-        assert base.horizon is not None
+        assert base.seen_snapshot is not None
         xid = sql.SQL("d.xid")
-        conditions = [_not_in_snapshot(xid, base.horizon.snapshot)]
+        conditions = [_not_in_snapshot(xid, base.seen_snapshot.snapshot)]
         for page in base.pages:
             if page.after[0] == 2:
-                unseen = _not_in_snapshot(xid, page.horizon.snapshot)
+                unseen = _not_in_snapshot(xid, page.seen_snapshot.snapshot)
                 conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[-1] or 0))))
         return sql.SQL(" AND ").join(conditions)
 
-    def _unseen(self, horizon: Horizon) -> sql.Composable:
-        """Row versions that were not visible at the horizon."""
-        if self.plan.adopted and horizon.seen is None:
-            return _not_in_snapshot(sql.SQL("t.updated_xid"), horizon.snapshot)
-        recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(horizon.snapshot.xmin))
-        if not horizon.seen:
+    def _unseen(self, seen_snapshot: SeenSnapshot) -> sql.Composable:
+        """Row versions that were not visible at the seen snapshot."""
+        if self.plan.adopted and seen_snapshot.seen is None:
+            return _not_in_snapshot(sql.SQL("t.updated_xid"), seen_snapshot.snapshot)
+        recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(seen_snapshot.snapshot.xmin))
+        if not seen_snapshot.seen:
             return sql.SQL("({})").format(recent)
-        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(horizon.seen)])
+        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(seen_snapshot.seen)])
         return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen)
 
     def alive(self) -> sql.Composable:

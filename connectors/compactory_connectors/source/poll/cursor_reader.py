@@ -24,7 +24,7 @@ from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .conditions import Conditions
-from .record_batch import Batch
+from .record_batch import RecordBatch
 from .rendering import Renderer
 
 __all__ = ["PlaceReader"]
@@ -48,13 +48,15 @@ class PlaceReader:
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        self._order = [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, ties=()), total=False)
+        self._order = (
+            [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, tie_breakers=()), total=False)
+        )
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
 
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -73,13 +75,13 @@ class PlaceReader:
                 page = self._at(base, complete)
                 records = self._render.records(rows)
                 gone = self._render.drain_deactivated()
-                yield Batch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
+                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
                 rows = following
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
         gone = self._render.drain_deactivated()
-        yield Batch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
+        yield RecordBatch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Never: time passes, and a view may show what no commit of this database brought."""

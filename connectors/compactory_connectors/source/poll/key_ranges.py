@@ -43,14 +43,14 @@ class KeyRanges:
     """Reads ranges of one table that has a primary key. Raises psycopg.Error, TableReplaced and RowError."""
 
     def __init__(self, server: Server, plan: TablePlan, *, size: int = RANGE_ROWS) -> None:
-        assert plan.ties
+        assert plan.tie_breakers
         self._server = server
         self._plan = plan
         self._size = size
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = Renderer(server, plan).key_columns
         self._present = Conditions(plan).present()
-        self._order = [sql.Identifier("t", name) for name in plan.ties]
+        self._order = [sql.Identifier("t", name) for name in plan.tie_breakers]
         names = dict.fromkeys((*plan.rows.key_columns, *plan.rows.case_columns))
         self._hashed = sql.SQL(", ").join(sql.Identifier("t", name) for name in names)
 

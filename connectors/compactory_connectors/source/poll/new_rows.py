@@ -20,7 +20,7 @@ from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .comparison import Comparison
-from .record_batch import Batch, Record
+from .record_batch import Record, RecordBatch
 from .rendering import Renderer
 
 __all__ = ["NewRowsReader"]
@@ -55,13 +55,13 @@ class NewRowsReader:
         self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
         """Ids by the WAL position up to which they must be flushed; of one poll each."""
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -78,7 +78,7 @@ class NewRowsReader:
             rows = reader.page()
             while not reader.ended:
                 base = self._after(base, rows, at)
-                yield Batch(self._lacking(rows), base, skipped=self._render.drain_skipped())
+                yield RecordBatch(self._lacking(rows), base, skipped=self._render.drain_skipped())
                 if self.comparison is not None:
                     self.comparison.settle()
                 rows = reader.page()
@@ -86,7 +86,7 @@ class NewRowsReader:
             done = replace(self._finished(base, rows, at), compare=False, again=None)
         self._polled = at.snapshot
         persist = bool(rows) or self._worth_storing(done) or self.offset.compare
-        yield Batch(records, done, persist, self._render.drain_skipped())
+        yield RecordBatch(records, done, persist, self._render.drain_skipped())
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether nothing was committed since the last poll, and a crash can't take back what was sent."""

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..cursor.offset import Page, SourceOffset
-from ..cursor.seen_snapshot import Horizon, Snapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 from ..plan.row_order import instant_of
 from ..plan.table_plan import TablePlan
 from ..postgres.server import PollSnapshot, RawRow
 from ..record.record import RowFailed
 
-__all__ = ["Covering", "recent"]
+__all__ = ["OffsetBuilder", "recent"]
 
 
-class Covering:
+class OffsetBuilder:
     """Makes the offsets of one table's polls. Owned by one thread.
 
     ``ends`` are phase, place and xid of rows, the last row's at the end.
@@ -24,9 +24,9 @@ class Covering:
 
     def __init__(self, plan: TablePlan) -> None:
         self.plan = plan
-        self._unsafe: deque[tuple[int, Horizon]] = deque()
+        self._unsafe: deque[tuple[int, SeenSnapshot]] = deque()
 
-    def page(self, base: SourceOffset, visible: Horizon, ends: Sequence[RawRow]) -> SourceOffset:
+    def page(self, base: SourceOffset, visible: SeenSnapshot, ends: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
         phase, *places = ends[-1][:-1]
         after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
@@ -37,20 +37,20 @@ class Covering:
         base: SourceOffset,
         at: PollSnapshot,
         xids: Iterable[int],
-        visible: Horizon | None,
+        visible: SeenSnapshot | None,
         ends: Sequence[RawRow],
     ) -> SourceOffset:
         """The offset after the poll's last page."""
         if self.plan.adopted:
-            horizon = Horizon(at.snapshot)
+            seen_snapshot = SeenSnapshot(at.snapshot)
         else:
-            groups = (base.horizon, visible, *(page.horizon for page in base.pages))
+            groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.pages))
             known = [group.seen or () for group in groups if group]
-            horizon = Horizon.above(at.snapshot, xids, *known)
+            seen_snapshot = SeenSnapshot.above(at.snapshot, xids, *known)
         return replace(
             self._progress(base, ends),
-            horizon=horizon,
-            durable=self._durable(base.durable, horizon, at),
+            seen_snapshot=seen_snapshot,
+            durable=self._durable(base.durable, seen_snapshot, at),
             flushed=max(base.flushed, at.flushed),
             pages=(),
             fresh=(),
@@ -59,15 +59,17 @@ class Covering:
             again=None,
         )
 
-    def _durable(self, known: Horizon | None, horizon: Horizon, at: PollSnapshot) -> Horizon | None:
-        """The newest horizon whose WAL has been flushed.
+    def _durable(
+        self, known: SeenSnapshot | None, seen_snapshot: SeenSnapshot, at: PollSnapshot
+    ) -> SeenSnapshot | None:
+        """The newest seen snapshot whose WAL has been flushed.
 
         Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
         keep the flush position behind.
         """
         if len(self._unsafe) == 2:
             self._unsafe.pop()
-        self._unsafe.append((at.written, horizon))
+        self._unsafe.append((at.written, seen_snapshot))
         while self._unsafe and self._unsafe[0][0] <= at.flushed:
             known = self._unsafe.popleft()[1]
         return known

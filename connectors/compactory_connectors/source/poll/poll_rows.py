@@ -24,14 +24,14 @@ from .prefetch import results_ahead
 from .record_batch import Record
 from .rendering import Renderer
 
-__all__ = ["Chunk", "PollRows"]
+__all__ = ["PollRows", "RowChunk"]
 
 _DELETIONS = "deletions"
 _ASTRAY, _PLACES = 2, 3  # where a formatted row has them, behind key and value
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RowChunk:
     """Some ``rows`` of a poll, in the order of emission."""
 
     rows: int
@@ -64,12 +64,12 @@ class PollRows:
 
         A chunk may then be asked for before the one before it is used: nothing else may be asked meanwhile.
         """
-        return self._formatted is not None and base.horizon is None
+        return self._formatted is not None and base.seen_snapshot is None
 
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
         """What the offset does not cover, as raw rows: name and text of each query."""
         found = [("rows", self._rows(self._where.unseen_rows(base)))]
-        if self._plan.adopted and self.reads_log and base.horizon is not None:
+        if self._plan.adopted and self.reads_log and base.seen_snapshot is not None:
             deleted = statement(
                 "source/deleted",
                 columns=self._render.logged_columns,
@@ -107,7 +107,7 @@ class PollRows:
         fill: PageFill,
         purpose: str = "",
         ahead: Mapping[str, ChunkReader] = MappingProxyType({}),
-    ) -> Generator[Chunk]:
+    ) -> Generator[RowChunk]:
         """Chunks as large as pages may be; only the last one has none behind it, and may be empty.
 
         ``purpose`` tells the cursors of two readings in one transaction apart; ``ahead`` are open already. Raises
@@ -155,11 +155,11 @@ class PollRows:
     def _places(self) -> sql.Composable:
         return sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order)
 
-    def _raw(self, rows: list[RawRow], *, more: bool) -> Chunk:
+    def _raw(self, rows: list[RawRow], *, more: bool) -> RowChunk:
         width = self._render.phase
-        return Chunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
+        return RowChunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
 
-    def _living(self, parts: Formatted, living: sql.Composable, fill: PageFill, name: str) -> Generator[Chunk]:
+    def _living(self, parts: Formatted, living: sql.Composable, fill: PageFill, name: str) -> Generator[RowChunk]:
         """Chunks of living rows that Postgres writes."""
         nothing = sql.SQL("NULL")
         whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END")
@@ -182,7 +182,7 @@ class PollRows:
                     yield self._written(parts, page, more=not (ended and last))
                     page = []
 
-    def _written(self, parts: Formatted, page: list[PGresult], *, more: bool) -> Chunk:
+    def _written(self, parts: Formatted, page: list[PGresult], *, more: bool) -> RowChunk:
         """What Postgres wrote; the place of the last row that has a timestamp says how far the poll has come."""
         last = next(_backwards(page), None)
         dated = next((place for place in _backwards(page) if place[0].get_value(place[1], _PLACES) is not None), last)
@@ -191,7 +191,7 @@ class PollRows:
         def records() -> list[Record]:
             return [record for result in page for record in self._records(parts, result)]
 
-        return Chunk(sum(result.ntuples for result in page), records, ends, more)
+        return RowChunk(sum(result.ntuples for result in page), records, ends, more)
 
     def _end(self, result: PGresult, row: int) -> RawRow:
         places = range(_PLACES, _PLACES + len(self._order))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..control.load_progress import Load
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.row_function import Written
@@ -19,7 +19,7 @@ from ..record.record import RowFailed
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["Batch", "Reader", "Record", "pages"]
+__all__ = ["Reader", "Record", "RecordBatch", "pages"]
 
 _Item = TypeVar("_Item")
 
@@ -33,7 +33,7 @@ def pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
@@ -46,7 +46,7 @@ class Batch:
     persist: bool = True
     skipped: tuple[RowFailed, ...] = ()
     deactivated: tuple[bytes, ...] = ()
-    again: Again | None = None
+    again: ResendReason | None = None
     load: Load | None = None
 
 
@@ -66,14 +66,14 @@ class Reader(Protocol):
         """What has been acknowledged."""
         ...
 
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """
         ...
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         ...
 

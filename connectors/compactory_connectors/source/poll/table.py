@@ -16,9 +16,9 @@ import structlog
 from psycopg import sql
 
 from ..control.load_progress import Load
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
-from ..cursor.seen_snapshot import Horizon, Snapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
@@ -28,9 +28,9 @@ from ..record.record import LogUnreadable
 from .comparison import Comparison
 from .conditions import Conditions
 from .key_ranges import KeyRanges
-from .offset_builder import Covering, recent
-from .poll_rows import Chunk, PollRows
-from .record_batch import Batch, Record
+from .offset_builder import OffsetBuilder, recent
+from .poll_rows import PollRows, RowChunk
+from .record_batch import Record, RecordBatch
 from .rendering import Renderer
 
 __all__ = ["TableReader"]
@@ -68,7 +68,7 @@ class TableReader:
         self._table = sql.Identifier(plan.schema, plan.name)
         self._render = Renderer(server, plan)
         self._rows = PollRows(server, plan, self._render)
-        self._covering = Covering(plan)
+        self._offset_builder = OffsetBuilder(plan)
         self._places = len(ordering(plan))
         self._whole = plan.reading is Reading.WHOLE
         self._id_is_key = plan.incrementing in plan.rows.key_columns
@@ -78,7 +78,7 @@ class TableReader:
         self.comparison: Comparison | None = None
         """While the offset says ``compare``: records that the topic has already are left out."""
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
         if batch.persist:
@@ -86,12 +86,12 @@ class TableReader:
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[Batch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
-        The last page's offset has the new horizon. The transaction is closed before that page is handed over, so no
-        snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next.
-        Raises psycopg.Error and TableReplaced.
+        The last page's offset has the new seen snapshot. The transaction is closed before that page is handed over, so
+        no snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next. Raises
+        psycopg.Error and TableReplaced.
         """
         self._load = None
         if self.comparison is not None:
@@ -106,7 +106,7 @@ class TableReader:
                 self._rows.reads_log = False
         self._rows.reads_log = True
 
-    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[Batch, None, bool]:
+    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[RecordBatch, None, bool]:
         """Pages of one snapshot; whether they were all that the poll has."""
         began = time.monotonic()
         base = self.offset.under(self.plan.shape)
@@ -116,14 +116,14 @@ class TableReader:
             self._table,
             self.plan.oid,
             indexed=indexed,
-            streaming=base.horizon is None,
+            streaming=base.seen_snapshot is None,
             serializable=self.plan.serializable,
             ahead=[*ahead.values()],
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             supposed, base = base, self._adapted(base, at, indexed)
-            again = base.again or (Again.PLACE if base.rewind and base.horizon else None)
+            again = base.again or (ResendReason.PLACE if base.rewind and base.seen_snapshot else None)
             self._look_ahead(base, fill())
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
@@ -132,7 +132,7 @@ class TableReader:
                 patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
                 while chunk.more:
                     seen_here = seen_here or self._visible(at.snapshot)
-                    page = replace(self._covering.page(base, seen_here, chunk.ends), written=at.written)
+                    page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
                     xids.update(recent(chunk.ends, at.snapshot))
                     batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
@@ -149,14 +149,14 @@ class TableReader:
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
             seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
-            done = replace(self._covering.poll(base, at, seen, seen_here, chunk.ends), written=rests)
+            done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
         return True
 
     def _look_ahead(self, base: SourceOffset, fill: PageFill) -> None:
         """What has to be known of all rows before the first is handed over."""
-        if base.horizon is None and self._load is None:
+        if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if self.comparison is not None and not self._id_is_key:
             with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
@@ -164,9 +164,9 @@ class TableReader:
                     self.comparison.expect((record[0], record[1]) for record in chunk.records())
         self._render.drain_skipped()
 
-    def _batch(self, chunk: Chunk, offset: SourceOffset, again: Again | None) -> Batch:
+    def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
         self._loaded += chunk.rows
-        return Batch(
+        return RecordBatch(
             self._lacking(chunk.records()),
             offset,
             skipped=self._render.drain_skipped(),
@@ -196,10 +196,10 @@ class TableReader:
         Raises psycopg.Error and TableReplaced.
         """
         with self._server.poll(self._table, self.plan.oid) as at:
-            horizon = self._visible(at.snapshot)
-            durable = horizon if at.flushed >= at.written else None
+            seen_snapshot = self._visible(at.snapshot)
+            durable = seen_snapshot if at.flushed >= at.written else None
             base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False, again=None)
-            return replace(base, horizon=horizon, durable=durable, written=at.written, flushed=at.flushed)
+            return replace(base, seen_snapshot=seen_snapshot, durable=durable, written=at.written, flushed=at.flushed)
 
     def _here(self, offset: SourceOffset) -> SourceOffset:
         """A stored offset as it holds for the server of this session."""
@@ -215,9 +215,9 @@ class TableReader:
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
-        known = (base.horizon, *(page.horizon for page in base.pages))
+        known = (base.seen_snapshot, *(page.seen_snapshot for page in base.pages))
         if not indexed and any(_too_old(horizon, at.snapshot) for horizon in known):
-            base = base.afresh(Again.DISTANCE)
+            base = base.afresh(ResendReason.DISTANCE)
         base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
         # pages of another mode, or of a primary key that is another one now, say nothing
         fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.pages)
@@ -230,8 +230,8 @@ class TableReader:
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
-        horizon = self.offset.horizon
-        if self._whole or horizon is None or horizon.snapshot != snapshot or self.offset.rewind is not None:
+        seen_snapshot = self.offset.seen_snapshot
+        if self._whole or seen_snapshot is None or seen_snapshot.snapshot != snapshot or self.offset.rewind is not None:
             return False
         return self.offset.again is None and self._stored.settled
 
@@ -242,10 +242,10 @@ class TableReader:
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
-        horizon = self.offset.horizon
-        if horizon is None or horizon.seen is None or len(horizon.seen) < _MOST_SEEN:
+        seen_snapshot = self.offset.seen_snapshot
+        if seen_snapshot is None or seen_snapshot.seen is None or len(seen_snapshot.seen) < _MOST_SEEN:
             return None
-        return None if snapshot.xmin > horizon.snapshot.xmin else snapshot.xmin
+        return None if snapshot.xmin > seen_snapshot.snapshot.xmin else snapshot.xmin
 
     def living_rows(self) -> Iterator[list[RawRow]]:
         """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
@@ -258,7 +258,7 @@ class TableReader:
 
     def key_ranges(self) -> KeyRanges | None:
         """The same by ranges of the primary key, each in a snapshot of its own; None where there is none."""
-        return KeyRanges(self._server, self.plan) if self.plan.ties else None
+        return KeyRanges(self._server, self.plan) if self.plan.tie_breakers else None
 
     def survivors(self, limit: int) -> int:
         """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
@@ -272,26 +272,26 @@ class TableReader:
         counts = [statement("source/removals", rows=query) for _, query in self._rows.queries(self._ahead)]
         return sum(int(self._server.scalar(count)) for count in counts)
 
-    def _visible(self, snapshot: Snapshot) -> Horizon:
-        """The horizon of everything that this snapshot shows, before all of it has been read."""
+    def _visible(self, snapshot: Snapshot) -> SeenSnapshot:
+        """The seen snapshot of everything that this snapshot shows, before all of it has been read."""
         if self.plan.adopted:
-            return Horizon(snapshot)
+            return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
-        return Horizon.above(
+        return SeenSnapshot.above(
             snapshot, seen_ids(self._server, snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
         )
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
-        if stored.horizon is None or done.horizon is None or stored.rewind is not None:
+        if stored.seen_snapshot is None or done.seen_snapshot is None or stored.rewind is not None:
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
         if (done.settled and not stored.settled) or (done.sweep and not stored.sweep):
             return True
-        return done.horizon.snapshot.xmax - stored.horizon.snapshot.xmax > _REFRESH_XIDS
+        return done.seen_snapshot.snapshot.xmax - stored.seen_snapshot.snapshot.xmax > _REFRESH_XIDS
 
     def _lacking(self, records: list[Record]) -> list[Record]:
         if self.comparison is None or self.plan.rows.routed:
@@ -299,8 +299,8 @@ class TableReader:
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
 
 
-def _too_old(horizon: Horizon | None, snapshot: Snapshot) -> bool:
+def _too_old(seen_snapshot: SeenSnapshot | None, snapshot: Snapshot) -> bool:
     """Whether 32-bit ids can no longer be compared with the horizon's."""
-    if horizon is None:
+    if seen_snapshot is None:
         return False
-    return snapshot.xmax - horizon.snapshot.xmin > _HALF_XIDS
+    return snapshot.xmax - seen_snapshot.snapshot.xmin > _HALF_XIDS

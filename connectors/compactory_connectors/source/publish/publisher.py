@@ -25,7 +25,7 @@ from .topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from ..config.connector_config import ConnectorConfig
 
-__all__ = ["Permit", "Publisher", "TopicRefused", "TransactionTimedOut"]
+__all__ = ["PublishGuard", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
 _LONGEST = 10.0
 """Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
@@ -63,7 +63,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class Permit(Protocol):
+class PublishGuard(Protocol):
     """What a publisher may publish by. Both raise LeaseLost when it may not any more, or another CompactoryError."""
 
     def confirm(self) -> None:
@@ -93,7 +93,7 @@ class Publisher:
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
     Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
     transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
-    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``permit`` raises.
+    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``publish_guard`` raises.
     ``longest``: seconds after which Kafka ends a transaction.
     """
 
@@ -107,7 +107,7 @@ class Publisher:
         overrides: Mapping[str, Any] | None = None,
         timeout: float = 9.0,
         longest: float = _LONGEST,
-        permit: Permit | None = None,
+        publish_guard: PublishGuard | None = None,
     ) -> None:
         self._kafka = kafka
         self._offsets_topic = offsets_topic
@@ -115,7 +115,7 @@ class Publisher:
         self._id = f"compactory-{connector}"
         self._timeout = timeout
         self._longest = longest
-        self._permit = permit
+        self._publish_guard = publish_guard
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self.usable = True
@@ -127,7 +127,7 @@ class Publisher:
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
 
     @classmethod
-    def of(cls, connector: ConnectorConfig, kafka: Kafka, permit: Permit | None = None) -> Self:
+    def of(cls, connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard | None = None) -> Self:
         """The publisher of a connector's records and offsets."""
         return cls(
             kafka,
@@ -135,7 +135,7 @@ class Publisher:
             OFFSETS_TOPIC,
             transactions=connector.transactions,
             overrides=connector.producer,
-            permit=permit,
+            publish_guard=publish_guard,
         )
 
     def open(self, timeout: float = 30.0) -> None:
@@ -143,18 +143,18 @@ class Publisher:
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
             self._guard(taking, lambda: self._producer.init_transactions(timeout))
-        if self._permit is not None:
-            self._permit.confirm()
+        if self._publish_guard is not None:
+            self._publish_guard.confirm()
 
     def publish(
-        self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy] = ()
+        self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
     ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
         self._check()
         if self._transactions:
-            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, buried))
+            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, deleted_copies))
         else:
-            self._guard("publish", lambda: self._send(topic, records, buried))
+            self._guard("publish", lambda: self._send(topic, records, deleted_copies))
             if offset is not None:
                 self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
@@ -195,13 +195,15 @@ class Publisher:
         del self._producer
 
     def _check(self) -> None:
-        if self._permit is not None:
-            self._permit.check()
+        if self._publish_guard is not None:
+            self._publish_guard.check()
 
-    def _commit(self, topic: str, records: Iterable[Record], offset: Record | None, buried: Iterable[Copy]) -> None:
+    def _commit(
+        self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy]
+    ) -> None:
         self._begin()
         self._enqueue(topic, records)
-        self._bury(topic, buried)
+        self._delete_copies(topic, deleted_copies)
         if offset is not None:
             self._enqueue(self._offsets_topic, [offset])
         self._end()
@@ -214,9 +216,9 @@ class Publisher:
         self._producer.commit_transaction(self._timeout)
         self._began = None
 
-    def _send(self, topic: str, records: Iterable[Record], buried: Iterable[Copy] = ()) -> None:
+    def _send(self, topic: str, records: Iterable[Record], deleted_copies: Iterable[Copy] = ()) -> None:
         self._enqueue(topic, records)
-        self._bury(topic, buried)
+        self._delete_copies(topic, deleted_copies)
         left = self._producer.flush(self._timeout)
         if self._failure is not None:
             raise KafkaException(self._failure)
@@ -238,7 +240,7 @@ class Publisher:
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
 
-    def _bury(self, topic: str, copies: Iterable[Copy]) -> None:
+    def _delete_copies(self, topic: str, copies: Iterable[Copy]) -> None:
         for copy in copies:
             self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
 

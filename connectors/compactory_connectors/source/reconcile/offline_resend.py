@@ -16,7 +16,7 @@ from ..plan.table_plan import key_of
 from ..postgres.server import Server, postgres_errors
 from ..publish.offsets_topic import read_offsets
 from ..publish.publisher import Publisher
-from .resend import Mended, mend
+from .resend import ResentRows, resend_rows
 from .verification.checker import Finding
 from .verification.outcome import Outcome
 
@@ -42,7 +42,7 @@ def refuse_repair(connector: ConnectorConfig, outcomes: Sequence[Outcome], *, ap
             )
 
 
-def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collection[bytes]) -> Mended:
+def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collection[bytes]) -> ResentRows:
     """Send the rows of these keys of ``schema.table`` again, as they are at that moment.
 
     Raises LeaseLost where a source has the lease, ConfigError, Unreachable, CompactoryError.
@@ -63,7 +63,7 @@ def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collectio
 
 def _send(
     connector: ConnectorConfig, kafka: Kafka, server: Server, lease: Lease, table: str, keys: Collection[bytes]
-) -> Mended:
+) -> ResentRows:
     plan = next(plan for plan in plan_tables(server, connector) if plan.qualified == table)
     with closing(Publisher.of(connector, kafka, lease)) as publisher:
         publisher.open()
@@ -71,4 +71,4 @@ def _send(
         stored = next((item for item in read_offsets(kafka) if item.key == key), None)
         if stored is None or stored.value is None:
             raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
-        return mend(server, kafka, plan, publisher, keys, (key, stored.value))
+        return resend_rows(server, kafka, plan, publisher, keys, (key, stored.value))

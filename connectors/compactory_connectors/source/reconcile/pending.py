@@ -13,7 +13,7 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import Comparison
 from ..poll.readers import COMPARING, open_reader
-from ..poll.record_batch import Batch, Reader, Record
+from ..poll.record_batch import Reader, Record, RecordBatch
 from ..postgres.server import Server
 from ..publish.topics import read
 from ..record.record import RowError
@@ -81,7 +81,7 @@ def _table_keys(reader: Reader) -> Iterator[bytes]:
     return (key for key in keys if key is not None)
 
 
-def _batches(reader: Reader) -> Iterator[Batch]:
+def _batches(reader: Reader) -> Iterator[RecordBatch]:
     try:
         yield from reader.pages()
     except RowError as error:

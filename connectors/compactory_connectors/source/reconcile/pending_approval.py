@@ -8,12 +8,12 @@ from ..control.control import Control
 from ..control.removal import HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 
-__all__ = ["Hold"]
+__all__ = ["PendingApproval"]
 
 log = structlog.get_logger("compactory.source")
 
 
-class Hold:
+class PendingApproval:
     """The hold of one table. Only the removal that an operator saw by its id is ever let pass."""
 
     def __init__(self, connector: str, table: str, control: Control, board: StatusBoard) -> None:

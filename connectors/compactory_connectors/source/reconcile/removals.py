@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from ..control.removal import Copy, HeldRemoval, enough_left, removal_id, too_many
-from ..poll.record_batch import Batch, Reader, pages
+from ..poll.record_batch import Reader, RecordBatch, pages
 from ..record.record import RowError
-from .pending_approval import Hold
+from .pending_approval import PendingApproval
 from .sweeper import Found, Sweeper
 
 __all__ = ["Removals"]
@@ -39,14 +39,14 @@ class Removals:
     """
 
     sweeper: Sweeper
-    hold: Hold
+    hold: PendingApproval
     percent: int
     page_rows: int
     interval: float
     others: list[str]
     """Other tables that are published to the topic."""
     catch_up: Callable[[], bool]
-    send: Callable[[Sequence[Copy], Batch], None]
+    send: Callable[[Sequence[Copy], RecordBatch], None]
     _running: Generator[int] | None = None
     _leaving: bool = False  # this poll's tombstones
     _passing: bool = False  # all of this poll: it was approved
@@ -73,7 +73,7 @@ class Removals:
     def pending(self) -> bool:
         """Whether a sweep goes on, or is needed and not held."""
         offset = self._reader.offset
-        wanted = offset.sweep and offset.horizon is not None and not self.hold.active
+        wanted = offset.sweep and offset.seen_snapshot is not None and not self.hold.active
         return self._running is not None or (wanted and self._sweepable)
 
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class Removals:
         if self.hold.hear():
             self._due = 0.0
 
-    def gate(self, batch: Batch) -> Batch:
+    def gate(self, batch: RecordBatch) -> RecordBatch:
         """A batch as it may be published: without its tombstones where the poll has suspiciously many.
 
         Raises RemovalHeld where the poll can't be divided.
@@ -167,7 +167,7 @@ class Removals:
             return
         yield from self._remove(found)
         if self._reader.offset.sweep and not self._left and self._reader.offset.partitions == partitions:
-            self.send((), Batch([], replace(self._reader.offset, sweep=False)))
+            self.send((), RecordBatch([], replace(self._reader.offset, sweep=False)))
 
     def _caught_up(self) -> bool:
         self._leaving = self._passing = False  # it is a poll of its own
@@ -223,7 +223,7 @@ class Removals:
 
     def _send(self, copies: Sequence[Copy]) -> None:
         if copies:
-            self.send(copies, Batch([], self._reader.offset))
+            self.send(copies, RecordBatch([], self._reader.offset))
 
     def _suspicious(self, removed: int) -> bool:
         enough = enough_left(removed, self.percent)

@@ -25,20 +25,20 @@ from .verification.checker import Row
 from .verification.table_side import TableSide
 from .verification.topic_side import TopicSide
 
-__all__ = ["Mended", "mend", "refuse_mending"]
+__all__ = ["ResentRows", "refuse_resend", "resend_rows"]
 
 _KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class ResentRows:
     """What was sent, and how many keys were left alone because their rows can't be converted."""
 
     records: Sequence[_KeyValue] = ()
     left_alone: int = 0
 
 
-def refuse_mending(plan: TablePlan) -> None:
+def refuse_resend(plan: TablePlan) -> None:
     """Raise ConfigError for a table of which a key does not say where its record belongs."""
     if plan.rows.routed or plan.keyless or not plan.rows.key_columns:
         raise ConfigError(
@@ -46,22 +46,22 @@ def refuse_mending(plan: TablePlan) -> None:
         )
 
 
-def mend(
+def resend_rows(
     server: Server, kafka: Kafka, plan: TablePlan, publisher: Publisher, keys: Collection[bytes], offset: Record
-) -> Mended:
+) -> ResentRows:
     """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
 
     Copies of the keys in partitions where they don't belong get tombstones. Raises ConfigError, psycopg.Error,
     TableReplaced, and what a publisher raises.
     """
-    refuse_mending(plan)
+    refuse_resend(plan)
     wanted = set(keys)
     records, doubtful = _records(server, plan, wanted)
     strays = _strays(kafka, plan, {key for key, _ in records})
     for page in pages(records, PAGE_ROWS):
         mine = {key for key, _ in page}
         publisher.publish(plan.topic, page, offset, [copy for copy in strays if copy.key in mine])
-    return Mended(records=records, left_alone=len(doubtful))
+    return ResentRows(records=records, left_alone=len(doubtful))
 
 
 def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[_KeyValue], set[bytes]]:

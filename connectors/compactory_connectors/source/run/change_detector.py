@@ -17,14 +17,14 @@ from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
 from ..postgres.server import Server, statement
 
-__all__ = ["Glance", "Probe"]
+__all__ = ["ChangeDetector", "Observation"]
 
 _NAME = sql.Identifier("compactory probe")
 _CHANNEL = sql.Literal(WAKEUP_CHANNEL)
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class Observation:
     """The server now: its snapshot, whether it has this connection for a listener, how full the queue of NOTIFY is.
 
     ``suspects`` are oids of tables that may have changed since the last probe.
@@ -36,7 +36,7 @@ class Glance:
     suspects: frozenset[int] = frozenset()
 
 
-class Probe:
+class ChangeDetector:
     """Asks about the tables of one session. Owned by its thread. Raises psycopg.Error.
 
     Every table that is asked about must have been polled since the last probe that asked about others than these, as
@@ -53,13 +53,13 @@ class Probe:
         """Whether this is the snapshot of the last probe."""
         return snapshot == self._since
 
-    def glance(self) -> Glance:
+    def observation(self) -> Observation:
         """How things are, without a word about tables."""
         row = self._server.connection.execute(statement("source/glance", channel=_CHANNEL)).fetchone()
         assert row is not None
-        return Glance(Snapshot.parse(row[0]), row[1], row[2])
+        return Observation(Snapshot.parse(row[0]), row[1], row[2])
 
-    def look(self, plans: Sequence[TablePlan]) -> Glance:
+    def look(self, plans: Sequence[TablePlan]) -> Observation:
         """Ask about these tables; of any others that were asked about before, nothing is known any more.
 
         Where the question can't be asked as a whole, as while somebody has locked one of them, all are suspects: what
@@ -74,13 +74,13 @@ class Probe:
             if self._server.connection.closed:
                 raise
             self._forget()
-            glance = self.glance()
-            return Glance(glance.snapshot, glance.listening, glance.queue, _oids(asked))
+            observation = self.observation()
+            return Observation(observation.snapshot, observation.listening, observation.queue, _oids(asked))
         assert row is not None
         snapshot, listening, queue, catalogue, suspects = row
         known = catalogue == self._catalogue or not catalogue
         self._since, self._catalogue = Snapshot.parse(snapshot), catalogue or self._catalogue
-        return Glance(self._since, listening, queue, frozenset(suspects) if known else _oids(asked))
+        return Observation(self._since, listening, queue, frozenset(suspects) if known else _oids(asked))
 
     def _prepare(self, asked: tuple[TablePlan, ...]) -> None:
         """Have the question planned, once for as long as the tables are these and as they are."""

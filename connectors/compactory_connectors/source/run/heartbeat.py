@@ -20,7 +20,7 @@ from ..config.topic_rules import TopicCreation
 from ..postgres.server import Server, refusal
 from ..publish.publisher import TopicRefused
 from ..publish.topics import ensure
-from .table_task import Sink
+from .table_task import SessionContext
 
 __all__ = ["Heartbeat"]
 
@@ -37,10 +37,10 @@ _NOT_POSSIBLE: Final = (
 class Heartbeat:
     """Those of one session; owned by its thread. Raises psycopg.Error, and what Kafka's side raises."""
 
-    def __init__(self, sink: Sink, server: Server) -> None:
-        self._sink = sink
+    def __init__(self, context: SessionContext, server: Server) -> None:
+        self._context = context
         self._server = server
-        self._interval = sink.connector.heartbeat_interval_ms / 1000
+        self._interval = context.connector.heartbeat_interval_ms / 1000
         self.due = float("inf")
         """When to beat next, by the monotonic clock."""
 
@@ -48,7 +48,7 @@ class Heartbeat:
         """Make the topic, and beat from now on, where the connector wants that."""
         if self._interval:
             rules = {HEARTBEATS_TOPIC: TopicCreation(partitions=1)}
-            self._sink.board.warn(*ensure(self._sink.kafka, rules, create=self._sink.create_topics))
+            self._context.board.warn(*ensure(self._context.kafka, rules, create=self._context.create_topics))
             self.due = time.monotonic()
 
     def beat(self) -> None:
@@ -57,7 +57,7 @@ class Heartbeat:
         if began < self.due:
             return
         self.due = began + self._interval
-        name = self._sink.connector.name
+        name = self._context.connector.name
         try:
             row = self._server.connection.execute(query("heartbeat/beat"), {"connector": name}).fetchone()
         except psycopg.errors.LockNotAvailable:
@@ -69,16 +69,16 @@ class Heartbeat:
         committed = time.monotonic()
         value = orjson.dumps({"connector": name, "beats": row[1], "committed_at": row[0]})
         try:
-            self._sink.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
+            self._context.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
         except TopicRefused as error:
-            self._sink.board.warn(f"no heartbeats: Kafka refuses them, see the settings of topic {HEARTBEATS_TOPIC}")
+            self._context.board.warn(f"no heartbeats: Kafka refuses them, see the settings of topic {HEARTBEATS_TOPIC}")
             log.debug("heartbeat refused", connector=name, error=str(error))  # a text of its own each time
             return
-        self._sink.board.beaten(row[0] / 1000, time.monotonic() - committed)
+        self._context.board.beaten(row[0] / 1000, time.monotonic() - committed)
 
     def _give_up(self, error: psycopg.Error) -> None:
         self.due = float("inf")
-        self._sink.board.warn(
+        self._context.board.warn(
             f"no heartbeats, although compactory.heartbeat.interval.ms asks for them: {refusal(error)}; compactory sql"
             " install makes compactory.heartbeats, compactory sql roles grants its rights, and a restart tries again"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..control.status import StatusBoard
     from ..postgres.server import Server
 
-__all__ = ["Floor", "holders"]
+__all__ = ["OldestTransaction", "holders"]
 
 EVERY = 5.0
 """Seconds between two looks."""
@@ -30,7 +30,7 @@ NOTICED = 10.0
 """Seconds for which a transaction may be open before it is worth a word."""
 
 
-class Floor:
+class OldestTransaction:
     """Looks now and then who holds the floor back, and tells the board. Owned by the session's thread.
 
     Raises psycopg.Error.

@@ -17,23 +17,23 @@ from compactory.kafka.client import Kafka
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector_config import ConnectorConfig
-from ..control.target_state import Aim
+from ..control.target_state import TargetState
 from ..leadership.lease_claim import TTL
 from ..postgres.server import Server, connector_lock, postgres_errors
 from ..publish.offsets_topic import StoredOffset, read_offsets
-from .pausing import read_aim, write_aim
+from .pausing import read_target_state, write_target_state
 
-__all__ = ["Sighting", "aim_from_outside", "running_sources", "sight"]
+__all__ = ["Overview", "running_sources", "sight", "target_state_from_outside"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Overview:
     """``holder``: who has the lease, in words; ``renewed`` whether that was heard of lately, None where it can't be
     told. ``running``: sessions in Postgres of sources of this connector. ``unseen``: why Postgres could not be asked.
     """
 
     connector: str
-    aim: Aim
+    target_state: TargetState
     offsets: tuple[StoredOffset, ...]
     holder: str | None = None
     renewed: bool | None = None
@@ -41,9 +41,9 @@ class Sighting:
     unseen: str | None = None
 
 
-def sight(connector: ConnectorConfig, kafka: Kafka) -> Sighting:
+def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
     """Ask Kafka, and Postgres where it answers. Raises Unreachable and ConfigError for Kafka."""
-    aim = read_aim(kafka, connector.name)
+    target_state = read_target_state(kafka, connector.name)
     offsets = tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name)
     try:
         with postgres_errors(connector.connection):
@@ -54,8 +54,15 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Sighting:
             finally:
                 server.close()
     except CompactoryError as error:
-        return Sighting(connector=connector.name, aim=aim, offsets=offsets, unseen=str(error))
-    return Sighting(connector=connector.name, aim=aim, offsets=offsets, holder=holder, renewed=renewed, running=running)
+        return Overview(connector=connector.name, target_state=target_state, offsets=offsets, unseen=str(error))
+    return Overview(
+        connector=connector.name,
+        target_state=target_state,
+        offsets=offsets,
+        holder=holder,
+        renewed=renewed,
+        running=running,
+    )
 
 
 def running_sources(connector: ConnectorConfig) -> list[str]:
@@ -68,7 +75,7 @@ def running_sources(connector: ConnectorConfig) -> list[str]:
             server.close()
 
 
-def aim_from_outside(connector: ConnectorConfig, kafka: Kafka, aim: Aim) -> None:
+def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_state: TargetState) -> None:
     """Store a target for the next process, and for one that is paused, which looks now and then.
 
     Raises LeaseLost where a source publishes: it would be fenced and hear nothing of it; and Unreachable, ConfigError.
@@ -78,7 +85,7 @@ def aim_from_outside(connector: ConnectorConfig, kafka: Kafka, aim: Aim) -> None
             f"a source of {connector.name!r} is running: {'; '.join(running)}; it takes orders over HTTP where it was"
             " started with --listen (--url says where); else stop it first"
         )
-    write_aim(connector, kafka, aim)
+    write_target_state(connector, kafka, target_state)
 
 
 def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:

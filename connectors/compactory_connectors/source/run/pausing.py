@@ -16,11 +16,11 @@ from compactory.kafka.client import Kafka
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import SourceState, StatusBoard
-from ..control.target_state import Aim, target_key
+from ..control.target_state import TargetState, target_key
 from ..publish.publisher import Publisher
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
 
-__all__ = ["LOOK", "Pausing", "read_aim", "write_aim"]
+__all__ = ["LOOK", "Pausing", "read_target_state", "write_target_state"]
 
 LOOK: Final = 10.0
 """Seconds after which a paused source looks whether the offsets topic says otherwise by now."""
@@ -45,7 +45,7 @@ class Pausing:
 
         With ``once`` a pause is an error: what is committed can't be published.
         """
-        self._control.recall(read_aim(self._kafka, self._connector.name))
+        self._control.recall(read_target_state(self._kafka, self._connector.name))
         if once and self._control.paused:
             raise CompactoryError(
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
@@ -74,28 +74,30 @@ class Pausing:
             self._board.connector(SourceState.PAUSED, later)
         self._control.wait(stop, LOOK)
         with suppress(Unreachable):  # a pause is kept while Kafka is away
-            self._control.recall(read_aim(self._kafka, self._connector.name))
+            self._control.recall(read_target_state(self._kafka, self._connector.name))
         if not self._control.paused and not stop.is_set():
             self._board.connector(SourceState.STARTING)
             log.info("source resumed", connector=self._connector.name)
 
     def _store(self) -> None:
         """Store what was ordered and is not stored yet."""
-        aim = self._control.aim
+        target_state = self._control.target_state
         if not self._control.stored:
-            write_aim(self._connector, self._kafka, aim, create=self._create)
-            self._control.keep(aim)
-            log.info("target stored", connector=self._connector.name, target=aim.target.value)
+            write_target_state(self._connector, self._kafka, target_state, create=self._create)
+            self._control.keep(target_state)
+            log.info("target stored", connector=self._connector.name, target=target_state.target.value)
 
 
-def read_aim(kafka: Kafka, connector: str) -> Aim:
+def read_target_state(kafka: Kafka, connector: str) -> TargetState:
     """What is stored. Raises Unreachable, and ConfigError where the cluster refuses us."""
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
-        return Aim()
-    return Aim.loads(stored_values(kafka).get(target_key(connector)))
+        return TargetState()
+    return TargetState.loads(stored_values(kafka).get(target_key(connector)))
 
 
-def write_aim(connector: ConnectorConfig, kafka: Kafka, aim: Aim, *, create: bool = True) -> None:
+def write_target_state(
+    connector: ConnectorConfig, kafka: Kafka, target_state: TargetState, *, create: bool = True
+) -> None:
     """Store it under the connector's transactional id, which fences: for the one that may publish, between sessions.
 
     Raises LeaseLost, Unreachable, ConfigError.
@@ -103,4 +105,4 @@ def write_aim(connector: ConnectorConfig, kafka: Kafka, aim: Aim, *, create: boo
     ensure(kafka, {}, create=create)
     with closing(Publisher.of(connector, kafka)) as publisher:
         publisher.open()
-        publisher.amend([(target_key(connector.name), aim.dumps(), [])])
+        publisher.amend([(target_key(connector.name), target_state.dumps(), [])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["BUSY", "Pace"]
+__all__ = ["BUSY", "PollInterval"]
 
 BUSY = 8
 """Notifications in a row that came while their table was polled, after which its writers are asked to stay silent."""
@@ -18,7 +18,7 @@ _BLOCKED = (0.002, 0.5)  # between two attempts to sleep while a silent writer's
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class PollInterval:
     """When to look at one table. ``interval``: seconds of ``poll.interval.ms``. Times are those of the monotonic clock.
 
     Looks fall on a grid that tables have in common, so that one statement can ask about many: steps double from the

@@ -19,12 +19,12 @@ from ..plan.table_plan import Reading
 from ..poll.readers import COMPARING
 from ..postgres.listener import Listener
 from ..postgres.server import Server
-from .change_detector import Glance, Probe
+from .change_detector import ChangeDetector, Observation
 from .poll_interval import BUSY
-from .table_registry import Lineup
-from .table_task import PolledTable
+from .table_registry import TableRegistry
+from .table_task import TableTask
 
-__all__ = ["Attention", "Turn"]
+__all__ = ["Scheduler", "Turn"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -38,19 +38,19 @@ _CROWDED = (0.5, 0.25)  # of the queue of NOTIFY: so full, nobody is asked to no
 class Turn:
     """The tables to poll now, and those that are known to have nothing new at ``looked_at`` (seconds since 1970)."""
 
-    poll: list[PolledTable]
-    unchanged: list[PolledTable]
+    poll: list[TableTask]
+    unchanged: list[TableTask]
     looked_at: float
 
 
-class Attention:
+class Scheduler:
     """Owned by the session's thread. Raises psycopg.Error."""
 
-    def __init__(self, server: Server, lineup: Lineup, control: Control) -> None:
-        self._lineup = lineup
+    def __init__(self, server: Server, registry: TableRegistry, control: Control) -> None:
+        self._registry = registry
         self._control = control
         self._listener = Listener(server.connection)
-        self._probe = Probe(server)
+        self._detector = ChangeDetector(server)
         self._streaks: Counter[int] = Counter()
         self._crowded = False
 
@@ -58,32 +58,32 @@ class Attention:
         """What is to be done now."""
         self._hear()
         now, looked_at = time.monotonic(), time.time()
-        asked: list[PolledTable] = []
-        poll: list[PolledTable] = []
-        for table in self._lineup:
+        asked: list[TableTask] = []
+        poll: list[TableTask] = []
+        for table in self._registry:
             if table.due <= now or self._control.wants(table.name):
                 (asked if self._may_be_asked(table) else poll).append(table)
         if asked:
             self._look(asked, now)
-        unchanged = [table for table in asked if table.pace.fresh]
+        unchanged = [table for table in asked if table.poll_interval.fresh]
         for table in unchanged:
-            table.due = table.pace.quiet(now, notifying=self._asleep(table))
-        poll += [table for table in asked if not table.pace.fresh]
+            table.due = table.poll_interval.quiet(now, notifying=self._asleep(table))
+        poll += [table for table in asked if not table.poll_interval.fresh]
         for table in poll:
-            table.pace.fresh = False
-            table.due = now + table.pace.interval
+            table.poll_interval.fresh = False
+            table.due = now + table.poll_interval.interval
         return Turn(poll, unchanged, looked_at)
 
-    def polled(self, table: PolledTable, published: bool) -> None:
+    def polled(self, table: TableTask, published: bool) -> None:
         """A table was polled to its end."""
-        now, pace = time.monotonic(), table.pace
-        pace.fresh = True
+        now, poll_interval = time.monotonic(), table.poll_interval
+        poll_interval.fresh = True
         settled, asleep = table.reader.settled, self._asleep(table)
         if published or table.plan.reading is Reading.WHOLE:
             awake = table.plan.notifies and not asleep
-            table.due = now if awake else pace.found(now, settled=settled)
+            table.due = now if awake else poll_interval.found(now, settled=settled)
         else:
-            table.due = pace.quiet(now, notifying=asleep, settled=settled)
+            table.due = poll_interval.quiet(now, notifying=asleep, settled=settled)
 
     def rest(self, stop: Stop, until: float) -> None:
         """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
@@ -91,11 +91,11 @@ class Attention:
         self._streaks.clear()
         until = min([until, *self._attempts()])
         while not stop.is_set() and not self._control.changed.is_set():
-            left = min(self._lineup.due, until) - time.monotonic()
+            left = min(self._registry.due, until) - time.monotonic()
             if left <= 0 or self._listener.wait(min(left, _SLICE)):
                 return
 
-    def _asleep(self, table: PolledTable) -> bool:
+    def _asleep(self, table: TableTask) -> bool:
         return table.plan.oid in self._listener.asleep
 
     def _hear(self) -> None:
@@ -105,11 +105,11 @@ class Attention:
             return
         now = time.monotonic()
         busy = []
-        for table in self._lineup:
+        for table in self._registry:
             oid = table.plan.oid
             if oid not in notified:
                 continue
-            table.pace.fresh = False
+            table.poll_interval.fresh = False
             if not table.ailing:
                 table.due = now
             self._streaks[oid] += 1
@@ -123,47 +123,47 @@ class Attention:
         for oid in oids:
             del self._streaks[oid]
 
-    def _may_be_asked(self, table: PolledTable) -> bool:
+    def _may_be_asked(self, table: TableTask) -> bool:
         """Whether a look can say that there is nothing to poll."""
         wanted = table.ailing or self._control.wants(table.name)
-        return _versioned(table) and table.pace.fresh and table.reader.settled and not wanted
+        return _versioned(table) and table.poll_interval.fresh and table.reader.settled and not wanted
 
-    def _look(self, asked: list[PolledTable], now: float) -> None:
+    def _look(self, asked: list[TableTask], now: float) -> None:
         """Find out which tables may have changed; those are not fresh any more."""
         if len(asked) > _FEW:
-            known = [table for table in self._lineup if _versioned(table) and not table.ailing]
-            glance = self._probe.look([table.plan for table in known])
-            suspects = [table for table in known if table.plan.oid in glance.suspects]
+            known = [table for table in self._registry if _versioned(table) and not table.ailing]
+            observation = self._detector.look([table.plan for table in known])
+            suspects = [table for table in known if table.plan.oid in observation.suspects]
         else:
-            glance = self._probe.glance()
-            still = self._probe.unchanged(glance.snapshot)
-            suspects = [] if still else [table for table in asked if not table.reader.is_idle(glance.snapshot)]
-        suspects += [table for table in asked if _lags(table, glance.snapshot)]
+            observation = self._detector.observation()
+            still = self._detector.unchanged(observation.snapshot)
+            suspects = [] if still else [table for table in asked if not table.reader.is_idle(observation.snapshot)]
+        suspects += [table for table in asked if _lags(table, observation.snapshot)]
         for table in suspects:
-            table.pace.fresh, table.due = False, min(table.due, now)
-        self._mind(glance, now)
+            table.poll_interval.fresh, table.due = False, min(table.due, now)
+        self._mind(observation, now)
 
-    def _mind(self, glance: Glance, now: float) -> None:
+    def _mind(self, observation: Observation, now: float) -> None:
         """See to it that notifications come, and that they harm nobody."""
-        if self._listener.lost(glance.listening):
+        if self._listener.lost(observation.listening):
             log.error(
                 "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
             )
             self._listener.listen()
-            for table in self._lineup:
+            for table in self._registry:
                 if self._asleep(table):
-                    table.pace.fresh, table.due = False, min(table.due, now)
-        crowded = glance.queue > _CROWDED[self._crowded]
+                    table.poll_interval.fresh, table.due = False, min(table.due, now)
+        crowded = observation.queue > _CROWDED[self._crowded]
         if crowded and not self._crowded:
             detail = "somebody listens who does not read; tables are polled until it is emptier"
-            log.error("queue of notifications fills", usage=round(glance.queue, 2), detail=detail)
+            log.error("queue of notifications fills", usage=round(observation.queue, 2), detail=detail)
             self._awaken(self._listener.asleep.copy())
         self._crowded = crowded
 
     def _fall_asleep(self) -> None:
         """Have writers notify where there is nothing to do now; where there is after all, the table is due."""
         now = time.monotonic()
-        tables = {table.plan.oid: table for table in self._lineup if table.plan.notifies}
+        tables = {table.plan.oid: table for table in self._registry if table.plan.notifies}
         self._listener.wake(self._listener.asleep - tables.keys())
         sleepy = {oid: table for oid, table in tables.items() if self._may_sleep(table, now)}
         if not sleepy or self._crowded:
@@ -171,30 +171,30 @@ class Attention:
         slept = self._listener.sleep([*sleepy])
         for oid, table in sleepy.items():
             if oid not in slept.asleep | slept.shared:
-                table.due = table.pace.blocked(now)
+                table.due = table.poll_interval.blocked(now)
                 continue
-            table.pace.slept()
+            table.poll_interval.slept()
             if oid in slept.shared:
-                table.pace.relies(now)
+                table.poll_interval.relies(now)
             if not table.reader.is_idle(slept.snapshot):
                 table.due = now
 
     def _attempts(self) -> list[float]:
         """When to try to sleep again for tables that rely on another source's sleep."""
         now = time.monotonic()
-        return [table.pace.awake_until for table in self._lineup if table.pace.awake_until > now]
+        return [table.poll_interval.awake_until for table in self._registry if table.poll_interval.awake_until > now]
 
-    def _may_sleep(self, table: PolledTable, now: float) -> bool:
-        waits = table.ailing or table.due <= now or now < table.pace.awake_until
-        return table.pace.fresh and not waits and not self._asleep(table)
+    def _may_sleep(self, table: TableTask, now: float) -> bool:
+        waits = table.ailing or table.due <= now or now < table.poll_interval.awake_until
+        return table.poll_interval.fresh and not waits and not self._asleep(table)
 
 
-def _lags(table: PolledTable, snapshot: Snapshot) -> bool:
+def _lags(table: TableTask, snapshot: Snapshot) -> bool:
     """Whether so much time has passed since the last poll that it should be one again: xids are compared in 32 bits."""
-    horizon = table.reader.offset.horizon
-    return horizon is not None and snapshot.xmax - horizon.snapshot.xmax > _LONG
+    seen_snapshot = table.reader.offset.seen_snapshot
+    return seen_snapshot is not None and snapshot.xmax - seen_snapshot.snapshot.xmax > _LONG
 
 
-def _versioned(table: PolledTable) -> bool:
+def _versioned(table: TableTask) -> bool:
     """Whether every change of the table shows in its row versions."""
     return isinstance(table.reader, COMPARING) and table.plan.reading is not Reading.WHOLE

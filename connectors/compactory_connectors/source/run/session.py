@@ -26,14 +26,14 @@ from ..leadership.lease import LeaseUnsure
 from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced, postgres_errors, refusal
-from ..publish.publisher import Permit, Publisher, TopicRefused
-from ..reconcile.resend import mend
+from ..publish.publisher import Publisher, PublishGuard, TopicRefused
+from ..reconcile.resend import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
-from .oldest_transaction import Floor, holders
-from .scheduler import Attention
-from .table_registry import Lineup
-from .table_task import PolledTable, Sink
+from .oldest_transaction import OldestTransaction, holders
+from .scheduler import Scheduler
+from .table_registry import TableRegistry
+from .table_task import SessionContext, TableTask
 
 __all__ = ["Session"]
 
@@ -45,14 +45,14 @@ _BEGINNING = Snapshot(0, 0)  # older than any: who would wait for nobody then, n
 class Session:
     """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
 
-    def __init__(self, sink: Sink, server: Server) -> None:
-        self._sink = sink
-        self._connector = sink.connector
+    def __init__(self, context: SessionContext, server: Server) -> None:
+        self._context = context
+        self._connector = context.connector
         self._server = server
-        self._lineup = Lineup(sink, server)
-        self._floor = Floor(server, sink.board)
-        self._attention = Attention(server, self._lineup, sink.control)
-        self._heartbeat = Heartbeat(sink, server)
+        self._registry = TableRegistry(context, server)
+        self._floor = OldestTransaction(server, context.board)
+        self._scheduler = Scheduler(server, self._registry, context.control)
+        self._heartbeat = Heartbeat(context, server)
 
     @classmethod
     def open(
@@ -64,7 +64,7 @@ class Session:
         create_topics: bool,
         strict: bool = True,
         control: Control | None = None,
-        permit: Permit | None = None,
+        publish_guard: PublishGuard | None = None,
         page_bytes: PageBytes | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
@@ -82,9 +82,9 @@ class Session:
             problems = [*found.problems, *(problem for its in unfit for problem in its)]
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
-            publisher = Publisher.of(connector, kafka, permit)
+            publisher = Publisher.of(connector, kafka, publish_guard)
             allowed = create_topics and connector.topics.create
-            sink = Sink(
+            context = SessionContext(
                 connector=connector,
                 kafka=kafka,
                 publisher=publisher,
@@ -93,10 +93,10 @@ class Session:
                 control=control or Control(),
                 page_bytes=page_bytes or PageBytes(),
             )
-            session = cls(sink, server)
+            session = cls(context, server)
             try:
                 with postgres_errors(connector.connection):
-                    session._lineup.begin(found, strict=strict)
+                    session._registry.begin(found, strict=strict)
                     session._heartbeat.open()
             except BaseException:
                 publisher.close()
@@ -108,79 +108,79 @@ class Session:
 
     def close(self) -> None:
         """Let go of both sides; what was not acknowledged is sent again by the next session."""
-        self._lineup.close()
-        self._sink.publisher.close()
+        self._registry.close()
+        self._context.publisher.close()
         self._server.close()
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
-        return any(table.removals.pending and not table.ailing for table in self._lineup)
+        return any(table.removals.pending and not table.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
-        return self._lineup.failures()
+        return self._registry.failures()
 
     def round(self, stop: Stop) -> bool:
         """Poll every table that is due and may have changed; whether anything was published.
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
         """
-        self._lineup.check_topics()
+        self._registry.check_topics()
         with postgres_errors(self._connector.connection):
-            self._heed()
+            self._take_orders()
             self._floor.look()
-            self._lineup.check_tables()
-            turn = self._attention.turn()
+            self._registry.check_tables()
+            turn = self._scheduler.turn()
             for table in turn.unchanged:
-                self._sink.board.current(table.name, turn.looked_at)
+                self._context.board.current(table.name, turn.looked_at)
             published = False
             for table in turn.poll:
                 published |= self._poll(table, turn.looked_at, stop)
-            for table in self._lineup:
+            for table in self._registry:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
-                if not table.ailing and (keys := self._sink.control.take_resend(table.name)):
-                    published |= self._attempt(table, partial(self._mend, table, keys)) or False
+                if not table.ailing and (keys := self._context.control.take_resend(table.name)):
+                    published |= self._attempt(table, partial(self._resend_rows, table, keys)) or False
             self._heartbeat.beat()
             return published
 
     def rest(self, stop: Stop) -> None:
         """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
         with postgres_errors(self._connector.connection):
-            self._attention.rest(stop, until=self._heartbeat.due)
+            self._scheduler.rest(stop, until=self._heartbeat.due)
 
-    def _heed(self) -> None:
+    def _take_orders(self) -> None:
         """Look afresh at the tables that an operator wants restarted; other orders are for the tables."""
-        self._sink.control.changed.clear()
-        for name in self._sink.control.take_restarts():
-            self._lineup.restart(name)
+        self._context.control.changed.clear()
+        for name in self._context.control.take_restarts():
+            self._registry.restart(name)
 
-    def _poll(self, table: PolledTable, looked_at: float, stop: Stop) -> bool:
+    def _poll(self, table: TableTask, looked_at: float, stop: Stop) -> bool:
         """Poll one table; whether anything was published, of a poll that came to its end."""
         published = self._attempt(table, lambda: None if self._waits(table) else table.drain(stop))
         if published is None:
             return False
-        self._sink.board.current(table.name, looked_at)
-        self._sink.board.remembers(table.name, table.remembered)
-        self._attention.polled(table, published)
+        self._context.board.current(table.name, looked_at)
+        self._context.board.remembers(table.name, table.remembered)
+        self._scheduler.polled(table, published)
         return published
 
-    def _mend(self, table: PolledTable, keys: list[bytes]) -> bool:
+    def _resend_rows(self, table: TableTask, keys: list[bytes]) -> bool:
         """Send rows again that an operator asked for, as they are now; whether any were."""
         offset = table.stored(table.reader.offset, 0)
         try:
-            mended = mend(self._server, self._sink.kafka, table.plan, self._sink.publisher, keys, offset)
+            mended = resend_rows(self._server, self._context.kafka, table.plan, self._context.publisher, keys, offset)
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False
         except (Unreachable, TableReplaced, psycopg.OperationalError):
-            self._sink.control.put_back(table.name, keys)
+            self._context.control.put_back(table.name, keys)
             raise
         table.removals.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
         return bool(mended.records)
 
-    def _attempt(self, table: PolledTable, action: Callable[[], bool | None]) -> bool | None:
+    def _attempt(self, table: TableTask, action: Callable[[], bool | None]) -> bool | None:
         """What an action of one table says; None where it can't be done. What fails of it alone is kept with it."""
         try:
             return action()
@@ -190,10 +190,10 @@ class Session:
             logged = error.told(name_rows=self._connector.errors.name_rows)
             table.failed(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")
         except TableReplaced:
-            self._lineup.plan_again(table)
+            self._registry.plan_again(table)
         except TopicRefused as error:
             table.failed(f"{table.plan.label}: {error}")
-            self._lineup.forget_unsent(table)
+            self._registry.forget_unsent(table)
         except psycopg.errors.LockNotAvailable:
             table.locked(self._server.lockers(table.plan.oid))
         except psycopg.Error as error:
@@ -204,23 +204,23 @@ class Session:
             if self._concerns_all(error):
                 raise
             table.failed(f"{table.plan.label}: {error}")
-            self._lineup.forget_unsent(table)
+            self._registry.forget_unsent(table)
         return None
 
     def _concerns_all(self, error: CompactoryError) -> bool:
         """Whether no table can be published now: a connection or the lease is lost."""
         away = isinstance(error, Unreachable) and error.system in {"Kafka", "Postgres"}
-        return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._sink.publisher.usable
+        return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._context.publisher.usable
 
-    def _waits(self, table: PolledTable) -> bool:
+    def _waits(self, table: TableTask) -> bool:
         """Whether an open transaction has made what is to be remembered too much to go on."""
         may = table.reader.waits_for(_BEGINNING) is not None
         xid = table.reader.waits_for(self._server.peek()) if may else None
         if xid is None:
-            self._sink.board.resumed(table.name)
+            self._context.board.resumed(table.name)
             return False
         who = "; ".join(map(str, holders(self._server, xid))) or "one that has ended meanwhile"
         detail = f"an open transaction makes too much to remember: {who}"
         log.error("table waits", table=table.name, detail=detail)
-        self._sink.board.waits(table.name, detail)
+        self._context.board.waits(table.name, detail)
         return True

@@ -17,7 +17,7 @@ from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
 from ..leadership.abandoned_transactions import end_abandoned
-from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, Tenure
+from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, LeaseUnsure
 from ..leadership.standby import Standby
 from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
@@ -59,7 +59,9 @@ class Source:
 
     def status(self) -> SourceStatus:
         """What it is doing now."""
-        return replace(self._board.picture(), aim=self.control.aim, aim_stored=self.control.stored)
+        return replace(
+            self._board.picture(), target_state=self.control.target_state, target_state_stored=self.control.stored
+        )
 
     def run(self, stop: threading.Event, *, once: bool = False, patience: float = 30.0) -> None:
         """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.
@@ -115,11 +117,13 @@ class Source:
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
-        tenure = Tenure(stop, lease)
-        self._opened |= self._pausing.wait(tenure)  # ordered just now: that counts whether or not Kafka can be asked
+        leadership = Leadership(stop, lease)
+        self._opened |= self._pausing.wait(
+            leadership
+        )  # ordered just now: that counts whether or not Kafka can be asked
         end_abandoned(self._connector, self._kafka, lease)
-        self._opened |= self._pausing.before_session(tenure, once=once)
-        return self._live(Halt(tenure, self.control), lease, once, backoff)
+        self._opened |= self._pausing.before_session(leadership, once=once)
+        return self._live(Halt(leadership, self.control), lease, once, backoff)
 
     def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
         """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
@@ -133,7 +137,7 @@ class Source:
             create_topics=self._create_topics,
             strict=once or not self._opened,
             control=self.control,
-            permit=lease,
+            publish_guard=lease,
             page_bytes=self._page_bytes,
         )
         try:

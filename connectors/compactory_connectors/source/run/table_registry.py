@@ -20,9 +20,9 @@ from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
-from .table_task import PolledTable, Sink
+from .table_task import SessionContext, TableTask
 
-__all__ = ["TOPICS_EVERY", "LeftBehind", "Lineup", "TopicReplaced"]
+__all__ = ["TOPICS_EVERY", "LeftBehind", "TableRegistry", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -45,22 +45,22 @@ class TopicReplaced(CompactoryError):
     retryable = True
 
 
-class Lineup:
+class TableRegistry:
     """Which tables a session polls. Raises psycopg.Error, and what Kafka's side raises."""
 
-    def __init__(self, sink: Sink, server: Server) -> None:
-        self._sink = sink
-        self._connector = sink.connector
+    def __init__(self, context: SessionContext, server: Server) -> None:
+        self._context = context
+        self._connector = context.connector
         self._server = server
-        self._tables: dict[str, PolledTable] = {}
+        self._tables: dict[str, TableTask] = {}
         self._unfit: dict[str, tuple[str, ...]] = {}
         self._topic_ids: dict[str, str | None] = {}
         self._spread: dict[str, int] = {}  # partitions of each topic
         self._look_at_topics = 0.0
         self._look_at_tables = 0.0
 
-    def __iter__(self) -> Iterator[PolledTable]:
-        """The tables that are polled now; the line-up may change meanwhile."""
+    def __iter__(self) -> Iterator[TableTask]:
+        """The tables that are polled now; the table registry may change meanwhile."""
         return iter(list(self._tables.values()))
 
     @property
@@ -73,24 +73,24 @@ class Lineup:
         if strict:
             self._make_topics(found.plans)
         plans, found = (found.plans, found) if strict else self._publishable(found)
-        self._sink.board.warn(*found.warnings)
+        self._context.board.warn(*found.warnings)
         self._refuse_left_behind(plans)
-        self._sink.publisher.open()
+        self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        self._sink.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
+        self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        values = stored_values(self._sink.kafka)
+        values = stored_values(self._context.kafka)
         self._server.begin_session(self._connector.name, sessions_of(self._connector.name, values))
         self._add(plans, values, strict=strict)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
-            self._sink.board.warn(self._nothing())
+            self._context.board.warn(self._nothing())
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
         found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
         found += [
-            table.detail for table in self._sink.board.picture().tables if table.detail and self._failed(table.table)
+            table.detail for table in self._context.board.picture().tables if table.detail and self._failed(table.table)
         ]
         return found or ([] if self._tables else [self._nothing()])
 
@@ -99,7 +99,7 @@ class Lineup:
         if time.monotonic() < self._look_at_topics:
             return
         self._look_at_topics = time.monotonic() + TOPICS_EVERY
-        found = self._sink.kafka.topics(self._topic_ids) if self._topic_ids else {}
+        found = self._context.kafka.topics(self._topic_ids) if self._topic_ids else {}
         for name, topic_id in self._topic_ids.items():
             if name not in found or found[name].topic_id != topic_id:
                 raise TopicReplaced(
@@ -111,7 +111,7 @@ class Lineup:
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
-        if behind := self._sink.ends.look(topics):
+        if behind := self._context.ends.look(topics):
             raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
 
     def close(self) -> None:
@@ -136,11 +136,11 @@ class Lineup:
         if fresh:
             log.info("tables found", tables=[plan.qualified for plan in fresh])
             self._add(fresh)
-        self._sink.board.warn(*found.problems)
+        self._context.board.warn(*found.problems)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
 
-    def plan_again(self, table: PolledTable) -> None:
+    def plan_again(self, table: TableTask) -> None:
         """The table is another one now: look at it again, and go on where its offset says."""
         if self._tables.get(table.name) is not table:
             return  # that was done since
@@ -161,7 +161,7 @@ class Lineup:
         if (table := self._tables.get(name)) is not None:
             self.plan_again(table)
 
-    def forget_unsent(self, table: PolledTable) -> None:
+    def forget_unsent(self, table: TableTask) -> None:
         """What the last poll read was not published: read on from what was."""
         topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
         table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
@@ -199,8 +199,8 @@ class Lineup:
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
         topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
-        self._sink.board.warn(*ensure(self._sink.kafka, topics, create=self._sink.create_topics))
-        self._sink.board.warn(*(warning for plan in plans for warning in plan.warnings))
+        self._context.board.warn(*ensure(self._context.kafka, topics, create=self._context.create_topics))
+        self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(
         self, plans: Iterable[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
@@ -209,8 +209,8 @@ class Lineup:
         plans = list(plans)
         if not plans:
             return
-        values = stored_values(self._sink.kafka) if values is None else values
-        topics = self._sink.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
+        values = stored_values(self._context.kafka) if values is None else values
+        topics = self._context.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._check_ends(topics)
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
         self._spread |= {name: len(found.partitions) for name, found in topics.items()}
@@ -229,7 +229,7 @@ class Lineup:
 
     def _note_neighbours(self) -> None:
         """Tell tables that share a topic of each other; offsets say so only of tables that were polled before."""
-        by_topic: dict[str, list[PolledTable]] = {}
+        by_topic: dict[str, list[TableTask]] = {}
         for table in self._tables.values():
             for topic in table.plan.rows.topics:
                 by_topic.setdefault(topic, []).append(table)
@@ -250,10 +250,10 @@ class Lineup:
         if (former := self._tables.get(plan.qualified)) is not None:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
-        self._tables[plan.qualified] = PolledTable(
-            sink=self._sink, reader=reader, key=key, others=others, partitions=spread
+        self._tables[plan.qualified] = TableTask(
+            context=self._context, reader=reader, key=key, others=others, partitions=spread
         )
-        self._sink.board.table(
+        self._context.board.table(
             plan.qualified,
             plan.topic,
             adopted=plan.adopted,
@@ -271,7 +271,7 @@ class Lineup:
 
     def _refuse_left_behind(self, plans: Iterable[TablePlan]) -> None:
         """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
-        values = stored_values(self._sink.kafka)
+        values = stored_values(self._context.kafka)
         for plan in plans:
             try:
                 stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
@@ -295,7 +295,7 @@ class Lineup:
         if offset is not None and offset.topic != topic:
             log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
             return None
-        if offset is not None and offset.topic_end > self._sink.ends.after(plan.topic, 0):
+        if offset is not None and offset.topic_end > self._context.ends.after(plan.topic, 0):
             log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
             return offset.without_topic(sweep=plan.sweeps)
         return offset
@@ -312,7 +312,7 @@ class Lineup:
                 " the table afresh"
             ) from error
 
-    def _known(self, *, but: PolledTable | None = None) -> set[tuple[int, str]]:
+    def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
         return {(table.plan.oid, table.name) for table in self._tables.values() if table is not but}
 
@@ -323,9 +323,9 @@ class Lineup:
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
         if listed or table.plan.query is not None:
-            self._sink.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
+            self._context.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
         else:
-            self._sink.board.gone(name)
+            self._context.board.gone(name)
 
     def _note_unfit(self, found: Plans) -> None:
         """Show tables that can't be polled; those that were polled until now stop."""
@@ -335,16 +335,16 @@ class Lineup:
                 table.removals.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
-            self._sink.board.unfit(name, "; ".join(problems))
+            self._context.board.unfit(name, "; ".join(problems))
             if name in found.locked:
-                self._sink.board.table_waits(name, problems[0])
+                self._context.board.table_waits(name, problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _leave_out(self, name: str, why: str) -> None:
         log.error("table can't be polled", table=name, problems=[why])
         self._unfit[name] = (why,)
-        self._sink.board.unfit(name, why)
+        self._context.board.unfit(name, why)
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.ailing or not table.pace.fresh or table.removals.hold.active)
+        return table is not None and (table.ailing or not table.poll_interval.fresh or table.removals.hold.active)

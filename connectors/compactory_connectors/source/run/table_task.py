@@ -15,26 +15,26 @@ from compactory.kafka.client import Kafka
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
-from ..cursor.identity import Again
+from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
-from ..poll.record_batch import Batch, Reader
+from ..poll.record_batch import Reader, RecordBatch
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..publish.publisher import Publisher
 from ..publish.topic_ends import TopicEnds
 from ..publish.topics import ensure, length, read
-from ..reconcile.pending_approval import Hold
+from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from .backoff import Backoff
-from .poll_interval import Pace
+from .poll_interval import PollInterval
 
 if TYPE_CHECKING:
     from ..config.connector_config import ConnectorConfig
 
-__all__ = ["PolledTable", "Sink"]
+__all__ = ["SessionContext", "TableTask"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -47,7 +47,7 @@ _ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class SessionContext:
     """Where a session's records go."""
 
     connector: ConnectorConfig
@@ -64,16 +64,16 @@ class Sink:
 
 
 @dataclass(slots=True, kw_only=True)
-class PolledTable:
+class TableTask:
     """A table that is polled. Owned by the session's thread."""
 
-    sink: Sink
+    context: SessionContext
     reader: Reader
     key: bytes
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     due: float = 0.0
-    pace: Pace = field(init=False)
+    poll_interval: PollInterval = field(init=False)
     failures: int = 0
     """Polls in a row that failed."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
@@ -88,17 +88,17 @@ class PolledTable:
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        sink, connector = self.sink, self.sink.connector
-        self.pace = Pace(interval=connector.poll_interval_ms / 1000)
+        context, connector = self.context, self.context.connector
+        self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
         self.removals = Removals(
-            sweeper=Sweeper(sink.kafka, self.reader, self.partitions),
-            hold=Hold(connector.name, self.name, sink.control, sink.board),
+            sweeper=Sweeper(context.kafka, self.reader, self.partitions),
+            hold=PendingApproval(connector.name, self.name, context.control, context.board),
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
             interval=connector.sweep_interval_ms / 1000,
             others=self.others,
             catch_up=self._catch_up,
-            send=self._bury,
+            send=self._delete_copies,
         )
 
     @property
@@ -114,8 +114,8 @@ class PolledTable:
     @property
     def remembered(self) -> int:
         """How many ids of transactions its offset has."""
-        horizon = self.reader.offset.horizon
-        return len(horizon.seen or ()) if horizon is not None else 0
+        seen_snapshot = self.reader.offset.seen_snapshot
+        return len(seen_snapshot.seen or ()) if seen_snapshot is not None else 0
 
     @property
     def ailing(self) -> bool:
@@ -151,15 +151,15 @@ class PolledTable:
         if not ended:
             return None
         if empty:  # nobody else's keys were in it
-            self._publish(Batch([], replace(self.reader.offset, sweep=False)))
-        if before.horizon is not None and self.reader.offset.sweep and not before.sweep:
+            self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
+        if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
         self.removals.ended()
         self.failures = 0
         self._locked = False
         self.backoff.reset()
         self.locks.reset()
-        self.sink.board.polled(self.name, sent)
+        self.context.board.polled(self.name, sent)
         return sent > 0
 
     def tend(self, stop: Stop) -> bool:
@@ -167,19 +167,19 @@ class PolledTable:
         self._stop = stop
         sent = self.removals.tend()
         if sent:
-            self.sink.board.polled(self.name, sent)
+            self.context.board.polled(self.name, sent)
         return sent > 0
 
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
         """Publish the pages of one poll; how many records they had, and whether it was all of them."""
         sent = 0
-        rows = min(PAGE_ROWS, self.sink.connector.batch_max_rows)
-        with closing(self.reader.pages(rows, self.sink.page_bytes)) as pages:
+        rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
+        with closing(self.reader.pages(rows, self.context.page_bytes)) as pages:
             for found in pages:
                 batch = self.removals.gate(found) if gated else found
                 self._report(batch)
                 self._publish(batch)
-                self.sink.board.loading(self.name, batch.load)
+                self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
@@ -189,16 +189,16 @@ class PolledTable:
         assert self._stop is not None
         sent, ended = self._poll(self._stop)
         if sent:
-            self.sink.board.polled(self.name, sent)
+            self.context.board.polled(self.name, sent)
         return ended
 
     def _begins_empty(self) -> bool:
         """Whether a first load begins on a topic that never had a record."""
         offset = self.reader.offset
-        if offset.horizon is not None or offset.pages or offset.compare or not offset.sweep:
+        if offset.seen_snapshot is not None or offset.pages or offset.compare or not offset.sweep:
             return False
-        found = self.sink.kafka.topics([self.plan.topic]).get(self.plan.topic)
-        return found is not None and not any(self.sink.kafka.high_watermarks(found.all()).values())
+        found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
 
     def _check_partitions(self) -> None:
         """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
@@ -215,11 +215,11 @@ class PolledTable:
             self._barred = False
             if self.plan.sweeps:
                 # not compared: what belongs in another partition now has to be sent, though the topic has it
-                self._assume(replace(self.reader.offset.afresh(Again.SPREAD), compare=False))
+                self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
 
     def _assume(self, offset: SourceOffset) -> None:
-        self.reader.acknowledge(Batch([], offset, persist=False))
+        self.reader.acknowledge(RecordBatch([], offset, persist=False))
 
     def _grown(self, known: int | None, now: int) -> str:
         return (
@@ -228,20 +228,20 @@ class PolledTable:
         )
 
     def _stamped_by_brokers(self) -> bool:
-        config = self.sink.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
+        config = self.context.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
         return config.get("message.timestamp.type") == "LogAppendTime"
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
         self.failures += 1
-        most = self.sink.connector.retry_attempts
+        most = self.context.connector.retry_attempts
         if most > 0 and self.failures >= most:
             detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
             self.due = float("inf")
         else:
-            self.due = time.monotonic() + max(self.backoff.pause(), self.sink.connector.poll_interval_ms / 1000)
+            self.due = time.monotonic() + max(self.backoff.pause(), self.context.connector.poll_interval_ms / 1000)
         log.error("table failed", table=self.name, detail=logged or detail)
-        self.sink.board.table_failed(self.name, detail)
+        self.context.board.table_failed(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:
         """Somebody has locked the table: try again soon, without keeping the others waiting."""
@@ -249,7 +249,7 @@ class PolledTable:
         self.due = time.monotonic() + self.locks.pause()
         by = "; ".join(holders) or "a transaction that has ended meanwhile"
         detail = f"{self.plan.label} is locked by {by}; tried again by itself"
-        self.sink.board.table_waits(self.name, detail)
+        self.context.board.table_waits(self.name, detail)
 
     def _compare(self, offset: SourceOffset) -> None:
         """Leave out what the topic has, where the offset says so.
@@ -260,25 +260,25 @@ class PolledTable:
         reader = self.reader
         if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
             return
-        records = length(self.sink.kafka, self.plan.topic) if offset.again else 0
+        records = length(self.context.kafka, self.plan.topic) if offset.again else 0
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
-        reader.comparison = Comparison.of(read(self.sink.kafka, self.plan.topic))
+        reader.comparison = Comparison.of(read(self.context.kafka, self.plan.topic))
 
-    def _report(self, batch: Batch) -> None:
+    def _report(self, batch: RecordBatch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
         if not batch.skipped:
             return
-        errors = self.sink.connector.errors
-        first = not self.sink.board.skipped(self.name, len(batch.skipped))
+        errors = self.context.connector.errors
+        first = not self.context.board.skipped(self.name, len(batch.skipped))
         shown = batch.skipped[: _LOGGED if errors.log_each else int(first)]
         for row in shown:
             log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
         if len(batch.skipped) > len(shown):
             log.warning("rows skipped", table=self.name, count=len(batch.skipped))
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: RecordBatch) -> None:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
@@ -287,39 +287,40 @@ class PolledTable:
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
-            self.sink.board.resent(self.name, batch.again, len(batch.records))
+            self.context.board.resent(self.name, batch.again, len(batch.records))
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: RecordBatch) -> None:
         size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
+        offset = self.stored(batch.offset, len(batch.records))
         began = time.monotonic()
         try:
-            self.sink.publisher.publish(self.plan.topic, batch.records, self.stored(batch.offset, len(batch.records)))
+            self.context.publisher.publish(self.plan.topic, batch.records, offset)
         finally:
-            self.sink.page_bytes.took(size, time.monotonic() - began)
+            self.context.page_bytes.took(size, time.monotonic() - began)
         self.wrote(len(batch.records))
 
     def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
         """The record of an offset that is published with so many records."""
-        end = self.sink.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
+        end = self.context.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
         return self.key, replace(offset, topic_end=end).dumps()
 
     def wrote(self, records: int) -> None:
         """So many records are in the table's topics."""
         if not self.plan.rows.routed:
-            self.sink.ends.wrote(self.plan.topic, records)
+            self.context.ends.wrote(self.plan.topic, records)
 
-    def _make_topics(self, batch: Batch) -> None:
+    def _make_topics(self, batch: RecordBatch) -> None:
         """Make the topics that the time has brought."""
         names = {record[2] for record in batch.records if len(record) == 4} - self._made
         if names:
-            rules = self.sink.connector.topics
+            rules = self.context.connector.topics
             topics = {name: rules.of(name) for name in names}
-            self.sink.board.warn(*ensure(self.sink.kafka, topics, create=self.sink.create_topics))
+            self.context.board.warn(*ensure(self.context.kafka, topics, create=self.context.create_topics))
             self._made |= names
 
-    def _bury(self, copies: Sequence[Copy], batch: Batch) -> None:
+    def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
-        self.sink.publisher.publish(self.plan.topic, (), self.stored(batch.offset, len(copies)), copies)
+        self.context.publisher.publish(self.plan.topic, (), self.stored(batch.offset, len(copies)), copies)
         self.wrote(len(copies))
         self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
         self.reader.acknowledge(batch)

@@ -60,9 +60,9 @@ class SourceWorker:
         return {
             "connector": status.connector,
             "state": status.state.value,
-            "target": status.aim.target.value,
-            "target_since": status.aim.since,
-            "target_stored": status.aim_stored,
+            "target": status.target_state.target.value,
+            "target_since": status.target_state.since,
+            "target_stored": status.target_state_stored,
             "since": status.since,
             "heartbeat": asdict(status.heartbeat) if status.heartbeat is not None else None,
             "detail": status.detail,
@@ -81,7 +81,7 @@ class SourceWorker:
         """Return the tables that the status shows."""
         return [table.table for table in self._source.status().tables]
 
-    def obey(self, order: Order) -> None:
+    def run_command(self, order: Order) -> None:
         """Note an order.
 
         Raises OrderRefused where another process publishes, where this one has ended, and for the approval of something

@@ -14,7 +14,7 @@ import pyarrow as pa
 from compactory.directory import Directory
 from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
-from compactory.storage.memory_backend import MemoryShelf
+from compactory.storage.memory_backend import MemoryDirectoryStorage
 from compactory.table.batch import Run
 from compactory.table.table import Table
 
@@ -110,9 +110,9 @@ def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
 
 def _states(directory: Directory[Any], keys: list[bytes | None], values: list[bytes | None]) -> list[str | None]:
     """What a store makes of each record, of keys that come once; None: it holds nothing of it."""
-    shelf = MemoryShelf()
-    table = Table(directory, shelf)
+    directory_storage = MemoryDirectoryStorage()
+    table = Table(directory, directory_storage)
     table.apply(Run(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)
-    held = shelf.mapping("owners" if directory.key else "entries")
+    held = directory_storage.mapping("owners" if directory.key else "entries")
     bad = table.quarantine.bad_keys()
     return [HELD if key in held else BAD if key in bad else None for key in keys]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from compactory.apart import apart
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
+from compactory.forks import keep_forever
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksVolume, State
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, State
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
@@ -65,49 +67,52 @@ class RocksDB:
         self.path = Path(path)
         self._lock = Lock(self.path)
         self._resources: Resources | None = None
-        self._serving: dict[str, RocksVolume] = {}  # topic -> what the pointer names
-        self._beside: weakref.WeakSet[RocksVolume] = weakref.WeakSet()  # all that `fresh` gave
+        self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
+        self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
+        self._disposing: list[Thread] = []  # removing generations that nobody reads any more
         _backends.add(self)
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
 
-    def open(self, topic: str) -> RocksVolume:
-        """Return the volume of a topic that was promoted last, or an empty one. Once per topic and life."""
+    def open(self, topic: str) -> RocksTopicStorage:
+        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         self._lock.take()
         folder = TopicFolder(self.path, topic)
         generation = folder.current()
         folder.tidy(generation)
-        volume = None if generation is None else self._resumed(folder, generation, topic)
-        if volume is None:
-            volume = self._new(folder, topic)
-            folder.point_to(volume.database.path)
-        volume.kept = True
-        self._serving[topic] = volume
-        return volume
+        storage = None if generation is None else self._resumed(folder, generation, topic)
+        if storage is None:
+            storage = self._new(folder, topic)
+            folder.point_to(storage.database.path)
+        storage.kept = True
+        self._serving[topic] = storage
+        return storage
 
-    def fresh(self, topic: str) -> RocksVolume:
-        """Return a new, empty volume, beside the one that is being served; removed when it is closed unpromoted."""
-        volume = self._new(TopicFolder(self.path, topic), topic)
-        self._beside.add(volume)
-        return volume
+    def fresh(self, topic: str) -> RocksTopicStorage:
+        """Return a new, empty topic storage beside the served one; it is removed when it is closed unpromoted."""
+        storage = self._new(TopicFolder(self.path, topic), topic)
+        self._beside.add(storage)
+        return storage
 
-    def promote(self, topic: str, volume: Any) -> None:
-        """Let ``volume`` be what `open` returns; the former is closed and removed once nobody reads it."""
-        volume.flush()
-        volume.kept = True
+    def promote(self, topic: str, storage: Any) -> None:
+        """Let ``storage`` be what `open` returns; the former is closed and removed once nobody reads it."""
+        storage.flush()
+        storage.kept = True
         former = self._serving.get(topic)
-        if former is volume:
+        if former is storage:
             return
         folder = TopicFolder(self.path, topic)
-        folder.point_to(volume.database.path)
-        self._serving[topic] = volume
+        folder.point_to(storage.database.path)
+        self._serving[topic] = storage
         if former is not None:
             database = former.database
             self._former = [waiting for waiting in self._former if waiting.alive]
             damage = None if database.damage is None else str(database.damage)
-            self._former.append(weakref.finalize(database, _dispose, database.handle, folder, database.path, damage))
+            self._disposing[:] = [thread for thread in self._disposing if thread.is_alive()]
+            disposal = database.handle, folder, database.path, damage
+            self._former.append(weakref.finalize(database, _dispose_apart, self._disposing, disposal))
 
     def figures(self) -> Mapping[str, float]:
         """Return the memory that all topics share, in bytes; empty before the start."""
@@ -116,11 +121,13 @@ class RocksDB:
     def close(self) -> None:
         """Close former generations, whoever reads them, and give the folder back."""
         for waiting in self._former:
-            found = waiting.peek()
+            found = waiting.detach()
             if found is not None:
                 with contextlib.suppress(CompactoryError):  # it is removed, or set aside
                     found[0].close()
-                waiting()
+                _dispose(*found[2][1])
+        for thread in self._disposing:
+            thread.join()
         self._former.clear()
         self._serving.clear()
         self._lock.leave()
@@ -130,13 +137,13 @@ class RocksDB:
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
-                _keep_forever(found[2][0])
-        for volume in (*self._serving.values(), *self._beside):
-            _keep_forever(volume.database.handle)
+                keep_forever(found[2][1][0])
+        for storage in (*self._serving.values(), *self._beside):
+            keep_forever(storage.database.handle)
         self._lock.leave()
 
-    def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksVolume | None:
-        """Return the volume in a folder; None where it had to be set aside, or holds nothing."""
+    def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksTopicStorage | None:
+        """Return the topic storage in a folder; None where it had to be set aside, or holds nothing."""
         if (generation / DAMAGED).exists():
             folder.set_aside(generation, "it was found damaged while it was read")
             return None
@@ -159,15 +166,15 @@ class RocksDB:
             folder.set_aside(generation, error)
             return None
         if state is not None:
-            return RocksVolume(database, state)
+            return RocksTopicStorage(database, state)
         database.close()
         remove(generation)
         return None
 
-    def _new(self, folder: TopicFolder, topic: str) -> RocksVolume:
+    def _new(self, folder: TopicFolder, topic: str) -> RocksTopicStorage:
         generation = folder.next()
         try:
-            return RocksVolume(Database(generation, self._shared(), bulk=True), State(topic))
+            return RocksTopicStorage(Database(generation, self._shared(), bulk=True), State(topic))
         except BackendFailed as error:
             remove(generation)
             if isinstance(error, Unexplained) and "Invalid argument" in str(error):
@@ -183,6 +190,13 @@ class RocksDB:
 _backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
 
 
+def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
+    """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
+    thread = apart("dispose", _dispose, *disposal)
+    if thread is not None:
+        threads.append(thread)
+
+
 def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
     """Close and remove a generation that nobody reads any more."""
     try:
@@ -193,11 +207,6 @@ def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | N
         remove(generation)
     else:
         folder.set_aside(generation, damage)
-
-
-def _keep_forever(handle: object) -> None:
-    """See to it that an object is never destroyed, not even when the interpreter ends."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
 def _after_fork() -> None:

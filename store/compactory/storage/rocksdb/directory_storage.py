@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from compactory.codec.decoding import Term
 from compactory.storage.rocksdb.database import Database, Snapshot
-from compactory.storage.rocksdb.key_space import Part, RocksPostings
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
 from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
 
-__all__ = ["Contents", "Entries", "RocksShelf", "Still"]
+__all__ = ["Contents", "Entries", "RocksDirectoryStorage", "Still"]
 
 
 class Contents(Protocol):
-    """What a shelf asks of its volume."""
+    """What a directory storage asks of its topic storage."""
 
     database: Database
 
-    def part(self, directory: str, name: str) -> Part:
+    def part(self, directory: str, name: str) -> KeySpace:
         """Return a mapping of a directory, the same one each time."""
         ...
 
@@ -27,7 +27,7 @@ class Contents(Protocol):
         ...
 
 
-class RocksShelf:
+class RocksDirectoryStorage:
     """The place of one directory. Reads are from what was committed; a snapshot serves those of several keys."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
@@ -80,7 +80,7 @@ class RocksShelf:
 class Entries(Mapping[bytes, bytes]):
     """Lookup key → cell, as committed. For any thread."""
 
-    def __init__(self, database: Database, part: Part) -> None:
+    def __init__(self, database: Database, part: KeySpace) -> None:
         self._database = database
         self._part = part
         self._prefix = part.prefix
@@ -115,7 +115,7 @@ class Entries(Mapping[bytes, bytes]):
 class Still:
     """A directory as it was committed at one moment. For any thread."""
 
-    def __init__(self, contents: Contents, directory: str, part: Part) -> None:
+    def __init__(self, contents: Contents, directory: str, part: KeySpace) -> None:
         self._contents = contents
         self._directory = directory
         self._prefix = part.prefix
@@ -129,7 +129,7 @@ class Still:
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""
-        return _tails(self._snapshot.keys(self._prefix + start, self._end(stop)), len(self._prefix))
+        return _last_record_epochs(self._snapshot.keys(self._prefix + start, self._end(stop)), len(self._prefix))
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield lookup keys and cells between the two, in order."""
@@ -202,10 +202,10 @@ class StillEntries(Mapping[bytes, bytes]):
 
 
 def _keys(snapshot: Snapshot, prefix: bytes) -> Iterator[bytes]:
-    return _tails(snapshot.keys(prefix, after(prefix)), len(prefix))
+    return _last_record_epochs(snapshot.keys(prefix, after(prefix)), len(prefix))
 
 
-def _tails(keys: Iterator[bytes], width: int) -> Iterator[bytes]:
+def _last_record_epochs(keys: Iterator[bytes], width: int) -> Iterator[bytes]:
     return (key[width:] for key in keys)
 
 

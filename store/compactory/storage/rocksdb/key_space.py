@@ -1,4 +1,4 @@
-"""The mappings and indexes of a volume as the writing thread sees and changes them."""
+"""The mappings and indexes of a topic storage as the writing thread sees and changes them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.keys import after, term_prefix
 from compactory.storage.rocksdb.seen import Seen
 
-__all__ = ["Names", "Part", "RocksPostings", "Source"]
+__all__ = ["KeySpace", "Names", "RocksPostings", "Source"]
 
 _ABSENT = object()
 
 
 class Source:
-    """Where parts read what was written: the database, and while a volume is loaded in bulk what spares reading it."""
+    """Where key spaces read: the database, and during a bulk load the filter that spares reading it."""
 
     def __init__(self, database: Database, seen: Seen | None) -> None:
         self.database = database
@@ -35,7 +35,7 @@ class Source:
         return {name: value for name, value in zip(asked, values, strict=True) if value is not None}
 
 
-class Part(MutableMapping[bytes, bytes]):
+class KeySpace(MutableMapping[bytes, bytes]):
     """One mapping of one directory. Belongs to the writing thread, except for ``sizes``.
 
     ``sizes``  how many names it holds: by the partition of their cells, or all under 0; as of what was written last.
@@ -196,7 +196,7 @@ class Part(MutableMapping[bytes, bytes]):
 class Names(KeysView[bytes]):
     """The names of a part, as a set that asks the database for many at once."""
 
-    _mapping: Part
+    _mapping: KeySpace
 
     def isdisjoint(self, other: Iterable[Any]) -> bool:
         """Say whether none of the others is a name here."""

@@ -1,9 +1,9 @@
 """How a volume's keys are laid out, so that their byte order is what readers go by. Pure.
 
-A volume is one ordered sequence of keys. The first two bytes are the number of a *part* (a mapping or an index of one
-directory; 0 is the volume's own state), then comes the lookup or topic key as it is. In an index the term comes first,
-as canonical bytes that begin with their length: one prefix per term, so that a term under which 100,000 keys are filed
-costs no more to change than any other.
+A topic storage is one ordered sequence of keys. The first two bytes are the number of a *part* (a mapping or an index
+of one directory; 0 is the storage's own state), then comes the lookup or topic key as it is. In an index the term comes
+first, as canonical bytes that begin with their length: one prefix per term, so that a term under which 100,000 keys are
+filed costs no more to change than any other.
 """
 
 from __future__ import annotations

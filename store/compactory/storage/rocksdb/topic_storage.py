@@ -13,13 +13,13 @@ import orjson
 from compactory.errors import BackendFailed, CompactoryError
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.rocksdb.database import Database
-from compactory.storage.rocksdb.directory_storage import RocksShelf
+from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.key_space import Part, RocksPostings, Source
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Source
 from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
 from compactory.storage.rocksdb.seen import Seen
 
-__all__ = ["FORMAT", "RocksVolume", "State"]
+__all__ = ["FORMAT", "RocksTopicStorage", "State"]
 
 log = logging.getLogger("compactory.store")
 
@@ -30,7 +30,7 @@ _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that t
 
 
 class State:
-    """What a volume knows of itself: the one record under `STATE`."""
+    """What a topic storage knows of itself: the one record under `STATE`."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -50,7 +50,8 @@ class State:
             state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
             checkpoint = held["checkpoint"]
             checkpoint["positions"] = _numbered(checkpoint["positions"])
-            checkpoint["tails"] = {int(number): tuple(tail) for number, tail in checkpoint.get("tails", {}).items()}
+            tails = checkpoint.pop("tails", {}).items()  # its name in folders of format 2
+            checkpoint["last_record_epochs"] = {int(number): tuple(tail) for number, tail in tails}
             caught_up = checkpoint["caught_up"].items()
             checkpoint["caught_up"] = {int(number): CaughtUp(**mark) for number, mark in caught_up}
             state.checkpoint = Checkpoint(**checkpoint)
@@ -61,33 +62,35 @@ class State:
     def data(self) -> bytes:
         """Return the bytes to store."""
         assert self.checkpoint is not None
+        checkpoint = asdict(self.checkpoint)
+        checkpoint["tails"] = checkpoint.pop("last_record_epochs")
         held = {
             "format": FORMAT,
             "topic": self.topic,
             "parts": self.parts,
             "sizes": self.sizes,
-            "checkpoint": asdict(self.checkpoint),
+            "checkpoint": checkpoint,
         }
         return orjson.dumps(held, option=orjson.OPT_NON_STR_KEYS)
 
 
 class Contents:
-    """The parts of a volume, by directory and name. Belongs to the writing thread."""
+    """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
 
     def __init__(self, database: Database, state: State) -> None:
         self.database = database
         self.state = state
         self.source = Source(database, Seen() if database.bulk else None)
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, KeySpace] = {}
         self._postings: dict[str, RocksPostings] = {}
 
-    def part(self, directory: str, name: str) -> Part:
+    def part(self, directory: str, name: str) -> KeySpace:
         """Return a mapping of a directory, the same one each time."""
         key = f"{directory}\0{name}"
         if key not in self._parts:
             prefix = part_prefix(self._number(key))
             sizes = self.state.sizes.get(key, {})
-            self._parts[key] = Part(self.source, prefix, sizes, by_partition=name == "entries")
+            self._parts[key] = KeySpace(self.source, prefix, sizes, by_partition=name == "entries")
         return self._parts[key]
 
     def postings(self, directory: str, index: str) -> RocksPostings:
@@ -120,7 +123,7 @@ class Contents:
         return number
 
 
-class RocksVolume:
+class RocksTopicStorage:
     """A topic's generation in one database. Belongs to one writing thread.
 
     Until it is complete for the first time nobody reads it, and it is loaded in bulk: commits are gathered and written
@@ -144,9 +147,9 @@ class RocksVolume:
         self._closed = False
         self.kept = False  # whether the folder stays when this is closed
 
-    def shelf(self, directory: str) -> RocksShelf:
+    def directory_storage(self, directory: str) -> RocksDirectoryStorage:
         """Return the place of a directory."""
-        return RocksShelf(self._contents, directory)
+        return RocksDirectoryStorage(self._contents, directory)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Make all that was written since the last commit visible together with how far it goes, all or nothing."""

@@ -14,7 +14,7 @@ __all__ = ["COMPRESSIONS", "Resources", "Tuning"]
 
 COMPRESSIONS = ("none", "lz4", "zstd", "snappy")
 _MiB = 1 << 20
-_BULK_MEMTABLE = 256 * _MiB  # never reached: a bulk volume flushes by itself, long before
+_BULK_MEMTABLE = 256 * _MiB  # never reached: a bulk topic storage flushes by itself, long before
 
 # Options that would break what the backend promises, with the reason.
 _REFUSED = {

@@ -25,7 +25,7 @@ def due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: P
     if plan.reading is Reading.PLACE:
         begun = offset.timestamp is not None or offset.incrementing is not None
         return Conditions(plan).beyond(offset.cursor) if begun else place.beyond(plan, offset.initial, None)
-    if at is None or (offset.horizon is None and plan.reading is Reading.WHOLE):
+    if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
         return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
     versions = replace(plan, reading=Reading.VERSIONS)
     return Conditions(versions).unseen_rows(_adapted(server, plan, offset, at))
@@ -38,7 +38,7 @@ def due_deletions(
     if offset is None or at is None or not plan.adopted:
         return None
     base = _adapted(server, plan, offset, at)
-    return None if base.horizon is None else Conditions(plan).unseen_deletions(base)
+    return None if base.seen_snapshot is None else Conditions(plan).unseen_deletions(base)
 
 
 def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:

@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _TopicState:
     """What the offsets topic says of the tables at a moment."""
 
     offsets: tuple[SourceOffset | None, ...]
@@ -111,16 +111,16 @@ class Verifier:
     def _first(self, side: TopicSide, fingerprint: Fingerprint, whole: bool) -> Tally:
         if self._overall is not None:
             marks = _numbered(side.ends())
-            standing = self._standing(side.topic, whole)
-            return self._overall(side.topic, marks, self._looks(standing), standing.rules, _MOST_SUSPECTS)
+            topic_state = self._topic_state(side.topic, whole)
+            return self._overall(side.topic, marks, self._looks(topic_state), topic_state.rules, _MOST_SUSPECTS)
         with FirstPass(fingerprint) as first:
             return self._pass(side, first, whole)
 
     def _pass(self, side: TopicSide, first: FirstPass, whole: bool) -> Tally:
         marks = side.ends()
-        standing = self._standing(side.topic, whole)
+        topic_state = self._topic_state(side.topic, whole)
         done = 0
-        for number, look in self._looks(standing):
+        for number, look in self._looks(topic_state):
             for rows in look.records(side.topic):
                 first.take_rows(rows)
                 done += len(rows)
@@ -131,7 +131,7 @@ class Verifier:
             first.take_records(records, _numbered(marks))
             done += len(records)
             self._progress(f"topic {side.topic}", done)
-        return first.compare(standing.rules, _MOST_SUSPECTS)
+        return first.compare(topic_state.rules, _MOST_SUSPECTS)
 
     def _follow(self, side: TopicSide, suspects: Suspects, whole: bool, deadline: float) -> int:
         """Look again until there is a verdict on every key, nothing will come any more, or the time is up."""
@@ -154,24 +154,24 @@ class Verifier:
 
     def _round(self, side: TopicSide, suspects: Suspects, whole: bool, *, scan: bool) -> None:
         marks = side.ends()
-        standing = self._standing(side.topic, whole)
+        topic_state = self._topic_state(side.topic, whole)
         suspects.begin_rows()
-        for number, look in self._looks(standing):
+        for number, look in self._looks(topic_state):
             for rows in look.rows(side.topic, None if scan else suspects.parts(number)):
                 suspects.take_rows(number, rows)
         for records in side.read_to(side.ends()):
             suspects.take_records(records)
-        suspects.judge(_numbered(marks), standing.rules)
+        suspects.judge(_numbered(marks), topic_state.rules)
 
-    def _looks(self, standing: _Standing) -> Iterator[tuple[int, Look]]:
+    def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""
         with postgres_errors(self._connector.connection):
-            for number, (table, offset) in enumerate(zip(self._sides, standing.offsets, strict=True)):
+            for number, (table, offset) in enumerate(zip(self._sides, topic_state.offsets, strict=True)):
                 with table.look(offset) as look:
                     yield number, look
                     self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
 
-    def _standing(self, topic: str, whole: bool) -> _Standing:
+    def _topic_state(self, topic: str, whole: bool) -> _TopicState:
         """What is stored now. An offset that is about another topic of that name says nothing of this one."""
         stored = read_offsets(self._kafka)
         mine = {item.key: item for item in stored}
@@ -190,7 +190,7 @@ class Verifier:
             self._note(
                 f"{', '.join(others)} is published to topic {topic} too: keys that only the topic has may be its own"
             )
-        return _Standing(offsets, self._rules(offsets, alone=whole and not others))
+        return _TopicState(offsets, self._rules(offsets, alone=whole and not others))
 
     def _rules(self, offsets: Sequence[SourceOffset | None], *, alone: bool) -> Rules:
         appending = any(plan.reading is Reading.NEW_ROWS for plan in self._plans)
