@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
-JOBS   ?= 5
+JOBS   ?= 4
 PROOF_SECONDS ?= 60
 VERSIONS ?= 13 14 15 16 17
 export PROOF_SECONDS
 export UV_NO_PROGRESS ?= 1
+unexport PYTHONDONTWRITEBYTECODE  # with it every process that a test starts compiles all that it imports
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types layers proof versions bench docs constraints format clean
@@ -29,10 +30,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
-test: $(STAMP)  ## Short tests, in JOBS=5 processes (Apache Kafka is used where Java and Maven are present)
-	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2
+test: $(STAMP)  ## Short tests, in JOBS=4 processes (Apache Kafka is used where Java and Maven are present)
+	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2 --durations 10
 
-check: lint types layers test  ## What CI runs: lint, types, layers, tests
+check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests
+	$(MAKE) --no-print-directory --jobs 2 lint layers types test
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

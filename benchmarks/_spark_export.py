@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.stage import LAUNCHED, WORK
@@ -20,6 +21,7 @@ from compactory import Directory
 from compactory.kafka.client import Kafka
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.session import SparkOptions, open_session
+from tests.stack.maven import fetch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,11 +51,19 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
     return time.perf_counter() - began, keys
 
 
+def _connector_jars() -> Path:
+    jars = WORK / "spark-kafka"
+    if not jars.exists():
+        pom = Path(__file__).with_name("spark") / "pom.xml"
+        fetch("Spark's Kafka connector", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
+    return jars
+
+
 def main() -> None:
     """Measure."""
     kafka, topic, side = sys.argv[1:]
     work = {"ours": ours, "connector": connector}[side]
-    spark = open_session("benchmark", SparkOptions())
+    spark = open_session("benchmark", SparkOptions(jars=_connector_jars() if side == "connector" else None))
     started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=WORK) as folder:

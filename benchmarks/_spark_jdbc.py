@@ -21,7 +21,7 @@ def main() -> None:
     place = urlsplit(dsn)
     url = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}?{'&'.join(options)}"
     properties = {"user": place.username or "", "driver": "org.postgresql.Driver"}
-    spark = open_session("benchmark", SparkOptions())
+    spark = open_session("benchmark", SparkOptions(postgres_driver=True))
     began = time.perf_counter()
     spark.read.csv(file, header=True, schema=SCHEMA, escape='"').write.jdbc(url, table, "append", properties)
     seconds = time.perf_counter() - began

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -25,6 +26,11 @@ from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
+from tests.stack.postgres_copies import new_server
+
+# Another process may have the core for long. What Hypothesis does by itself with CI=true stays: the same examples each time.
+hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
@@ -57,7 +63,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Markers follow from the fixtures that a test asks for."""
+    """Markers follow from the fixtures that a test asks for. What takes longest begins first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures.isdisjoint({"kafka", "own_kafka_server", "secured_kafka"}):
@@ -75,7 +82,8 @@ class _ByFile(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """What ``--dist loadfile`` means here."""
+    """What ``--dist loadfile`` means here; files are handed out in the order of the items."""
+    config.option.loadscopereorder = False
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
@@ -131,7 +139,7 @@ def own_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The run's Postgres; prepared transactions are on."""
-    server = PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "10"})
+    server = new_server(settings={"fsync": "off", "max_prepared_transactions": "10"})
     try:
         server.start()
         yield server

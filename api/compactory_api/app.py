@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from compactory.errors import CompactoryError
 from compactory.store import GlobalStore
@@ -87,6 +88,7 @@ class Application:
             return
         began = perf_counter()
         route = _NO_ROUTE
+        answer: list[tuple[bytes, bytes]] | None = None  # of FastAPI's, which sends its own
         try:
             path = raw_path(scope)
             headers = _chosen(scope["headers"])
@@ -105,17 +107,18 @@ class Application:
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
                 status, answer, body = target.answer(key, headers)
-                await send({"type": "http.response.start", "status": status, "headers": answer})
-                await send({"type": "http.response.body", "body": body})
         except CompactoryError as error:
-            status = await _refuse(error, send)
+            status, answer, body = _refusal(error)
         except Exception as error:
             log.exception("a request failed")
-            status = await _refuse(error, send)
+            status, answer, body = _refusal(error)
+        if answer is not None:
+            await send({"type": "http.response.start", "status": status, "headers": answer})
+            await send({"type": "http.response.body", "body": body})
         self._timing.observe(route, status, perf_counter() - began)
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str]:
-        """Let FastAPI answer; return the status and the route's template."""
+        """Let FastAPI answer; return the status and the route's template. Raises _CutOff."""
         status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
 
         async def sending(message: Any) -> None:
@@ -127,9 +130,11 @@ class Application:
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             await self.routes(inner, receive, sending)
-        except Exception:
-            if status != 500:  # the answer had begun: only the server can cut it off
-                raise
+        except ClientDisconnect:
+            status = 400  # in the middle of its body; nobody reads what is sent
+        except Exception as error:
+            if status != 500:
+                raise _CutOff from error
             log.exception("a request failed")
         route = inner.get("route")
         return status, getattr(route, "path_format", _NO_ROUTE)
@@ -144,11 +149,13 @@ def _chosen(headers: list[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
     return chosen
 
 
-async def _refuse(error: Exception, send: Send) -> int:
+class _CutOff(BaseException):
+    """An answer had begun when it failed: a second one must not, and only the server can close the connection."""
+
+
+def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     refusal = problem(error)
-    await send({"type": "http.response.start", "status": refusal.status, "headers": refusal.headers})
-    await send({"type": "http.response.body", "body": refusal.body})
-    return refusal.status
+    return refusal.status, refusal.headers, refusal.body
 
 
 def _fastapi() -> FastAPI:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from compactory.errors import CompactoryError
 from compactory.worker import Worker
 
 from .listen import Listen
+from .probe_server import ProbeServer
 from .protocol.access import Access, Scope, Tokens, is_loopback
-from .protocol.problem import problem
-from .protocol.refusal import BadRequest, Forbidden, MethodRefused, NoResource, TooLarge, Unauthorized
+from .protocol.refusal import Forbidden, MethodRefused, NoResource, Unauthorized
 from .routes.health import Health
 from .routes.metrics import Exposition
 from .routes.orders import CONNECTORS, Orders
@@ -29,9 +26,7 @@ __all__ = ["Listener"]
 
 log = logging.getLogger("compactory.api")
 
-_IDLE = 20.0  # seconds until a silent connection is closed
 _PATHS = ("/livez", "/readyz", "/metrics", "/v1/status")
-_MOST_BYTES = 8 << 20  # of a request's body
 
 
 class Listener:
@@ -50,7 +45,7 @@ class Listener:
         self._access = (
             Access.for_listener(listen.host, tokens, no_auth=False) if tokens or is_loopback(listen.host) else None
         )
-        self._server: _Server | None = None
+        self._server: ProbeServer | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -68,7 +63,7 @@ class Listener:
 
     def start(self) -> None:
         """Bind and serve from now on. Raises ConfigError as `Listen.bind` does."""
-        self._server = _Server(self._listen.bind(), self)
+        self._server = ProbeServer(self._listen.bind(), self.respond)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="compactory-health", daemon=True
         )
@@ -91,7 +86,9 @@ class Listener:
         if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
             scope = self._check(headers)
             if not self._orders.reads(method, path) and scope is not Scope.ADMIN:
-                raise Forbidden("orders are given by whoever has the admin token (COMPACTORY_HTTP_ADMIN_TOKEN)")
+                raise Forbidden(
+                    "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and for the caller"
+                )
             return _document(*self._orders.answer(method, path, body))
         if path not in _PATHS:
             raise NoResource(f"nothing is at {path}; there are {', '.join((*_PATHS, CONNECTORS))}")
@@ -113,69 +110,6 @@ class Listener:
             authorization.encode("latin-1", "replace") if authorization else None,
             host.encode("latin-1", "replace") if host else None,
         )
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, bound: socket.socket, listener: Listener) -> None:
-        super().__init__(bound.getsockname()[:2], _Handler, bind_and_activate=False)
-        self.socket.close()  # the one that the base class made
-        self.socket = bound
-        self.server_address = bound.getsockname()[:2]
-        self.listener = listener
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the base class's)
-        """A client that went away, or an error of ours."""
-        log.debug("a health request failed", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = _IDLE
-    disable_nagle_algorithm = True  # head and body are two writes
-
-    def __getattr__(self, name: str) -> Any:
-        """Every method is answered by the same rules."""
-        if name.startswith("do_"):
-            return self._answer
-        raise AttributeError(name)
-
-    def _answer(self) -> None:
-        listener = cast("_Server", self.server).listener
-        try:
-            path = self.path.partition("?")[0]
-            status, headers, body = listener.respond(self.command, path, self.headers, self._body)
-        except Exception as error:
-            if not isinstance(error, CompactoryError):
-                log.exception("a health request failed")
-            refusal = problem(error)
-            status, body = refusal.status, refusal.body
-            headers = [(name.decode(), value.decode()) for name, value in refusal.headers if name != b"content-length"]
-        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # maybe unread
-        self.send_response(status)
-        for name, value in headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _body(self) -> bytes:
-        """What was sent along. Raises BadRequest and TooLarge."""
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise BadRequest("send a body with its Content-Length")
-        if len(length) > 9 or int(length) > _MOST_BYTES:
-            raise TooLarge(f"a body may have {_MOST_BYTES:,} bytes")
-        return self.rfile.read(int(length))
-
-    def version_string(self) -> str:
-        return "compactory"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's)
-        """Probes are not worth a line each."""
 
 
 def _document(status: int, document: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -16,14 +17,15 @@ from compactory.errors import StoreClosed
 from compactory.store import GlobalStore
 from compactory.worker import Worker
 
+from . import limits
 from .app import Application, create_app
+from .connection import Connection
 from .protocol.access import Access
 
 __all__ = ["Server"]
 
 log = logging.getLogger("compactory.api")
 
-_KEEP_ALIVE = 75  # seconds; longer than load balancers keep idle connections (60), or they reuse one as it closes
 _CLOSE = 5.0  # seconds that closing the store may take before the process ends without it
 
 
@@ -52,13 +54,13 @@ class Server:
         config = uvicorn.Config(
             self.app,
             loop="uvloop",
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_keep_alive=round(limits.IDLE_SECONDS),
             timeout_graceful_shutdown=max(1, round(graceful)),
         )
         self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
@@ -120,6 +122,11 @@ class _Uvicorn(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Every 0.1 s."""
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.expire(now)
         if self._app.health.stopping and self._ticks_left is None:
             self._ticks_left = round(self._drain * 10)
         if self._ticks_left is not None:

@@ -39,7 +39,7 @@ indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
 ```"""
 
 _SECTION_MEANINGS = {
-    "postgres": {"url": "URL or DSN of the database, for `compactory sql`"},
+    "postgres": {"url": "URL or DSN of the database, for `compactory sql` and `compactory outbox`"},
     "store": {
         "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
         "path": "folder of the backend on disk, for it alone; relative to this file",
@@ -49,11 +49,17 @@ _SECTION_MEANINGS = {
         "read_token": "bearer token that lets one read",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
     },
+    "outbox": {
+        "compact": "send only the newest message of a key in a batch",
+        "on_failure": "later messages with the key of one that Kafka refused `wait` for it (the default), or `skip` it",
+    },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
         "indexes": "a list of `{fields = […], unique = true|false, name = …}`, see Index below",
     },
 }
+
+_NAMED = {"directories": "[directories.NAME]", "outbox": "[outbox.topics.NAME]"}
 
 _VARIABLES = {
     "CONFIG": "path of compactory.toml",
@@ -65,6 +71,8 @@ _VARIABLES = {
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
+    "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
+    "SPARK_JARS": "folder of the JDBC drivers that `spark load` uses in place of fetching the one for Postgres",
 }
 
 
@@ -111,13 +119,14 @@ def _file_rows() -> list[list[str]]:
         "store": ([*settings_file._STORE, *settings_file._STORE_OPTIONS], _store_meanings()),
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
+        "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
     for section in settings_file._SECTIONS:
         if section == "kafka":
             continue
         keys, meanings = sections[section]
-        name = "`[directories.NAME]`" if section == "directories" else f"`[{section}]`"
+        name = code(_NAMED.get(section, f"[{section}]"))
         rows += [[name, code(key), cell(meanings[key])] for key in keys]
     return rows
 

@@ -15,6 +15,8 @@ from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 from compactory_api.protocol.timing import BOUNDS, Timing
 from compactory_api.routes.metrics import Exposition
+from compactory_connectors.outbox.status import Board, TopicStatus
+from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.run.worker import SourceWorker
 
@@ -23,11 +25,11 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` and, with `--listen`, `compactory source run` answer `GET /metrics` in the Prometheus text format, or
-OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*` are the server's,
-`compactory_source_*` the source's; a store that a service embeds shows its own through a `Listener`, see
-[Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds.
-Beside these there are the usual `process_*` and `python_*` metrics of the process."""
+`compactory serve` and, with `--listen`, `compactory source run` and `compactory outbox run` answer `GET /metrics` in
+the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*`
+are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's; a store that a service embeds
+shows its own through a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are
+seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
 
 _ROUTE = """\
 Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
@@ -73,6 +75,20 @@ def _source() -> SourceWorker:
     return SourceWorker(source, lambda: True)
 
 
+def _outbox() -> OutboxWorker:
+    board = Board()
+    board.sampled(
+        [
+            TopicStatus(
+                topic="orders", locked_by="host-1-1-0", locked_seconds=0, error=False, retries=0, last_error=None,
+                max_bytes=None, pending=0, oldest=0, failed=0, waiting=0,
+            )
+        ]
+    )  # fmt: skip
+    relay: Any = SimpleNamespace(board=board, alive=True)
+    return OutboxWorker(relay)
+
+
 def page_text() -> str:
     """The page."""
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
@@ -84,7 +100,7 @@ def page_text() -> str:
 def _rows() -> Iterator[list[str]]:
     timing = Timing()
     timing.observe("route", 200, 0.001)
-    workers: list[Worker] = [StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])), _source()]
+    workers: list[Worker] = [StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])), _source(), _outbox()]
     declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
     text, _ = Exposition(workers, timing).render("")
     for family in text_string_to_metric_families(text.decode()):

@@ -12,6 +12,8 @@ __all__ = [
     "INSTALL_LOCK_CLASS",
     "LEASE_LOCK_CLASS",
     "LOAD_LOCK_CLASS",
+    "OUTBOX_CHANNEL",
+    "OUTBOX_LOCK_CLASS",
     "SOURCE_LOCK_CLASS",
     "WAKEUP_CHANNEL",
     "WAKEUP_LOCK_CLASS",
@@ -29,6 +31,10 @@ INSTALL_LOCK_CLASS: Final = 0x434D5049
 ADOPT_LOCK_CLASS: Final = 0x434D5041
 #: Held, with the table's oid as key, by whoever loads files into a table.
 LOAD_LOCK_CLASS: Final = 0x434D5042
+#: Held exclusively, with key 0, by a relay of the outbox that sleeps until it is notified.
+OUTBOX_LOCK_CLASS: Final = 0x434D504F
 
+#: NOTIFY channel of the outbox; no payload.
+OUTBOX_CHANNEL: Final = "compactory_outbox"
 #: NOTIFY channel; the payload is the root table's oid in decimal.
 WAKEUP_CHANNEL: Final = "compactory_source"

@@ -7,7 +7,7 @@ All are ENABLE ALWAYS, so that ``session_replication_role = replica`` does not s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compactory_sql.adoption import XID_COLUMN, Adoption
@@ -137,24 +137,18 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
         settings=None,
         members=root,
     )
-    # Row triggers also fire for rows that logical replication applies, but can't tell moved rows from lost ones.
-    yield _Wanted(
-        name=f"{TRIGGER_PREFIX}delete",
-        kind=_DELETE if table.partitioned else _ROW | _DELETE,
-        events="AFTER DELETE",
-        referencing=" REFERENCING OLD TABLE AS gone" if table.partitioned else "",
-        function="log_deletes" if table.partitioned else "log_delete",
-        settings=settings,
-        members=table.members,
-    )
-    yield _Wanted(
-        name=f"{TRIGGER_PREFIX}truncate",
-        kind=_BEFORE | _TRUNCATE,
-        events="BEFORE TRUNCATE",
-        function="log_truncate",
-        settings=settings,
-        # Those between root and leaves would only log the leaves' rows a second time.
-        members=tuple(member for member in table.members if member.leaf or member is table.root),
+    yield from _on_delete(table, settings)
+    yield from _with_partitions(
+        table,
+        _Wanted(
+            name=f"{TRIGGER_PREFIX}truncate",
+            kind=_BEFORE | _TRUNCATE,
+            events="BEFORE TRUNCATE",
+            function="log_truncate",
+            settings=settings,
+            # Those between root and leaves would only log the leaves' rows a second time.
+            members=tuple(member for member in table.members if member.leaf or member is table.root),
+        ),
     )
     if adoption.notify:
         yield _Wanted(
@@ -167,6 +161,34 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
             members=table.members,
             vital=False,
         )
+
+
+def _on_delete(table: Table, settings: str) -> Iterator[_Wanted]:
+    """Row triggers also fire for rows that logical replication applies, but can't tell moved rows from lost ones."""
+    name, root = f"{TRIGGER_PREFIX}delete", (table.root,)
+    rows = _Wanted(
+        name=name, kind=_ROW | _DELETE, events="AFTER DELETE", function="log_delete", settings=settings, members=root
+    )
+    if not table.partitioned:
+        yield rows
+        return
+    statements = _Wanted(
+        name=name,
+        kind=_DELETE,
+        events="AFTER DELETE",
+        referencing=" REFERENCING OLD TABLE AS gone",
+        function="log_deletes",
+        settings=settings,
+        members=table.members,
+    )
+    yield from _with_partitions(table, statements)
+    yield replace(rows, name=f"{name}_row", function="log_row_delete", settings=None, vital=False)
+
+
+def _with_partitions(table: Table, wanted: _Wanted) -> Iterator[_Wanted]:
+    """Those of partitions are not vital: a row trigger stands in for them, and TRUNCATE makes new files."""
+    yield replace(wanted, members=(table.root,))
+    yield replace(wanted, members=tuple(each for each in wanted.members if each is not table.root), vital=False)
 
 
 def _key_differs(table: Table, adoption: Adoption) -> str:

@@ -59,11 +59,15 @@ class Token:
 def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partition, int]:
     """Return the positions at which a reader of ``topics`` sees the records of all tokens.
 
-    Raises ConfigError for a token of a topic that is not read, WaitTimeout for one that can't be reached any more
-    because its topic was deleted since.
+    Raises ConfigError for a token of a topic that is not read and for what is no token, WaitTimeout for one that
+    can't be reached any more because its topic was deleted since.
     """
     wanted: dict[Partition, int] = {}
     for token in tokens:
+        if not isinstance(token, Token):
+            raise ConfigError(
+                f"a token is needed, not {type(token).__name__}; a token's text becomes one by Token.parse(text)"
+            )
         topic = topics.get(token.topic)
         if topic is None:
             known = ", ".join(sorted(topics))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from fastapi.responses import StreamingResponse
 
 from compactory import Directory, Entry, Index
-from compactory_api.routes import listing
+from compactory.table.secondary_index import Secondary
+from compactory_api.app import _CutOff
+from compactory_api.routes import entries, listing
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics
 
@@ -154,11 +158,67 @@ def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(gone: str
     view: Any = Vanishing(gone)
     query = listing.Query(directory="d", limit=2)
     first = listing.page(view, query)
-    assert len(first.entries) == 1
-    assert first.next_cursor is not None
     second = listing.page(view, query, first.next_cursor)
-    assert [entry.key for entry in second.entries] == ["c", "d"]
+    assert [entry.key for entry in (*first.entries, *second.entries)] == [key for key in "abcd" if key != gone]
     assert second.next_cursor is None
+
+
+def test_large_values_make_pages_shorter_and_batches_refused(
+    serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(entries, "MOST_VALUE_BYTES", 10_000)
+    topic = topics.create()
+    topics.produce(
+        topic,
+        *((f"{n:02}", json.dumps({"a": 1, "t": "x" * 3000})) for n in range(8)),
+        ("z", json.dumps({"t": "y" * 12_000})),
+    )
+    serving = serve(Directory("d", topic=topic, indexes=[Index("a")]))
+    assert [len(page) for page in pages(serving, "d")] == [3, 3, 2, 1]
+    assert [len(page) for page in pages(serving, "d", index="a", value="1")] == [3, 3, 2]
+    assert len(serving.batch("d", {"keys": ["00", "01", "02"]}).json["found"]) == 3
+    many = serving.batch("d", {"keys": ["00", "01", "02", "03"]})
+    assert (many.status, many.problem) == (413, "too-large")
+
+
+def test_a_page_of_a_popular_value_reads_no_more_entries_than_it_shows(
+    serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    topics.produce(topic, *((f"k{n:04}", '{"a":"popular"}') for n in range(3000)))
+    serving = serve(Directory("d", topic=topic, indexes=[Index("a")]))
+    read: list[object] = []
+    before = Secondary.term_of
+    monkeypatch.setattr(Secondary, "term_of", lambda self, doc: (read.append(doc), before(self, doc))[1])
+    listed = pages(serving, "d", index="a", value="popular", limit=1000)
+    assert keys(listed) == [f"k{n:04}" for n in range(3000)]
+    assert len(read) <= 3000 + len(listed)
+
+
+def test_an_error_within_an_answer_ends_it_and_begins_no_other(serve: Serve, topics: Topics) -> None:
+    app = serve(topics.create()).server.app
+
+    async def half() -> AsyncIterator[bytes]:
+        yield b"half of it"
+        raise KeyError("the other half")
+
+    app.routes.add_api_route("/half", lambda: StreamingResponse(half()))
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {"type": "http", "method": "GET", "path": "/half", "raw_path": b"/half", "query_string": b"", "headers": []}
+    scope["headers"] = [(b"host", b"localhost")]
+    with pytest.raises(_CutOff):  # the server closes the connection then
+        asyncio.run(app(scope, receive, send))
+    assert [message["type"] for message in sent].count("http.response.start") == 1
+    assert sent[-1].get("more_body") is True
 
 
 def test_an_index_lists_what_has_the_value(serve: Serve, topics: Topics) -> None:

@@ -20,6 +20,13 @@ run()
 """
 
 
+def test_a_source_is_asked_over_http_without_the_driver_of_postgres() -> None:
+    script = HIDE.format(package="psycopg", arguments=["source", "pause", "c", "--url", "http://127.0.0.1:1"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "was not reached" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("package", "extra", "arguments"),
     [

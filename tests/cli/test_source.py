@@ -63,6 +63,9 @@ def test_a_dry_run_shows_the_first_records_and_writes_nothing(compactory: Shell,
 def test_once_publishes_what_is_committed_and_ends(compactory: Shell, article: Article, kafka: str) -> None:
     outcome = compactory("source", "run", "--once", *article.arguments, "--kafka", kafka, "--json")
     assert outcome.code == 0
+    assert "a first load sorts all rows" in outcome.err
+    logged = [json.loads(line) for line in outcome.err.splitlines()]
+    assert [line["records"] for line in logged if line["event"] == "loaded"] == [5]
     [connector] = outcome.json["connectors"]
     assert connector["tables"][0] | {"polls": 0} == {
         "table": "public.terminal_acquirer",
@@ -76,6 +79,7 @@ def test_once_publishes_what_is_committed_and_ends(compactory: Shell, article: A
         assert store[article.topic]["5"]["acquirerId"] == "A5"
     outcome = compactory("source", "run", "--once", *article.arguments, "--kafka", kafka)
     assert outcome.code == 0
+    assert "a first load" not in outcome.err
     assert outcome.out == f"{article.path.stem} done: public.terminal_acquirer → {article.topic}: 0 records\n"
 
 

@@ -38,13 +38,20 @@ def test_equal_different_and_not_caught_up(published: Offsets) -> None:
     outcome = in_process(*words)
     assert outcome.code == 3
     assert "1 pending: the table is ahead of what was published, and no source of the connector runs" in outcome.out
-    send(published.kafka, published.article.topic, (b"2", b'{"secret":1}'), (b"3", None), (b"\xff\x00", b"\xfe"))
+    send(
+        published.kafka,
+        published.article.topic,
+        (b"2", b'{"secret":1}'),
+        (b"3", None),
+        (b"4", b"{"),
+        (b"\xff\x00", b"\xfe"),
+    )
     outcome = in_process(*words, "--json")
     assert outcome.code == 1
     [topic] = outcome.json["topics"]
     counts = {name: topic[name] for name in ("missing", "extra", "different", "pending", "changing", "expected")}
-    assert counts == {"missing": 1, "extra": 1, "different": 1, "pending": 1, "changing": 0, "expected": 5}
-    by_kind = {each["finding"]: each for each in topic["differences"]}
+    assert counts == {"missing": 1, "extra": 1, "different": 2, "pending": 1, "changing": 0, "expected": 5}
+    by_kind = {each["finding"]: each for each in topic["differences"] if each.get("key") != "4"}
     assert (by_kind["extra"]["key_base64"], by_kind["extra"]["found_base64"]) == ("/wA=", "/g==")
     assert by_kind["different"]["found"] == '{"secret":1}'
     assert '"terminalId":"T2"' in by_kind["different"]["expected"]
@@ -52,6 +59,8 @@ def test_equal_different_and_not_caught_up(published: Offsets) -> None:
     assert shown.code == 1
     assert "secret" not in shown.out + shown.err
     assert "1 extra: lookups find them" in shown.out
+    assert "another value" not in shown.out
+    assert shown.out.count("bad record") == 1
     assert '{"secret":1}' in in_process(*words).out
 
 

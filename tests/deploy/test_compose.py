@@ -23,6 +23,7 @@ from tests.deploy.composition import Composition, compose
 from tests.deploy.image import ROOT
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.postgres_copies import new_server
 
 SCHEMA = Path(__file__).with_name("schema") / "compose-spec.json"
 OURS = ("install", "adopt", "rights", "source", "api")
@@ -116,7 +117,7 @@ def own_kafka() -> Iterator[ApacheKafka]:
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
     """A Postgres that asks everybody but its superuser for a password."""
-    server = PostgresServer(settings={"fsync": "off"})
+    server = new_server(settings={"fsync": "off"})
     try:
         server.start()
         rules = f"host all {SUPERUSER} 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"

@@ -196,10 +196,9 @@ def test_the_articles_connector(
     prefix = f"{unique('docs')}-"
     name = f"{prefix}connector.json"  # the connector's name is the file's: one for each test
     shutil.copy(ROOT / "examples" / "connectors" / "terminal_acquirer.json", folder.path / name)
-    (folder.path / "secrets.properties").write_text(
-        f"reference-data.db.url=jdbc:{terminals.replace('postgres@', '')}\nreference-data.db.user=postgres\n"
-        f"reference-data.db.password=\nkafka.topic.prefix={prefix}\n"
-    )
+    secrets = one(blocks("properties", run="article")).replace("topic.prefix=", f"topic.prefix={prefix}")
+    secrets = secrets.replace("postgresql://localhost:5432/reference", terminals.replace("postgres@", ""))
+    (folder.path / "secrets.properties").write_text(secrets)
     text = block.text.replace("localhost:9092", kafka).replace("examples/connectors/terminal_acquirer.json", name)
     assert f"{prefix}terminal_acquirer" in folder.shell(text)
     if " --kafka " in text:

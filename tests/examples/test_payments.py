@@ -29,6 +29,7 @@ from compactory_connectors.source.run.source import Source
 from compactory_sql import read
 from tests.source.conftest import ARTICLE, Running, article_environment
 from tests.source.workload import wait_until
+from tests.stack.postgres_copies import new_server
 from tests.store.topics import Topics
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -113,7 +114,7 @@ class Till:
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer(settings={"fsync": "off"})
+    server = new_server(settings={"fsync": "off"})
     try:
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as connection:

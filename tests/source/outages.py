@@ -19,7 +19,6 @@ from urllib.request import urlopen
 import psycopg
 
 from compactory_cli.stack.port import free_port
-from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.config.jdbc_url import Connection
 from compactory_connectors.source.control.status import SourceState
@@ -27,6 +26,7 @@ from compactory_connectors.source.run.source import Source
 from tests.source.conftest import ARTICLE, Bench, Running, article_environment
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.postgres_copies import new_server
 from tests.stack.proxy import Proxy
 
 END_TRANSACTION = 26
@@ -37,7 +37,7 @@ class Fragile:
     """A Postgres and a Kafka, each with a proxy before it that sources go through."""
 
     def __init__(self) -> None:
-        self.postgres = PostgresServer(settings={"max_prepared_transactions": "10", "log_min_messages": "log"})
+        self.postgres = new_server(settings={"max_prepared_transactions": "10", "log_min_messages": "log"})
         self.postgres_proxy = Proxy(self.postgres.port)
         self.kafka_proxy = Proxy()
         advertised = {"PROXIED": self.kafka_proxy.address}

@@ -15,7 +15,7 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.cursor.identity import ResendReason
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, wait_until
-from tests.stack.postgres_copies import base_backup, empty_like, put_back, run, set_aside, upgraded
+from tests.stack.postgres_copies import base_backup, empty_like, new_server, put_back, run, set_aside, upgraded
 
 ARCHIVED = {
     "fsync": "off",
@@ -28,7 +28,7 @@ CONSUME = "DO $$ BEGIN FOR n IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT;
 @pytest.fixture
 def servers() -> Iterator[list[PostgresServer]]:
     """Every server of a test; the first one runs and archives its WAL."""
-    servers = [PostgresServer(settings=ARCHIVED)]
+    servers = [new_server(settings=ARCHIVED)]
     servers[0].start()
     yield servers
     for server in servers:

@@ -19,12 +19,13 @@ from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.poller import Poller
 from tests.source.workload import TERMINALS, table_state, wait_until
+from tests.stack.postgres_copies import new_server
 
 
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[PostgresServer]:
     """A server whose WAL stays in memory for long, to be killed."""
-    server = PostgresServer(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
+    server = new_server(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
     server.start()
     yield server
     server.remove()

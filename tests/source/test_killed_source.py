@@ -26,6 +26,7 @@ from tests.source.history_writer import Writer
 from tests.source.poller import settings
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
+from tests.stack.postgres_copies import new_server
 
 LAYOUTS = [
     Layout(partitioned=partitioned, soft=True, adopted=adopted, table=f"terminal_{number}")
@@ -86,7 +87,7 @@ def _reconnected(writer: Writer) -> bool:
 def forgetful() -> Iterator[PostgresServer]:
     """A server that answers a commit before it is on disk."""
     given = {"synchronous_commit": "off", "wal_writer_delay": "1s", "max_prepared_transactions": "40", "fsync": "off"}
-    server = PostgresServer(settings=given)
+    server = new_server(settings=given)
     server.start()
     yield server
     server.remove()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS = SparkOptions(
     master="local[2]",
+    postgres_driver=True,
     conf={
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from compactory_cli.stack.postgres import embedded_binaries
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import needs_spark
 from tests.stack.apache_kafka import QUICK
@@ -34,15 +35,17 @@ def test_the_rules_of_the_page_are_those_of_the_example() -> None:
     assert block.text == (EXAMPLE / "rules.yaml").read_text()
 
 
+@pytest.mark.proof
 def test_the_first_load_of_the_page(database: str, tmp_path: Path) -> None:
     """The page's commands, run in the example's folder: what they print, keep, report and load."""
     needs_spark()
     folder = tmp_path / "tariffs"
     shutil.copytree(EXAMPLE, folder)
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute((EXAMPLE / "tariffs.sql").read_bytes())
     [block] = blocks("sh", run="spark")
-    for line in block.text.replace("postgresql://user@localhost/reference", database).splitlines():
+    change, create, *lines = block.text.replace("postgresql://user@localhost/reference", database).splitlines()
+    assert ROOT / change.removeprefix("cd ") == EXAMPLE
+    subprocess.run([embedded_binaries() / create.split()[0], *create.split()[1:]], cwd=folder, check=True)
+    for line in lines:
         words = [word.strip("'") for word in line.split()[1:]]
         done = compactory(folder, *words, *(QUICKLY if words[0] == "spark" else []))
         assert done.returncode == 0, done.stderr
@@ -102,9 +105,19 @@ def test_java_that_is_missing_is_a_line(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    arguments = ["a.csv", "--directory", "tariffs", "--to", "postgres", "--postgres", "postgresql://u@127.0.0.1:1/d"]
+    arguments = ["a.csv", "--directory", "tariffs", "--to", "kafka", "--kafka", "127.0.0.1:1"]
     done = compactory(tmp_path, "spark", "load", *arguments, "--report", "report.json")
     assert done.returncode == 2
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert json.loads((tmp_path / "report.json").read_text())["outcome"] == "failed"
+
+
+def test_a_table_that_is_missing_is_told_before_spark_starts(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/none")
+    arguments = ["a.csv", "--directory", "tariffs", "--to", "postgres", "--postgres", database]
+    done = compactory(tmp_path, "spark", "load", *arguments)
+    assert done.returncode == 2
+    assert "there is no table tariffs" in done.stderr

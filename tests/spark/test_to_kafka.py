@@ -324,6 +324,33 @@ def test_what_others_write_while_it_is_compared(
     assert b'"A"' in (now[b"1"] or b"")
 
 
+@pytest.mark.parametrize("key", ["1", "3"])
+def test_what_others_write_while_it_is_sent(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget], monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A service's record is newer than the comparison: the load must not be the later one of its key."""
+    target = entries()
+    topic = topic_name(target)
+    target.compare(frame(spark, TERMINALS, [(1, "A", None, True), (2, "B", None, True)]), Mode.UPSERT)
+    made = KafkaTarget._record
+    with DirectoryWriter(cluster.properties(), Directory(topic, writable=True)) as writer:
+
+        def record(self: KafkaTarget, outgoing: Any) -> Any:
+            writer.put(key, {"id": int(key), "mine": True})
+            return made(self, outgoing)
+
+        monkeypatch.setattr(KafkaTarget, "_record", record)
+        if key == "3":
+            target.write()
+        else:
+            with pytest.raises(CompactoryError, match="somebody wrote keys of this load while it was sent"):
+                target.write()
+    target.close()
+    now = {name: value for name, (_, value, _) in contents(cluster, topic).items()}
+    assert now[key.encode()] == b'{"id":%s,"mine":true}' % key.encode()
+    assert now.keys() == ({b"1", b"2", b"3"} if key == "3" else {b"1"})
+
+
 def test_of_two_loads_at_once_the_later_to_write_finds_out(
     spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget]
 ) -> None:

@@ -283,11 +283,25 @@ def test_rows_that_the_load_itself_calls_inactive(adopted: Loading) -> None:
     adopted.load([("A", "a", True), ("B", "b", True), ("C", "c", False)], names)
     assert [row[0] for row in adopted.all(where="true")] == ["A", "B"], "a key that nobody knows needs no row"
     for mode in (Mode.UPSERT, Mode.REPLACE):
-        rows = [("A", "a", None), ("B", "b", True), ("C", "c", False)]
+        rows = [("A", "a", False), ("B", "b", None), ("C", "c", False)]
         found, done = adopted.load(rows, names, mode)
         assert found.counts == done.counts, "the same in both"
         assert done.counts == (counted(unchanged=2, deactivate=1) if mode is Mode.UPSERT else counted(unchanged=3))
         assert [row[0] for row in adopted.all()] == ["B"]
+
+
+def test_only_false_deletes_a_row_of_the_table(loading: Loading) -> None:
+    """As for the source and the store: NULL in the column of soft deletion is alive."""
+    loading.sql.execute("ALTER TABLE tariffs ALTER is_active DROP NOT NULL")
+    loading.adopt()
+    loading.sql.execute(
+        "INSERT INTO tariffs (code, note, is_active) VALUES ('A', 'a', NULL), ('B', 'b', NULL), ('C', 'c', false)"
+    )
+    found, _ = loading.load([("A", "new"), ("C", "c")], ["code", "note"], Mode.REPLACE)
+    assert found.counts == counted(update=1, deactivate=1, insert=1)
+    assert found.present == 2
+    rows = loading.all("code, note, is_active", "true")
+    assert rows == [("A", "new", None), ("B", "b", False), ("C", "c", True)]
 
 
 def test_a_table_without_soft_delete_is_not_replaced(loading: Loading) -> None:
@@ -576,7 +590,8 @@ CREATE TRIGGER wait AFTER INSERT ON tariffs EXECUTE FUNCTION wait();
 """
 
 
-@pytest.mark.parametrize("moment", ["copy", pytest.param("merge", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("moment", ["copy", "merge"])
 def test_a_driver_that_is_killed(adopted: Loading, moment: str) -> None:
     """Nothing of the load is seen, and the next one finds things as if it had never begun."""
     adopted.load([("T0", "before"), ("other", "before")], ["code", "note"])

@@ -12,6 +12,7 @@ import pytest
 import compactory_sql
 from compactory_cli.stack.postgres import PostgresServer, embedded_binaries
 from compactory_connectors.database import Adoption, adopt
+from tests.stack.postgres_copies import new_server
 
 _OLD = Path("/usr/lib/postgresql/15/bin")
 
@@ -21,7 +22,7 @@ def old_postgres_server() -> Iterator[PostgresServer]:
     """PostgreSQL 15."""
     if not (_OLD / "postgres").exists():
         pytest.skip("PostgreSQL 15 is not installed")
-    server = PostgresServer(binaries=_OLD, settings={"fsync": "off", "max_prepared_transactions": "10"})
+    server = new_server(binaries=_OLD, settings={"fsync": "off", "max_prepared_transactions": "10"})
     try:
         server.start()
         yield server

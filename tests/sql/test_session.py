@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, install, plan
 from compactory_connectors.database.session import pooled_by_transaction, refuse_pooling
 from compactory_connectors.source.leadership.lease_claim import connect_lease
 from compactory_connectors.source.postgres.server import Server
+from tests.stack.postgres_copies import new_server
 
 from .conftest import one
 
@@ -23,7 +23,7 @@ from .conftest import one
 @pytest.fixture(scope="module")
 def standby() -> Iterator[str]:
     """A server that waits in recovery for ever."""
-    server = PostgresServer(settings={"fsync": "off"})
+    server = new_server(settings={"fsync": "off"})
     try:
         server.start()
         server.stop()

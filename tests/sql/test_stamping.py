@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, inspect
 from tests.source.workload import wait_until
+from tests.stack.postgres_copies import new_server
 
 from .conftest import REGIONS, TERMINALS, dump, one, psql
 
@@ -273,7 +274,7 @@ def test_a_search_path_of_the_adopter_changes_nothing(database: str, adopted: ps
 @pytest.fixture
 def logical() -> Iterator[PostgresServer]:
     """A server that can replicate what it decodes."""
-    server = PostgresServer(settings={"fsync": "off", "wal_level": "logical"})
+    server = new_server(settings={"fsync": "off", "wal_level": "logical"})
     try:
         server.start()
         yield server
@@ -282,7 +283,7 @@ def logical() -> Iterator[PostgresServer]:
 
 
 def test_rows_that_logical_replication_applies(logical: PostgresServer):
-    """Guarantee 8 holds on a subscriber too: rows bear the stamps of the transaction that applied them."""
+    """Guarantees 8, 10 on a subscriber: rows bear the stamps of what applied them, deletions are logged."""
     with psycopg.connect(logical.url(), autocommit=True) as publisher:
         publisher.execute("CREATE DATABASE subscriber")
         with psycopg.connect(logical.url("subscriber"), autocommit=True) as subscriber:
@@ -296,6 +297,11 @@ def test_rows_that_logical_replication_applies(logical: PostgresServer):
             assert rows(subscriber, "new") == rows(subscriber, "old")
             assert one(subscriber, "SELECT bool_and(updated_xid::text = xmin::text) FROM new")
             assert one(subscriber, "SELECT count(*) FROM new WHERE updated_date = '2001-01-01'") == 1
+            publisher.execute("INSERT INTO parts SELECT n, n FROM generate_series(1, 3) n")
+            publisher.execute("DELETE FROM parts WHERE id < 3; DELETE FROM new WHERE id = 1")
+            wait_until(lambda: one(subscriber, "SELECT min(id) FROM new") == 2, what="the deletions applied")
+            log = """SELECT "table"::text, array_agg("row" ->> 'id' ORDER BY id) FROM compactory.deleted_rows GROUP BY 1"""
+            assert dict(subscriber.execute(log)) == {"new": ["1"], "parts": ["1", "2"]}
 
 
 def subscribe(publisher: psycopg.Connection, subscriber: psycopg.Connection) -> None:
@@ -306,6 +312,11 @@ def subscribe(publisher: psycopg.Connection, subscriber: psycopg.Connection) -> 
         subscriber.execute(text)
         adopt(subscriber, Adoption(table=table, key=("k",)))
     without_condition(subscriber, "old")
+    columns = "(id int PRIMARY KEY, k text NOT NULL, updated_date timestamp NOT NULL DEFAULT now())"
+    publisher.execute(f"CREATE TABLE parts {columns}")
+    subscriber.execute(f"CREATE TABLE parts {columns} PARTITION BY HASH (id)")
+    subscriber.execute("CREATE TABLE part PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    adopt(subscriber, Adoption(table="parts", key=("k",)))
     publisher.execute("CREATE PUBLICATION p FOR ALL TABLES")
     publisher.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     subscriber.execute(

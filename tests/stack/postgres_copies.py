@@ -1,4 +1,4 @@
-"""Copies of a Postgres server, as operators make them: base backups, dumps, upgrades."""
+"""Copies of a Postgres server: of a new one, which takes no time, and as operators make them (backups, upgrades)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,40 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
+from tests.stack.maven import alone
 
-__all__ = ["base_backup", "empty_like", "put_back", "run", "set_aside", "upgraded"]
+__all__ = ["base_backup", "empty_like", "new_server", "put_back", "run", "set_aside", "upgraded"]
+
+_BUILD: Final = Path(__file__).parents[2] / "build" / "postgres"
+
+
+def new_server(*, binaries: Path | None = None, settings: Mapping[str, str] | None = None) -> PostgresServer:
+    """A server, not started, with a copy of the data that ``initdb`` made once: all have one system identifier."""
+    server = PostgresServer(binaries=binaries, settings=settings)
+    version = subprocess.check_output([server._binaries / "postgres", "--version"], text=True)
+    kept = _BUILD / f"initdb-{version.split()[2]}"
+    with alone(_BUILD):
+        if not kept.exists():
+            _make_data(PostgresServer(binaries=binaries), kept)
+    subprocess.run(["cp", "-a", kept, server._data], check=True)
+    return server
+
+
+def _make_data(server: PostgresServer, kept: Path) -> None:
+    partial = kept.with_name("partial")
+    try:
+        server.start()
+        server.stop()
+        subprocess.run(["rm", "-rf", partial], check=True)
+        subprocess.run(["cp", "-a", server._data, partial], check=True)
+        partial.rename(kept)
+    finally:
+        server.remove()
 
 
 def run(server: PostgresServer, program: str, *arguments: str | Path) -> str:

@@ -49,3 +49,8 @@ def test_the_farthest_token_of_each_partition_counts() -> None:
     with pytest.raises(WaitTimeout, match="deleted since") as caught:
         targets([*tokens, Token("a", 1, 9, "another")], topics)
     assert caught.value.gap == {Partition("a", 1): 10}
+
+
+def test_a_text_is_no_token() -> None:
+    with pytest.raises(ConfigError, match=r"Token\.parse"):
+        targets(["a:0:5"], {})  # type: ignore[list-item]

@@ -9,12 +9,15 @@ from compactory.errors import CompactoryError
 __all__ = [
     "BadRequest",
     "Forbidden",
+    "HeadTooLarge",
     "MethodRefused",
     "Misdirected",
     "NoEntry",
     "NoResource",
     "Stopping",
     "TooLarge",
+    "TooManyConnections",
+    "TooSlow",
     "Unauthorized",
     "UnsupportedMedia",
 ]
@@ -73,6 +76,20 @@ class MethodRefused(CompactoryError):
 
 class TooLarge(CompactoryError):
     """The request asks for, or carries, more than one request may."""
+
+
+class HeadTooLarge(CompactoryError):
+    """The request's line and headers are larger, or more, than a server takes."""
+
+
+class TooSlow(CompactoryError):
+    """The request did not come within its time."""
+
+
+class TooManyConnections(CompactoryError):
+    """The server has as many connections as it takes, and all of them are at work."""
+
+    retryable = True
 
 
 class UnsupportedMedia(CompactoryError):

@@ -75,7 +75,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
 
 async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, Any]:
     if request.scope.get(SCOPE) is not Scope.ADMIN:
-        raise Forbidden("bad records are dealt with by whoever has the admin token (COMPACTORY_HTTP_ADMIN_TOKEN)")
+        raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
     wanted = _chosen(await request.body())
     chosen = [
         error

@@ -20,9 +20,10 @@ from ..protocol.refusal import BadRequest, TooLarge, UnsupportedMedia
 from ..protocol.values import embedder
 from . import listing
 
-__all__ = ["MOST_KEYS", "entry_routes"]
+__all__ = ["MOST_KEYS", "MOST_VALUE_BYTES", "entry_routes"]
 
 MOST_KEYS = 1000
+MOST_VALUE_BYTES = 32 << 20  # in the answer to one
 _MOST_BYTES = 8 << 20  # of a request body
 _JSON = "application/json"
 
@@ -35,7 +36,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
     @routes.post(
         "/entries:batchGet",
         operation_id="batch_get_entries",
-        summary="Look up to 1,000 keys up",
+        summary="Look up to 1,000 keys up, whose values have at most 32 MiB",
         responses={200: {"model": BatchAnswer}, **problems(400, 401, 404, 412, 413, 415, 421, 503)},
         openapi_extra={
             "parameters": FRESHNESS_HEADERS,
@@ -46,7 +47,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
         view = store[directory]
         keys = _keys(await _body(request))
         await _await_offset(freshness, request, view)
-        return _json(_batch(view, keys, embed[directory]))
+        return _json(await asyncio.to_thread(_batch, view, keys, embed[directory]))
 
     @routes.get(
         "/entries",
@@ -64,7 +65,10 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
             Query(description="One per field of the index, in its order; 5 finds the number and the text"),
         ] = None,
         prefix: Annotated[str, Query(description="Only keys that begin with this")] = "",
-        limit: Annotated[int, Query(ge=1, le=listing.MOST_ENTRIES)] = listing.DEFAULT_LIMIT,
+        limit: Annotated[
+            int,
+            Query(ge=1, le=listing.MOST_ENTRIES, description="Fewer come where their values have more than 8 MiB"),
+        ] = listing.DEFAULT_LIMIT,
         cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     ) -> Response:
         view = store[directory]
@@ -72,15 +76,13 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
             raise BadRequest("value: give index= too; it says in which field to look")
         await _await_offset(freshness, request, view)
         query = listing.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
-        page = await asyncio.to_thread(listing.page, view, query, cursor)
-        entries = [_listed(entry, embed[directory]) for entry in page.entries]
-        return _json({"entries": entries, "next_cursor": page.next_cursor})
+        return _json(await asyncio.to_thread(_page, view, query, cursor, embed[directory]))
 
     return routes
 
 
-def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document), media_type=_JSON, headers={"cache-control": "no-store"})
+def _json(document: bytes) -> Response:
+    return Response(document, media_type=_JSON, headers={"cache-control": "no-store"})
 
 
 async def _await_offset(freshness: Freshness, request: Request, view: View[Any]) -> None:
@@ -118,20 +120,33 @@ def _keys(body: bytes) -> list[str]:
     return keys
 
 
-def _batch(view: View[Any], keys: list[str], embed: Any) -> dict[str, Any]:
+def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
+    """Return the document of a batch. Raises TooLarge."""
     found: dict[str, Any] = {}
     missing: list[str] = []
     bad: list[str] = []
+    size = 0
     for key in dict.fromkeys(keys):
         try:
-            found[key] = embed(view.raw(key))
+            value = view.raw(key)
         except BadRecord:
             bad.append(key)
         except KeyError:
             missing.append(key)
+        else:
+            size += len(value)
+            if size > MOST_VALUE_BYTES:
+                raise TooLarge(f"the values of these keys have more than {MOST_VALUE_BYTES >> 20} MiB; ask for fewer")
+            found[key] = embed(value)
     if not keys:
         len(view)  # raises NotReady: no keys is no reason to say that all is well
-    return {"found": found, "missing": missing, "bad": bad}
+    return orjson.dumps({"found": found, "missing": missing, "bad": bad})
+
+
+def _page(view: View[Any], query: listing.Query, cursor: str | None, embed: Any) -> bytes:
+    page = listing.page(view, query, cursor)
+    entries = [_listed(entry, embed) for entry in page.entries]
+    return orjson.dumps({"entries": entries, "next_cursor": page.next_cursor})
 
 
 def _listed(entry: Entry, embed: Any) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import binascii
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from heapq import merge
+from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -22,10 +24,11 @@ from compactory.records import Entry
 
 from ..protocol.refusal import BadRequest
 
-__all__ = ["DEFAULT_LIMIT", "MOST_ENTRIES", "Page", "Query", "page"]
+__all__ = ["DEFAULT_LIMIT", "MOST_BYTES", "MOST_ENTRIES", "Page", "Query", "page"]
 
 DEFAULT_LIMIT = 100
 MOST_ENTRIES = 1000
+MOST_BYTES = 8 << 20  # of a page's values, unless one alone is larger
 _MARK = 8  # bytes of the fingerprint that ties a cursor to its query
 _MOST_READINGS = 64  # of a composite value: six fields that could each be text or a number
 
@@ -55,24 +58,25 @@ class Page:
 
 
 def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
-    """Return a page. The first one without an index puts the keys in order (0.5 s a million); they stay in order.
+    """Return a page: ``limit`` entries, or fewer where their values are large. For a thread of its own.
 
+    The first one without an index puts the keys in order (0.5 s a million); they stay in order.
     Raises BadRequest for a cursor of another query and for a wrong number of values, UnknownIndex, NotReady.
     """
     after = None if cursor is None else _key_after(query, cursor)
-    if query.index is not None:
-        found = [entry for entry in _from_index(view, query) if _follows(entry.key, query.prefix, after)]
-        keys = [entry.key for entry in found[: query.limit + 1]]
-        shown = found[: query.limit]
-    else:
-        keys = list(islice(view.keys_from(after, query.prefix), query.limit + 1))
-        shown = list(_entries(view, keys[: query.limit]))
-    more = len(keys) > query.limit
-    return Page(entries=shown, next_cursor=_cursor(query, keys[query.limit - 1]) if more else None)
+    following = _entries(view, query, after) if query.index is None else _from_index(view, query, after)
+    shown: list[Entry] = []
+    size = 0
+    for entry in following:
+        if len(shown) == query.limit or (shown and size + len(entry.value) > MOST_BYTES):
+            return Page(entries=shown, next_cursor=_cursor(query, shown[-1].key))
+        shown.append(entry)
+        size += len(entry.value)
+    return Page(entries=shown, next_cursor=None)
 
 
-def _entries(view: View[Any], keys: Iterable[str]) -> Iterator[Entry]:
-    for key in keys:
+def _entries(view: View[Any], query: Query, after: str | None) -> Iterator[Entry]:
+    for key in view.keys_from(after, query.prefix):
         try:
             yield view.entry(key)
         except BadRecord:
@@ -81,22 +85,24 @@ def _entries(view: View[Any], keys: Iterable[str]) -> Iterator[Entry]:
             continue  # deleted meanwhile
 
 
-def _from_index(view: View[Any], query: Query) -> list[Entry]:
+def _from_index(view: View[Any], query: Query, after: str | None) -> Iterator[Entry]:
     fields = view.directory.index_named(query.index or "")
     if fields is None:
         view.index(query.index or "")  # raises UnknownIndex, naming those there are
-        return []
+        return
     if len(query.values) != len(fields.fields):
         names = ", ".join(fields.fields)
         raise BadRequest(
             f"index {query.index!r} covers {len(fields.fields)} fields ({names}): give value= for each, in this order;"
             f" {len(query.values)} given"
         )
-    found: dict[str, Entry] = {}
-    for reading in _readings(query.values):
-        for entry in view.find_entries(**dict(zip(fields.fields, reading, strict=True))):
-            found[entry.key] = entry
-    return [found[key] for key in sorted(found)]
+    readings = [dict(zip(fields.fields, reading, strict=True)) for reading in _readings(query.values)]
+    found = [view.find_entries_from(reading, after, query.prefix) for reading in readings]
+    last = None
+    for entry in merge(*found, key=attrgetter("key")):
+        if entry.key != last:
+            yield entry
+        last = entry.key
 
 
 def _readings(values: Iterable[str]) -> list[tuple[Any, ...]]:
@@ -113,10 +119,6 @@ def _scalars(text: str) -> list[Any]:
     except orjson.JSONDecodeError:
         return [text]
     return [text, parsed] if isinstance(parsed, bool | int | float) else [text]
-
-
-def _follows(key: str, prefix: str, after: str | None) -> bool:
-    return key.startswith(prefix) and (after is None or key > after)
 
 
 def _cursor(query: Query, key: str) -> str:

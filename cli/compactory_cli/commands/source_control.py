@@ -18,7 +18,6 @@ from ..context.loading import Providers, load_connectors
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.control.target_state import Target
 
     from ..context.configuration import Configuration
     from ..context.remote import Server
@@ -95,17 +94,13 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
 @command
 def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Stop publishing a connector until it is resumed, over restarts of the process. It keeps its lease."""
-    from compactory_connectors.source.control.target_state import Target
-
-    _target_state(flags, name, url, wait, provider, Target.PAUSED)
+    _target_state(flags, name, url, wait, provider, paused=True)
 
 
 @command
 def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Go on with a connector that was paused."""
-    from compactory_connectors.source.control.target_state import Target
-
-    _target_state(flags, name, url, wait, provider, Target.RUNNING)
+    _target_state(flags, name, url, wait, provider, paused=False)
 
 
 @command
@@ -160,7 +155,7 @@ def approve(
 
 
 def _target_state(
-    flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, target: Target
+    flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool
 ) -> None:
     """Pause or resume: over HTTP where there is a place, else by way of the offsets topic."""
     from compactory.errors import ConfigError
@@ -170,11 +165,10 @@ def _target_state(
     configuration = begin(flags)
     if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
         for connector in load_connectors([Path(name)], provider or ()):
-            _target_state_without(configuration, connector, target, flags)
+            _target_state_without(configuration, connector, flags, paused=paused)
         return
     server = _server(configuration, flags, url)
     connector_name = _only(server, name, provider)
-    paused = target.value == "PAUSED"
     answer = server.order(connector_name, "pause" if paused else "resume")
     answer = _until(
         lambda: server.connector(connector_name),
@@ -182,20 +176,21 @@ def _target_state(
         lambda found: found["target_stored"] and (found["state"] == "PAUSED") == paused,
         wait,
     )
-    if answer["target"] != target.value:
+    if (answer["target"] == "PAUSED") != paused:
         raise ConfigError(f"somebody else has ordered {answer['target']} meanwhile")
     _show([answer], server, flags)
 
 
 def _target_state_without(
-    configuration: Configuration, connector: ConnectorConfig, target: Target, flags: Flags
+    configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.control.target_state import TargetState
+    from compactory_connectors.source.control.target_state import Target, TargetState
     from compactory_connectors.source.run.overview import sight, target_state_from_outside
 
     from ..views.source_view import show_overviews
 
     kafka = configuration.kafka()
+    target = Target.PAUSED if paused else Target.RUNNING
     target_state_from_outside(connector, kafka, TargetState(target=target, since=time.time()))
     show_overviews([sight(connector, kafka)], None, as_json=flags.json)
 
@@ -236,7 +231,7 @@ def _server(configuration: Configuration, flags: Flags, url: str | None) -> Serv
     if place is None:
         raise ConfigError(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
-            " orders take COMPACTORY_HTTP_ADMIN_TOKEN"
+            " commands need the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and here"
         )
     return place
 
@@ -277,7 +272,7 @@ def _confirm(held: dict[str, Any], *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         removal = f"--removal {held['removal']['id']}"
-        raise ConfigError(f"{held['table']}: {held['detail']}; nobody can be asked here: {removal} approves just this")
+        raise ConfigError(f"{held['table']}: {held['detail']}; not a terminal: add {removal}")
     typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
 
 

@@ -36,7 +36,7 @@ Jars = Annotated[
     typer.Option(
         "--jars",
         metavar="DIR",
-        help="A folder of jars to use instead of fetching them; default: COMPACTORY_SPARK_JARS.",
+        help="A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
         show_default=False,
     ),
 ]

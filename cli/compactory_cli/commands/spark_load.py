@@ -27,7 +27,7 @@ from ..context.failure import StepFailed
 from ..context.problems import Problems
 from ..views.spark_progress import StageBars
 from ..views.spark_view import show
-from .spark_targets import Aim, References, TopicAim, aim_at
+from .spark_targets import Aim, References, TableAim, TopicAim, aim_at
 
 __all__ = ["LoadCommand"]
 
@@ -87,9 +87,11 @@ class LoadCommand:
             raise StepFailed(f"nothing was written: {report.why}")
 
     def _load(self, plan: Plan, aim: Aim, references: References, report: LoadReport) -> None:
+        if isinstance(aim, TableAim):
+            aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
-            spark = open_session(f"compactory load {self.directory}", self.options)
+            spark = open_session(f"compactory load {self.directory}", self._spark_options())
             stages.end()
             stages.watch(spark)
             try:
@@ -105,6 +107,9 @@ class LoadCommand:
             finally:
                 stages.watch(None)
                 spark.stop()
+
+    def _spark_options(self) -> SparkOptions:
+        return replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))
 
     def _rules(self) -> Rules:
         return read_rules(self.rules) if self.rules is not None else Rules()
@@ -122,6 +127,7 @@ class LoadCommand:
         return Plan(
             sources=self.sources,
             table=self.table,
+            jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
             mode=Mode(self.mode),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
-from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget, find_table
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import Reference, Rules
@@ -43,6 +43,10 @@ class TableAim:
     def label(self) -> str:
         """What it is called before the database was asked."""
         return f"table {self.table}"
+
+    def check(self) -> None:
+        """Look the table up, before Spark starts. Raises ConfigError, Unreachable."""
+        find_table(self.connection, self.table, self.key or None, self.active)
 
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
         """The table; nothing is asked yet."""

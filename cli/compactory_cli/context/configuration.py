@@ -24,6 +24,7 @@ from .flags import Flags, LogFormat, LogLevel
 from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
 
 if TYPE_CHECKING:
+    from compactory_connectors.outbox.rules import TopicRules
     from compactory_connectors.source.config.jdbc_url import Connection
 
 __all__ = ["Configuration", "load"]
@@ -56,6 +57,10 @@ class Configuration:
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
     """Bearer tokens: those a server accepts, and with which a client command asks one."""
+    jdbc_password: str | None = field(repr=False)
+    """Password of the database behind a JDBC URL that a load reads."""
+    outbox_topics: Mapping[str, TopicRules]
+    """What [outbox.topics] says of single topics."""
     store_options: Mapping[str, Any]
     """What else [store] tells a store that goes on running."""
     log_level: LogLevel | None
@@ -130,6 +135,8 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         listen=listen.value if listen else _DEFAULT_LISTEN,
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
+        jdbc_password=environment.get("JDBC_PASSWORD"),
+        outbox_topics=settings.outbox_topics,
         store_options=settings.store_options,
         log_level=level,
         log_format=form,

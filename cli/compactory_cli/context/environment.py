@@ -1,8 +1,8 @@
 """Environment variables; read here and nowhere else in the command line.
 
 ``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
-``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_ADMIN_TOKEN``; each also with the suffix
-``_FILE``, which names a file that holds the value.
+``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
+with the suffix ``_FILE``, which names a file that holds the value. ``_SPARK_JARS`` is read by the Spark jobs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _NAMES = tuple(
         "LOG_FORMAT",
         "HTTP_READ_TOKEN",
         "HTTP_ADMIN_TOKEN",
+        "JDBC_PASSWORD",
+        "SPARK_JARS",
     ]
 )
 

@@ -38,6 +38,9 @@ Providers = Annotated[
 
 def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
     """The connectors of these files. Raises ConfigError with the problems of all of them."""
+    paths = list(paths)
+    if not paths:
+        return []  # without an import of what talks to Postgres
     from compactory_connectors.source.config import connector as files_of
 
     from .problems import Problems

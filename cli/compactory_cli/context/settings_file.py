@@ -7,16 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.ingest.options import MissingTopic
 from compactory.kafka.properties import flatten
 
+if TYPE_CHECKING:
+    from compactory_connectors.outbox.rules import TopicRules
+
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
 
-_SECTIONS = ("kafka", "postgres", "store", "http", "directories")
+_SECTIONS = ("kafka", "postgres", "store", "http", "directories", "outbox")
 _NUMBER = (int, float)
 _DIRECTORY: dict[str, Any] = {
     "topic": str,
@@ -86,6 +89,7 @@ class SettingsFile:
     read_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
+    outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -126,6 +130,7 @@ class _Reader:
             read_token=http.get("read_token"),
             admin_token=http.get("admin_token"),
             directories=self._directories(known.get("directories", {})),
+            outbox_topics=self._outbox(known.get("outbox", {})),
             problems=tuple(self._problems),
         )
 
@@ -188,6 +193,17 @@ class _Reader:
                 continue
             found[name] = DirectorySettings(directory=directory, connector=connector)
         return found
+
+    def _outbox(self, section: Mapping[str, Any]) -> dict[str, TopicRules]:
+        if not section:
+            return {}
+        from compactory_connectors.outbox.rules import read_rules
+
+        topics = self._checked("outbox", section, {"topics": dict}).get("topics", {})
+        rules, problems = read_rules(topics)
+        for key, text in problems:
+            self._problem("outbox.topics", key, text)
+        return rules
 
     def _indexes(self, place: str, written: list[Any]) -> list[Index]:
         indexes: list[Index] = []

@@ -62,6 +62,7 @@ class PostgresServer:
             **(settings or {}),
         }
         self._arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        self._prepared = False
         self._initdb: Process | None = None
         self._process: Process | None = None
 
@@ -80,17 +81,20 @@ class PostgresServer:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def prepare(self) -> None:
-        """Begin to make the data folder when it is missing, without waiting for it.
+        """Hand the folder to the server's user, and begin to make the data when there is none, without waiting for it.
 
         Raises ConfigError when we are root and ``nobody`` can't get at the folder.
         """
-        if self._initdb is not None or (self._data / "PG_VERSION").exists():
+        if self._prepared:
             return
         self.home.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             self._refuse_closed()
             os.chown(self.home, self._user, self._user)
             self._binaries = self._reachable(self._binaries)
+        self._prepared = True
+        if (self._data / "PG_VERSION").exists():
+            return
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
         command: list[str | Path] = [self._binaries / "initdb", "-D", self._data, *options]
         self._initdb = self._child("initdb", command)

@@ -105,7 +105,7 @@ def _sentences(outcome: Outcome) -> list[str]:
 _MEANINGS = (
     ("missing", "missing: the table has them, lookups don't find them"),
     ("extra", "extra: lookups find them, the table does not have them"),
-    ("different", "different: lookups find another value than the table has"),
+    ("different", "different: the topic has another record than the table's row makes"),
     ("changing", "changing: written again at every look, so there is no verdict on them; a longer --wait may help"),
     ("unreadable", "of rows that can't be converted: nobody knows what their records should be"),
 )
@@ -124,7 +124,7 @@ def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
     shown = table("key", "", *(("table", "topic") if values else ()), "partition", "offset", right=("offset",))
     for each in outcome.differences[:limit]:
         found = each.found
-        cells = [escape(legible(each.key)), each.finding.value]
+        cells = [escape(legible(each.key)), "bad record" if _unreadable(each) else each.finding.value]
         if values:
             its = found.value if found is not None else None
             cells += [escape(cut(each.expected, its)), escape(_found(each, its))]
@@ -134,6 +134,23 @@ def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
     left = outcome.different - min(limit, len(outcome.differences))
     if left > 0:
         say(f"  and {number(left)} more; --limit shows more of them")
+
+
+def _unreadable(each: Difference) -> bool:
+    """Whether the topic has no JSON where the table's row makes JSON: no reader can use that record."""
+    if each.expected is None or each.found is None or each.found.value is None:
+        return False
+    return _is_json(each.expected) and not _is_json(each.found.value)
+
+
+def _is_json(value: bytes) -> bool:
+    import orjson
+
+    try:
+        orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _found(each: Difference, value: bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""The jars that Spark's JVM needs beside its own: where they are, or how they are come by."""
+"""The jars that Spark's JVM needs beside its own: the Postgres driver where it reads from Postgres, and a user's."""
 
 from __future__ import annotations
 
@@ -12,36 +12,30 @@ from typing import Final
 
 from compactory.errors import ConfigError, Unreachable
 
-__all__ = ["COORDINATES", "JARS_VARIABLE", "find_jars"]
+__all__ = ["DRIVER", "JARS_VARIABLE", "find_jars"]
 
 JARS_VARIABLE: Final = "COMPACTORY_SPARK_JARS"
 """Environment variable: a folder of jars to use instead of fetching any."""
 
-COORDINATES: Final = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-    "org.postgresql:postgresql:42.7.7",
-)
-"""What is needed, as ``group:artifact:version``; ``pom.xml`` beside this module says the same to Maven."""
+DRIVER: Final = "org.postgresql:postgresql:42.7.7"
+"""What loads from a Postgres behind JDBC need, as ``group:artifact:version``; ``pom.xml`` says the same to Maven."""
 
 _POM: Final = Path(__file__).with_name("pom.xml")
 
 
-def find_jars(given: Path | None = None) -> list[Path]:
-    """The jars of ``given``, of the folder that the environment names, or fetched by Maven once and kept.
+def find_jars(given: Path | None = None, *, fetch: bool = True) -> list[Path]:
+    """The jars of ``given``, of the folder that the environment names, or else the driver, fetched by Maven once.
 
-    Empty where neither is there: Spark resolves :data:`COORDINATES` itself then. Raises ConfigError for a folder
-    without jars, Unreachable where Maven can't fetch them.
+    Without ``fetch`` only those of a folder. Empty where Maven is not there: Spark resolves :data:`DRIVER` itself then.
+    Raises ConfigError for a folder without jars, Unreachable where Maven can't fetch the driver.
     """
     named = given or (Path(os.environ[JARS_VARIABLE]) if os.environ.get(JARS_VARIABLE) else None)
     if named is not None:
         found = sorted(named.glob("*.jar"))
         if not found:
-            raise ConfigError(f"no jar is in {named}; it has to hold those of {', '.join(COORDINATES)}")
+            raise ConfigError(f"no jar is in {named}: put the JDBC drivers there that a load needs")
         return found
-    if shutil.which("mvn") is None:
+    if not fetch or shutil.which("mvn") is None:
         return []
     folder = _cache() / sha256(_POM.read_bytes()).hexdigest()[:12]
     if not folder.exists():
@@ -64,7 +58,7 @@ def _fetch(folder: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = " ".join((done.stdout + done.stderr).split())[-600:]
-            raise Unreachable("Maven", f"Maven could not fetch the jars that Spark needs: {said}")
+            raise Unreachable("Maven", f"Maven could not fetch {DRIVER}, the driver of this load: {said}")
         try:
             fetched.rename(folder)
         except OSError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from compactory.errors import ConfigError
 
-from .jars import COORDINATES, find_jars
+from .jars import DRIVER, find_jars
 from .quiet_start import quiet_start
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Environment variable by which spark-submit tells a driver where its JVM is, in every deploy mode."""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_ZONE: Final = "spark.sql.session.timeZone"
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _DEFAULTS: Final = {
-    "spark.sql.session.timeZone": "UTC",
+    _ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -47,18 +48,26 @@ class SparkOptions:
     """How Spark runs. ``master`` None: what ``spark-submit`` says, else every core of this machine.
 
     ``conf`` are properties of Spark, which win over ours; ``jars`` a folder of jars to use instead of fetching any.
+    ``postgres_driver``: Spark itself reads from Postgres, and needs its JDBC driver.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: Path | None = None
+    postgres_driver: bool = False
 
 
 def open_session(name: str, options: SparkOptions) -> SparkSession:
     """A session of this name; whoever gets it stops it.
 
-    Raises ConfigError naming what has to be installed, Unreachable where the jars can't be fetched.
+    Raises ConfigError for a time zone other than UTC and naming what has to be installed, Unreachable where a jar can't
+    be fetched.
     """
+    if (zone := options.conf.get(_ZONE, "UTC")) != "UTC":
+        raise ConfigError(
+            f"{_ZONE}={zone} would shift times: loads, exports and comparisons are in UTC; remove it, and give times of"
+            " another zone with their offset"
+        )
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -81,7 +90,7 @@ def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
         names = [name for name in _DEFAULTS if name.startswith("spark.sql.")]
         return {name: _DEFAULTS[name] for name in names} | dict(options.conf)
     master = options.master or "local[*]"
-    found = {"spark.master": master, **_DEFAULTS, **_jars(options.jars)}
+    found = {"spark.master": master, **_DEFAULTS, **_jars(options)}
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         found["spark.sql.shuffle.partitions"] = str(max(8, 4 * (os.cpu_count() or 1)))
@@ -89,11 +98,11 @@ def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
     return found | dict(options.conf)
 
 
-def _jars(given: Path | None) -> dict[str, str]:
-    found = find_jars(given)
+def _jars(options: SparkOptions) -> dict[str, str]:
+    found = find_jars(options.jars, fetch=options.postgres_driver)
     if found:
         return {"spark.jars": ",".join(map(str, found))}
-    return {"spark.jars.packages": ",".join(COORDINATES)}
+    return {"spark.jars.packages": DRIVER} if options.postgres_driver else {}
 
 
 def _check_java() -> None:

@@ -59,7 +59,7 @@ SELECT format('%%s, since %%s', a.application_name, coalesce(date_trunc('second'
    AND l.classid = %(class)s::int8::oid AND l.objid = (%(key)s::int8 & 4294967295)::oid;
 
 -- name: lease/remembers
--- Whether the lease table has room for the ids of sessions (migration 7), and this role may write them.
+-- Whether the lease table has room for the ids of sessions (migration 9), and this role may write them.
 SELECT coalesce((SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
                         AND has_table_privilege(c.oid, 'UPDATE')
                    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

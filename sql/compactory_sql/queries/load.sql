@@ -161,9 +161,9 @@ LOCK TABLE {target} IN SHARE ROW EXCLUSIVE MODE;
 UPDATE {target} AS t SET {assignments}
   FROM (SELECT DISTINCT ON ({keys}) t.tableoid AS "table", t.ctid AS place, {taken}
           FROM {target} AS t JOIN {changes} AS s ON {match}
-         WHERE s.compactory_change = 'i' AND t.{flag} IS NOT TRUE
+         WHERE s.compactory_change = 'i' AND t.{flag} IS FALSE
          ORDER BY {keys}, t.{newest} DESC) AS s
- WHERE t.tableoid = s."table" AND t.ctid = s.place AND t.{flag} IS NOT TRUE
+ WHERE t.tableoid = s."table" AND t.ctid = s.place AND t.{flag} IS FALSE
    AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/insert

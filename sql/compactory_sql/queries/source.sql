@@ -42,30 +42,66 @@ EXECUTE {sight};
 -- name: source/sight
 -- What a poll sees, after the locks: its snapshot, WAL positions, the oid of the table's name now, shape, partitions.
 PREPARE {sight} AS
+{parts}
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
        CASE WHEN EXISTS (SELECT FROM pg_class
-                          WHERE relpersistence <> 'p' AND oid = ANY (ARRAY(
-                                SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass))))
+                          WHERE relpersistence <> 'p' AND oid = ANY ((SELECT oids FROM parts)::oid[]))
             THEN 0 ELSE pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint END AS flushed,
        to_regclass({table})::oid::int8 AS oid,
        ({shape}) AS shape,
-       ARRAY(SELECT relid::oid::int8 FROM pg_partition_tree({oid}::oid::regclass) WHERE isleaf ORDER BY 1) AS partitions;
+       ARRAY(SELECT oid::int8 FROM pg_class
+              WHERE oid = ANY ((SELECT oids FROM parts)::oid[]) AND relkind <> 'p' AND (oid <> {oid} OR relispartition)
+              ORDER BY 1) AS partitions;
+
+-- name: source/parts
+-- How a query begins that is about a table and what else holds rows of it: partitions, or children by INHERIT and theirs.
+WITH parts AS MATERIALIZED (
+    SELECT ARRAY(
+        SELECT {oid}::oid
+         UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass)
+         UNION (WITH RECURSIVE child AS (
+                    SELECT inhrelid FROM pg_inherits
+                     WHERE inhparent = {oid} AND NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = {oid})
+                     UNION SELECT next.inhrelid FROM child JOIN pg_inherits AS next ON next.inhparent = child.inhrelid)
+                SELECT inhrelid FROM child)) AS oids);
+
+-- name: source/foreign_parts
+-- Those of them that are foreign tables, whose rows have no versions that this server knows.
+{parts}
+SELECT oid::regclass::text FROM pg_class WHERE relkind = 'f' AND oid = ANY ((SELECT oids FROM parts)::oid[]) ORDER BY 1;
 
 -- name: source/shape
--- What a session's plan of a table rests on: columns and types, which triggers there are, and the files of its rows. A
--- trigger that was off for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite
--- (ALTER COLUMN … TYPE … USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file
--- too.
+-- What a session's plan of a table rests on: columns and types, which triggers there are, the files of its rows, and the
+-- attributes of composite types where a column has one (types of users have ids from 16384 on). A trigger that was off
+-- for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite (ALTER COLUMN … TYPE …
+-- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. Asks ``parts``.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
                      FROM pg_trigger
-                    WHERE tgrelid = {oid} OR tgrelid IN (SELECT relid FROM pg_partition_tree({oid}::oid::regclass))), ';',
+                    WHERE tgrelid = ANY ((SELECT oids FROM parts)::oid[])), ';',
                   (SELECT string_agg(relfilenode::text, ',' ORDER BY oid)
                      FROM pg_class
-                    WHERE oid = ANY (ARRAY(
-                          SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid::regclass))))));
+                    WHERE oid = ANY ((SELECT oids FROM parts)::oid[])),
+                  (WITH RECURSIVE part AS (
+                       SELECT atttypid AS oid FROM pg_attribute
+                        WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped AND atttypid >= 16384
+                        UNION
+                       SELECT next.oid FROM part JOIN pg_type AS t ON t.oid = part.oid CROSS JOIN LATERAL (
+                              SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
+                              SELECT atttypid FROM pg_attribute
+                               WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) AS next (oid)
+                        WHERE next.oid >= 16384)
+                   SELECT ';' || string_agg(concat_ws(' ', attrelid, attname, atttypid, atttypmod), ','
+                                            ORDER BY attrelid, attnum)
+                     FROM part JOIN pg_type AS t ON t.oid = part.oid AND t.typtype = 'c'
+                     JOIN pg_attribute ON attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped)));
+
+-- name: source/shape_now
+-- The same outside of a poll.
+{parts}
+{shape};
 
 -- name: source/peek
 -- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
@@ -110,9 +146,11 @@ CASE WHEN (SELECT t.updated_xid FROM {table} AS t ORDER BY t.updated_xid DESC LI
 CASE WHEN EXISTS (SELECT FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age($3)) THEN {oid} END;
 
 -- name: source/probe_tree
--- Tables with their partitions, of which the probe watches the catalogue.
-SELECT relid::oid::int8 FROM unnest({oids}::int8[]) AS root, pg_partition_tree(root::oid::regclass)
- UNION SELECT unnest({oids}::int8[]);
+-- Tables with their partitions and children, of which the probe watches the catalogue.
+WITH RECURSIVE part AS (
+    SELECT unnest({oids}::int8[])::oid AS oid
+     UNION SELECT inhrelid FROM part JOIN pg_inherits ON inhparent = part.oid)
+SELECT oid::int8 FROM part;
 
 -- name: source/rows
 -- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.

@@ -265,7 +265,7 @@ class Discovery:
             hint = (
                 f"did you mean {near[0]!r}?"
                 if near
-                else "create it with cleanup.policy=compact, let a source do so, or wait for it: missing_topic='wait'"
+                else "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
             )
             problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}")
         return problems

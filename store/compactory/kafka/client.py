@@ -209,16 +209,26 @@ class Kafka:
         return True
 
     def consumer(
-        self, profile: Literal["load", "follow"], on_error: Callable[[KafkaError], None] | None = None
+        self,
+        profile: Literal["load", "follow"],
+        on_error: Callable[[KafkaError], None] | None = None,
+        *,
+        committed: bool = True,
+        group: str | None = None,
     ) -> Consumer:
         """Return a consumer that assigns partitions itself, reads committed and never resets an offset by itself.
 
+        Without ``committed`` it also reads records of transactions that are open or were aborted.
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
         the thread that uses it. ``on_error`` hears client-wide errors during ``consume``, before the user's
-        ``error_cb``.
+        ``error_cb``; ``group`` is whose committed offsets are asked for.
         """
         own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        if not committed:
+            own["isolation.level"] = "read_uncommitted"
         settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(on_error), **own}
+        if group is not None:
+            settings["group.id"] = group
         return Consumer(settings, logger=self._admin.log)
 
     def producer(

@@ -15,7 +15,7 @@ from compactory.storage.backend import Reading
 from compactory.table.secondary_index import Secondary
 from compactory.table.table import Table
 
-__all__ = ["Pair", "collisions", "index_named", "index_over", "matching"]
+__all__ = ["Pair", "collisions", "index_named", "index_over", "matching", "matching_between"]
 
 Pair = tuple[bytes, bytes]
 """A lookup key and its cell."""
@@ -52,6 +52,26 @@ def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> l
     if secondary.index.unique and len(found) > 1:
         return [max(found, key=lambda pair: newer(pair[1]))]
     return found
+
+
+def matching_between(
+    table: Table, secondary: Secondary, fields: Mapping[str, Any], start: bytes, stop: bytes | None
+) -> Iterator[Pair]:
+    """Yield the entries that have these values, from ``start`` to before ``stop``, in order, each as it is by then."""
+    if secondary.index.unique:
+        found = matching(table, secondary, fields)
+        yield from (pair for pair in found if start <= pair[0] and (stop is None or pair[0] < stop))
+        return
+    try:
+        wanted = secondary.term_for(fields)
+    except DecodeError:
+        return  # nothing else is ever indexed
+    if wanted is None:
+        return
+    reading = table.directory_storage.snapshot()
+    for pair in _cells(reading, reading.names_between(secondary.index.name, wanted, start, stop)):
+        if secondary.term_of(table.document_of(pair[1])) == wanted:
+            yield pair
 
 
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:

@@ -9,7 +9,7 @@ from compactory.codec.decoding import decoder, frozen, key_bytes
 from compactory.codec.packed_record import TRAILER, origin, unpack
 from compactory.directory import Directory
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
-from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching
+from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
@@ -210,9 +210,20 @@ class View(Mapping[str, T], Generic[T]):
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
-        lo, hi = bounds(prefix)
-        start = lo if after is None else max(lo, key_bytes(after) + b"\0")
-        return (name.decode() for name in self._table.directory_storage.range(start, hi))
+        return (name.decode() for name in self._table.directory_storage.range(*_span(after, prefix)))
+
+    def find_entries_from(
+        self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
+    ) -> Iterator[Entry]:
+        """Yield what `find_entries` returns, of the keys that `keys_from` yields. A page costs no more than it has.
+
+        Raises UnknownIndex.
+        """
+        table = self._table
+        start, stop = _span(after, prefix)
+        for name, cell in matching_between(table, index_over(table, fields), fields, start, stop):
+            yield self._entry(name.decode(), cell)
+        self._refuse_closed()  # else it would look as if that had been all
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
         """Yield the values of a unique index that several entries have, with their keys, the answering one first.
@@ -355,3 +366,9 @@ class View(Mapping[str, T], Generic[T]):
     def _entry(self, key: str, cell: bytes) -> Entry:
         partition, offset, timestamp_ms = unpack(cell)
         return Entry(key, cell[:-TRAILER], self.directory.topic, partition, offset, timestamp_ms)
+
+
+def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:
+    """Return from where to before where the keys lie that begin with ``prefix`` and come after ``after``."""
+    lo, hi = bounds(prefix)
+    return (lo if after is None else max(lo, key_bytes(after) + b"\0")), hi

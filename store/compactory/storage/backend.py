@@ -63,6 +63,10 @@ class Reading(Protocol):
         """Return the lookup keys filed under a term."""
         ...
 
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term as `range` does; the first ones cost no sorting of all of them."""
+        ...
+
     def terms(self, index: str) -> Iterator[Term]:
         """Yield every term under which something is filed, each once."""
         ...

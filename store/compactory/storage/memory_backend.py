@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from heapq import nsmallest
 from threading import Lock
 from typing import Any
 
@@ -13,6 +14,8 @@ from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.ordered_keys import Ordered
 
 __all__ = ["Memory"]
+
+_PAGE = 500  # keys of a term that are put in order at a time
 
 
 class Memory:
@@ -126,6 +129,16 @@ class MemoryDirectoryStorage:
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""
         return self._postings[index].names(term)
+
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term in order, some hundred with each look at all of them."""
+        names = self.names(index, term)
+        while True:
+            following = nsmallest(_PAGE, (name for name in names if start <= name and (stop is None or name < stop)))
+            yield from following
+            if len(following) < _PAGE:
+                return
+            start = following[-1] + b"\0"
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield the terms as they were when the iteration began."""

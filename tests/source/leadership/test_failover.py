@@ -15,7 +15,7 @@ from compactory_connectors.source.config.jdbc_url import parse_url
 from compactory_connectors.source.control.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
-from tests.stack.postgres_copies import base_backup
+from tests.stack.postgres_copies import base_backup, new_server
 from tests.stack.postgres_versions import chosen
 
 
@@ -26,7 +26,7 @@ def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
         pytest.skip(
             "pg_basebackup is of another version than the server, which does not know all that it tells a standby"
         )
-    primary = PostgresServer(settings={"synchronous_commit": "remote_apply", "wal_keep_size": "256MB"})
+    primary = new_server(settings={"synchronous_commit": "remote_apply", "wal_keep_size": "256MB"})
     primary.start()
     standby = base_backup(primary, "-R")
     standby.start()

@@ -35,10 +35,9 @@ def delete(bench: Bench, *ids: int) -> None:
 
 
 def poll_until_pruned(bench: Bench, removed: int, *connectors: str) -> None:
-    """A deletion may go when a crash of Postgres can't take back what the offset of a later change rests on."""
+    """A deletion may go when a crash of Postgres can't take back what the offset rests on; polls find that out."""
 
     def polled() -> bool:
-        bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = acquirer_id || '.' WHERE id = 10")
         for name in connectors:
             bench.once(name=name, topic_prefix=name if name == bench.prefix else f"{name}-")
         return pruned(bench) == (removed, None)
@@ -107,3 +106,15 @@ def test_an_unfinished_load_and_an_unreadable_offset_keep_everything(
     publisher.publish(bench.topic, [], (stored.key, b"[]"))
     publisher.close()
     assert pruned(bench)[1] == f"the offset of connector {bench.prefix} can't be read"
+
+
+def test_an_idle_source_stores_what_has_become_durable(bench: Bench) -> None:
+    """Guarantee 10: the last deletions may be pruned without another change of the table; then it sleeps."""
+    bench.sql.execute(ROWS.format(10))
+    adopted(bench)
+    running = bench.start()
+    bench.wait_for_records(10)
+    for number in range(1, 4):
+        delete(bench, number)
+        wait_until(lambda: pruned(bench) == (1, None), what=f"deletion {number} pruned")
+    running.stop()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from compactory.errors import ConfigError
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.cursor.offset import SourceOffset
 from tests.source.conftest import Bench
@@ -303,3 +304,19 @@ def test_a_deletion_whose_key_can_not_be_read_any_more_is_left_to_a_sweep(databa
         assert SourceOffset.loads(poller.stored).sweep
     assert len(poller.sent) == 2
     poller.close()
+
+
+def test_a_record_key_that_may_be_updated_is_refused_unless_swept(database: str) -> None:
+    """Guarantee 10: the old key of such a row is in no log, and would stay in the topic."""
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute(f"CREATE TABLE t (id int8 PRIMARY KEY, {CHANGED}, k text NOT NULL, other text NOT NULL)")
+        adopt(sql, Adoption(table="t", key=("k",), timestamp="changed"))
+        by_other = KEYED | {"transforms.key.fields": "other", "transforms.id.field": "other"}
+        remedy = "compactory sql adopt public.t --key other --timestamp changed, or set compactory.sweep.interval.ms"
+        with pytest.raises(ConfigError, match=f"other of the record key may be updated, .* run {remedy}"):
+            Poller(database, "timestamp+incrementing", **by_other)
+        swept = by_other | {"compactory.sweep.interval.ms": "60000"}
+        Poller(database, "timestamp+incrementing", **swept).close()
+        Poller(database, "incrementing", **by_other).close()
+        adopt(sql, Adoption(table="t", key=("other",), timestamp="changed"))
+    Poller(database, "timestamp+incrementing", **by_other).close()

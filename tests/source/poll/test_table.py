@@ -16,12 +16,13 @@ from compactory_connectors.source.poll.table import _too_old
 from compactory_connectors.source.postgres.server import PollSnapshot, TableReplaced
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
+from tests.stack.postgres_copies import new_server
 
 
 @pytest.fixture
 def postgres_crashing() -> Iterator[PostgresServer]:
     """A server of its own, whose WAL writer is slow, to be killed."""
-    server = PostgresServer(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
+    server = new_server(settings={"fsync": "off", "wal_writer_delay": "10s", "autovacuum": "off"})
     server.start()
     yield server
     server.remove()

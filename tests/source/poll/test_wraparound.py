@@ -17,7 +17,7 @@ from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snap
 from compactory_connectors.source.poll.table import _HALF_XIDS, _too_old
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS
-from tests.stack.postgres_copies import run
+from tests.stack.postgres_copies import new_server, run
 
 EPOCH = 1 << 32
 FIRST = 3
@@ -107,7 +107,7 @@ def grow_old(server: PostgresServer, counter: int) -> None:
 @pytest.fixture
 def url(adopted: bool) -> Iterator[tuple[PostgresServer, str]]:
     """A server of its own with the table; rows of ``template0`` can be frozen too."""
-    server = PostgresServer(settings={"fsync": "off", "autovacuum": "off"})
+    server = new_server(settings={"fsync": "off", "autovacuum": "off"})
     server.start()
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("ALTER DATABASE template0 ALLOW_CONNECTIONS true")

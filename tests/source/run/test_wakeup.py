@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.postgres.listener import Listener, Slept
@@ -21,6 +20,7 @@ from compactory_connectors.source.run import poll_interval
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import TERMINALS, wait_until
+from tests.stack.postgres_copies import new_server
 from tests.stack.postgres_versions import needs
 
 HOUR = 3_600_000
@@ -304,7 +304,7 @@ def test_idle_tables_cost_one_statement_for_all(
 def short_queue(unique: Callable[[str], str]) -> Iterator[str]:
     """A database of a server whose queue of notifications is soon full."""
     needs(17)
-    server = PostgresServer(settings={"max_notify_queue_pages": "64"})
+    server = new_server(settings={"max_notify_queue_pages": "64"})
     server.start()
     try:
         yield server.url()

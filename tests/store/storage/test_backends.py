@@ -209,6 +209,18 @@ def test_iteration_goes_over_the_keys_of_its_beginning(storage: TopicStorage) ->
     assert len(list(directory_storage.all_keys())) == 1251
 
 
+def test_keys_of_a_term_come_in_order_from_where_they_are_asked(storage: TopicStorage) -> None:
+    directory_storage = storage.directory_storage("d")
+    postings = directory_storage.postings("i")
+    names = [b"%04d" % number for number in range(1200)]
+    postings.extend(["one", *["many"] * 1200], [b"0007", *reversed(names)])
+    storage.commit(read_to(1))
+    assert list(directory_storage.names_between("i", "many", b"", None)) == names
+    assert list(directory_storage.names_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
+    assert list(directory_storage.names_between("i", "one", b"", None)) == [b"0007"]
+    assert list(directory_storage.names_between("i", "none", b"", None)) == []
+
+
 def test_a_fresh_volume_is_apart_until_it_is_promoted(backend: Backend) -> None:
     old = backend.open("topic")
     old.directory_storage("d").mapping("entries")[b"k"] = cell("old")

@@ -279,8 +279,8 @@ class StatusBoard:
                 changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
             self._tables[table] = replace(known, **changes)
             told = self._told.pop(table, None) is not None
-        if told and known.load is not None and known.load.seconds >= _TELL_EVERY:
-            log.info("loaded", table=table, load=str(known.load))
+        if told and known.load is not None and (known.load.seconds >= _TELL_EVERY or not known.polls_total):
+            log.info("loaded", table=table, records=rows, load=str(known.load))
 
     def loading(self, table: str, load: Load | None) -> None:
         """Record how far a load is; it is told of in the log now and then."""

@@ -84,7 +84,9 @@ class Lease:
                 self._held = False
                 raise LeaseTaken(f"connector {self._connector.name!r} is published by {lease_state.holder}")
             if not self._held or lease_state.epoch != self._epoch:
-                self._log.info("lease taken", means=self._means, epoch=lease_state.epoch, lacks=self._lacks)
+                self._log.info("lease taken", means=self._means, epoch=lease_state.epoch)
+                if self._lacks is not None:
+                    self._log.warning(f"an advisory lock stands in for the lease: {self._lacks}")
             self._held, self._epoch = True, lease_state.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"

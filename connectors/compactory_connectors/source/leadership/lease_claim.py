@@ -162,4 +162,4 @@ def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Cl
         return LockClaim(
             connection, connector, f"{why} GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {row['role']};"
         )
-    return LockClaim(connection, connector, "the table of leases is not installed: compactory sql install")
+    return LockClaim(connection, connector, "install the table of leases with: compactory sql install")

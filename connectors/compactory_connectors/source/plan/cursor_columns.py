@@ -31,6 +31,8 @@ class CursorOf:
     """The timestamp is a moment whatever the time zone."""
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    load_warnings: tuple[str, ...] = ()
+    """What concerns a first load alone."""
 
 
 def reading_of(config: ConnectorConfig, kind: str) -> Reading:
@@ -53,12 +55,15 @@ def cursor_of(config: ConnectorConfig, table: Table) -> CursorOf:
     problems += _unfit(table, incrementing, timestamps)
     if cursor.validate_non_null and table.kind in "rp":
         problems += _nullable(table, incrementing, found)
+    reading = reading_of(config, table.kind)
+    slow = tuple(_slow(table, reading, incrementing, found))
     return CursorOf(
         timestamps=timestamps,
         incrementing=incrementing,
         zoned=any(column.type == "timestamptz" for column in found),
         problems=tuple(problems),
-        warnings=tuple(_warnings(config, table, incrementing, found)),
+        warnings=(*_warnings(config, table, incrementing, found), *(slow if reading is not Reading.VERSIONS else ())),
+        load_warnings=slow if reading is Reading.VERSIONS else (),
     )
 
 
@@ -134,7 +139,6 @@ def _warnings(
     if timestamps and not any(column.not_null for column in timestamps):
         names = " and ".join(column.name for column in timestamps)
         yield f"{table}: {names} may be NULL; such rows are {_fate(config, reading)}"
-    yield from _slow(table, reading, incrementing, timestamps)
 
 
 def _fate(config: ConnectorConfig, reading: Reading) -> str:
@@ -157,7 +161,7 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
     for name in wanted:
         if name not in leading:
             cost = (
-                "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all of it"
+                "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all rows"
             )
             create = f"CREATE INDEX ON {_quoted(table.schema, table.name)} ({_quoted(name)})"
             yield f"table {table}: there is no index on {name}, so {cost}; {create}"

@@ -168,10 +168,39 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
     if problems:
         raise ConfigError(problems)
     plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
+    if plan.reading not in {Reading.WHOLE, Reading.PLACE}:
+        problems += [_foreign(table, part) for part in server.foreign_parts(table.oid)]
+    if found is not None and found.adopted and not _swept(connector, plan):
+        problems += _unprotected(table, rows, found)
+    if problems:
+        raise ConfigError(problems)
     warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
     adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
     return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies)
+
+
+def _foreign(table: Table, part: str) -> str:
+    remedy = "detach it, or poll the table with mode=bulk"
+    return f"table {table}: {part} is a foreign table, where changes leave no row versions: {remedy}"
+
+
+def _swept(connector: ConnectorConfig, plan: TablePlan) -> bool:
+    """Whether old keys of rows whose key columns change are found in the topic, or none are expected to be."""
+    return plan.sweeps_always or (plan.sweeps and connector.sweep_interval_ms > 0) or not plan.reading.sweeps
+
+
+def _unprotected(table: Table, rows: RowPlan, found: Inspection) -> Iterator[str]:
+    """The record key of an adopted table must be made of columns that no update may change."""
+    assert found.adoption is not None
+    free = [name for name in rows.key_columns if name not in found.adoption.immutable]
+    if free:
+        remedy = replace(found.adoption, key=rows.key_columns).command()
+        yield (
+            f"table {table}: {', '.join(free)} of the record key may be updated, for the table was adopted with --key"
+            f" {','.join(found.adoption.key)}, and the old key would stay in the topic: run {remedy}, or set"
+            " compactory.sweep.interval.ms"
+        )
 
 
 def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, CursorOf]:
@@ -245,6 +274,7 @@ def _made(
         and not connector.suffix,
         sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
         warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
+        load_warnings=cursor.load_warnings,
     )
 
 

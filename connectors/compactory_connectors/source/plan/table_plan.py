@@ -78,6 +78,8 @@ class TablePlan:
     sweeps_always: bool = False
     """They are after every load: mode bulk with ``compactory.bulk.deletes``."""
     warnings: tuple[str, ...] = ()
+    load_warnings: tuple[str, ...] = ()
+    """What concerns a first load alone."""
 
     @property
     def qualified(self) -> str:

@@ -64,6 +64,7 @@ class TableReader:
             identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
         )
         self.offset = self._here(self._stored)
+        self._unsettled = _not_durable(self.offset)
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._render = Renderer(server, plan)
@@ -83,6 +84,8 @@ class TableReader:
         self.offset = batch.offset
         if batch.persist:
             self._stored = batch.offset
+            if batch.records or _reaches(batch.offset.durable, self._unsettled):
+                self._unsettled = _not_durable(batch.offset) if batch.records else None
         if not batch.offset.compare:
             self.comparison = None
 
@@ -233,12 +236,12 @@ class TableReader:
         seen_snapshot = self.offset.seen_snapshot
         if self._whole or seen_snapshot is None or seen_snapshot.snapshot != snapshot or self.offset.rewind is not None:
             return False
-        return self.offset.again is None and self._stored.settled
+        return self.offset.again is None and self.settled
 
     @property
     def settled(self) -> bool:
-        """Whether a crash of the server can't take back what was sent."""
-        return self._stored.settled
+        """Whether a crash of the server can't take back what was sent, and the stored offset says so of all of it."""
+        return self._stored.settled and self._unsettled is None
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
@@ -291,12 +294,26 @@ class TableReader:
             return True
         if (done.settled and not stored.settled) or (done.sweep and not stored.sweep):
             return True
+        if self._unsettled is not None and _reaches(done.durable, self._unsettled):
+            return True
         return done.seen_snapshot.snapshot.xmax - stored.seen_snapshot.snapshot.xmax > _REFRESH_XIDS
 
     def _lacking(self, records: list[Record]) -> list[Record]:
         if self.comparison is None or self.plan.rows.routed:
             return records
         return [*self.comparison.lacking((record[0], record[1]) for record in records)]
+
+
+def _not_durable(offset: SourceOffset) -> SeenSnapshot | None:
+    """What the offset has seen, where what is durable of it is older: deletions between the two can't be pruned yet."""
+    return None if _reaches(offset.durable, offset.seen_snapshot) else offset.seen_snapshot
+
+
+def _reaches(durable: SeenSnapshot | None, seen_snapshot: SeenSnapshot | None) -> bool:
+    if durable is None or seen_snapshot is None:
+        return seen_snapshot is None
+    seen, wanted = durable.snapshot, seen_snapshot.snapshot
+    return seen.xmin >= wanted.xmin and seen.xmax >= wanted.xmax
 
 
 def _too_old(seen_snapshot: SeenSnapshot | None, snapshot: Snapshot) -> bool:

@@ -60,6 +60,12 @@ def statement(name: str, **parts: sql.Composable) -> sql.Composed:
     return sql.SQL(query(name)).format(**parts)
 
 
+def _of_parts(name: str, oid: int, **others: sql.Composable) -> sql.Composed:
+    """A query about a table and all that holds rows of it."""
+    its = sql.Literal(oid)
+    return statement(name, oid=its, parts=statement("source/parts", oid=its), **others)
+
+
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
     """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it.
@@ -94,13 +100,13 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         place = f"Postgres at {connection.server}"
         reason = refusal(error)
         if "password authentication failed" in reason or "no password supplied" in reason:
-            message = f"{place} refused the login: check connection.user and connection.password"
+            message = f"{place} refused the login: check user and password"
             raise ConfigError(message) from error
         if "permission denied" in reason:
             remedy = "compactory sql roles gives each component its rights"
             raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
         if "database" in reason and "does not exist" in reason:
-            raise ConfigError(f"{place}: {reason}; check the database in connection.url") from error
+            raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
         ended = (error.sqlstate or "").startswith(_LOST)
         if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             lost = ended or not error.sqlstate
@@ -252,7 +258,12 @@ class Server:
 
     def shape(self, table_oid: int) -> str:
         """A digest of the table's columns and triggers; see the query."""
-        return str(self.scalar(statement("source/shape", oid=sql.Literal(table_oid))))
+        shape = statement("source/shape", oid=sql.Literal(table_oid))
+        return str(self.scalar(_of_parts("source/shape_now", table_oid, shape=shape)))
+
+    def foreign_parts(self, table_oid: int) -> list[str]:
+        """Names of the table's partitions and children that are foreign tables."""
+        return self.column(_of_parts("source/foreign_parts", table_oid))
 
     def peek(self) -> Snapshot:
         """The current snapshot, outside of a poll."""
@@ -324,11 +335,8 @@ class Server:
         known = self._sights.get((oid, name))
         if known is None:
             known = sql.Identifier(f"compactory sight {len(self._sights)}")
-            its = sql.Literal(oid)
-            shape = statement("source/shape", oid=its)
-            self.connection.execute(
-                statement("source/sight", sight=known, table=sql.Literal(name), oid=its, shape=shape)
-            )
+            shape = statement("source/shape", oid=sql.Literal(oid))
+            self.connection.execute(_of_parts("source/sight", oid, sight=known, table=sql.Literal(name), shape=shape))
             self._sights[oid, name] = known
         return known
 

@@ -23,6 +23,8 @@ from ..poll.record_batch import Record
 from .topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
     from ..config.connector_config import ConnectorConfig
 
 __all__ = ["PublishGuard", "Publisher", "TopicRefused", "TransactionTimedOut"]
@@ -82,9 +84,16 @@ class TransactionTimedOut(CompactoryError):
 
 
 class TopicRefused(CompactoryError):
-    """Kafka takes records, but not these. They were given up; the publisher goes on with others."""
+    """Kafka takes records, but not these. They were given up; the publisher goes on with others.
+
+    ``code`` is the client's code of the error.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Publisher:
@@ -158,6 +167,14 @@ class Publisher:
             if offset is not None:
                 self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
 
+    def flush(self) -> None:
+        """Wait until Kafka has what was handed over so far. For the records of `publish`, while it takes them."""
+        left = self._producer.flush(self._timeout)
+        if self._failure is not None:
+            raise KafkaException(self._failure)
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
 
@@ -173,6 +190,17 @@ class Publisher:
 
         self._check()
         self._guard("write offsets", write)
+
+    def transact(self, send: Callable[[Producer], object]) -> None:
+        """Have ``send`` produce within a transaction; on return Kafka has acknowledged all of it."""
+
+        def run() -> None:
+            self._begin()
+            send(self._producer)
+            self._end()
+
+        self._check()
+        self._guard("publish in a transaction", run)
 
     def abort(self) -> None:
         """End the open transaction where there is one, so that readers need not wait for its end; never raises.
@@ -219,11 +247,7 @@ class Publisher:
     def _send(self, topic: str, records: Iterable[Record], deleted_copies: Iterable[Copy] = ()) -> None:
         self._enqueue(topic, records)
         self._delete_copies(topic, deleted_copies)
-        left = self._producer.flush(self._timeout)
-        if self._failure is not None:
-            raise KafkaException(self._failure)
-        if left:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not acknowledged"))  # noqa: SLF001
+        self.flush()
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
@@ -286,7 +310,7 @@ class Publisher:
                     " Kafka was away, and Kafka has aborted it; its records are sent again"
                 ) from error
             if code in _FENCED:
-                raise LeaseLost("another source took over this connector's transactional id") from error
+                raise LeaseLost(f"another process took over the transactional id {self._id!r}") from error
             self._give_up_what_is_refused(error)
             if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
                 place = f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s"
@@ -311,4 +335,4 @@ class Publisher:
         self._failure = self._began = None
         self.usable = True
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
-        raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}") from error
+        raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error

@@ -51,8 +51,8 @@ class PendingApproval:
 
     def keep(self, removal: HeldRemoval, why: str) -> None:
         """Hold a removal until it is approved."""
-        remedy = f"if it is meant: compactory source approve {self._connector} {self._table} --removal {removal.id}"
-        self._show(f"{why}; {remedy}", removal)
+        approve = f"compactory source approve {self._connector} {self._table} --removal {removal.id}"
+        self._show(f"{why}; if it is meant: {approve} --url http://HOST:PORT", removal)
 
     def doubt(self, detail: str) -> None:
         """Hold what no approval can let pass."""

@@ -135,7 +135,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         records=tuple(first.records[:limit]),
         skipped=tuple(map(str, first.skipped[:limit])),
         sql="masked" if connector.masked else reader.query_text(),
-        warnings=plan.warnings,
+        warnings=(*plan.warnings, *plan.load_warnings),
     )
 
 

@@ -260,6 +260,8 @@ class TableRegistry:
             reading=plan.reading.value,
             covered=plan.reading.covered,
         )
+        if offset is None:
+            self._context.board.warn(*plan.load_warnings)
         log.info(
             "table",
             table=plan.qualified,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,9 +17,11 @@ from compactory_connectors.source.postgres.server import postgres_errors
 from compactory_connectors.source.postgres.watched_connection import connect
 from compactory_sql import query
 
+from ..into_topic.topic_changes import living
 from ..topic.frame import capture, latest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["of_table", "of_topic"]
@@ -55,9 +57,21 @@ def of_topic(spark: SparkSession, kafka: Kafka, directory: Directory[Any], field
     name = field or directory.key
     value = sf.col("key").cast("string") if name is None else sf.get_json_object(text, f"$['{name}']")
     if directory.active is not None:
-        flag = sf.get_json_object(text, f"$['{directory.active}']")
-        entries = entries.where(sf.coalesce(flag, sf.lit("")) != "false")
+        entries = entries.mapInArrow(_active(directory), entries.schema)
     return entries.select(value.alias("value")).where("value IS NOT NULL").distinct()
+
+
+def _active(directory: Directory[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Leaves the entries that stores find, in tasks."""
+    lives = living(directory)
+
+    def leave(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            yield batch.filter(pa.array(map(lives, batch.column("value").to_pylist()), pa.bool_()))
+
+    return leave
 
 
 def _frame(spark: SparkSession, values: Sequence[str]) -> DataFrame:

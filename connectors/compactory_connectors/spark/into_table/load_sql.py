@@ -121,11 +121,16 @@ class LoadSql:
             "keys": _COMMA.join(sql.Identifier("t", name) for name in key),
             "columns": _COMMA.join(map(sql.Identifier, self.given)),
             "match": _all(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
-            "active": _TRUE if active is None else sql.SQL("{} IS TRUE").format(sql.Identifier("t", active)),
-            "wanted": sql.SQL("s.{} IS TRUE").format(flag) if active in self.given else _TRUE,
+            "active": _TRUE if active is None else self._active(active),
+            "wanted": sql.SQL("s.{} IS NOT FALSE").format(flag) if active in self.given else _TRUE,
             "differs": self._differs(),
             "flag": flag,
         }
+
+    def _active(self, flag: str) -> sql.Composable:
+        """Whether a row of the table is active: only FALSE deletes. A partial index is found by IS TRUE alone."""
+        test = "{} IS TRUE" if self.table.column(flag).not_null else "{} IS NOT FALSE"
+        return sql.SQL(test).format(sql.Identifier("t", flag))
 
     def _differs(self) -> sql.Composable:
         """Whether a column of the table, t, is another than the load's, s.

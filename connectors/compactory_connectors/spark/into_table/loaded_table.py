@@ -20,7 +20,8 @@ from ..target import TargetColumn
 
 __all__ = ["LoadedColumn", "LoadedTable", "look_at"]
 
-_ACTIVE_ROWS = ("%s", "(%s IS TRUE)", "(%s = true)", "(%s IS NOT FALSE)")
+_ACTIVE_ROWS = ("(%s IS NOT FALSE)",)
+_ACTIVE_WHERE_NOT_NULL = (*_ACTIVE_ROWS, "%s", "(%s IS TRUE)", "(%s = true)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,8 @@ def _unique(facts: Table, key: Sequence[str], active: str | None) -> bool:
     """Whether an index of the whole table keeps its active rows unique by the key."""
     enough: set[str | None] = {None}
     if active is not None and active in facts.columns:
-        enough |= {form % facts.columns[active].sql for form in _ACTIVE_ROWS}
+        column = facts.columns[active]
+        enough |= {form % column.sql for form in (_ACTIVE_WHERE_NOT_NULL if column.not_null else _ACTIVE_ROWS)}
     return any(
         index.unique and index.valid and {*index.columns} <= {*key} and index.predicate in enough
         for index in facts.indexes_of(facts.root)

@@ -8,7 +8,7 @@ nobody saw is known to be done.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from compactory_connectors.source.config.jdbc_url import Connection
 
-__all__ = ["PostgresTarget"]
+__all__ = ["PostgresTarget", "find_table"]
 
 _SETTINGS: Final = {
     "lock_timeout": "0",  # the merge sets its own
@@ -41,6 +41,12 @@ _SETTINGS: Final = {
     "default_transaction_isolation": "read committed",  # each statement of the merge looks at what others wrote
     "default_transaction_read_only": "off",
 }
+
+
+def find_table(place: Connection, name: str, key: Sequence[str] | None, active: str | None) -> LoadedTable:
+    """Look a table up without Spark. Raises ConfigError where it can't be loaded, Unreachable."""
+    with postgres_errors(place), closing(connect({"application_name": "compactory-load", **place.conninfo})) as found:
+        return look_at(found, name, key, active)
 
 
 class PostgresTarget:

@@ -8,7 +8,7 @@ else out. Decision 0025 has the reasons.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ import structlog
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
+from compactory.records import Partition
 from compactory.writing.destination import Destination
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.control.removal import Copy
@@ -262,7 +263,8 @@ class KafkaTarget:
         moved = self._moved(found.extent)
         strays: list[Copy] = []
         try:
-            publisher.publish(self._directory.topic, self._records(found, moved, strays), None, strays)
+            outgoing = self._records(found, moved, strays, publisher.flush)
+            publisher.publish(self._directory.topic, outgoing, None, strays)
         except TransactionTimedOut as error:
             raise CompactoryError(
                 f"{self.label}: {found.outgoing:,} records were not sent within {longest:g} s, so Kafka has ended their"
@@ -275,31 +277,52 @@ class KafkaTarget:
         finally:
             publisher.abort()
 
-    def _records(self, found: _Found, moved: set[bytes], strays: list[Copy]) -> Iterator[Record]:
+    def _records(
+        self, found: _Found, moved: set[bytes], strays: list[Copy], flush: Callable[[], None]
+    ) -> Iterator[Record]:
         """Everything to be sent; what is wrong by then ends the transaction."""
         now, sent = int(time.time() * 1000) - 1, 0
         config = self._kafka.topic_configs([self._directory.topic]).get(self._directory.topic, {})
         stamped = config.get("message.timestamp.type") == "LogAppendTime"
-        for row in (
-            found.changes.where("records IS NOT NULL").select("records").toLocalIterator(prefetchPartitions=True)
-        ):
-            for record in unpacked(bytes(row[0])):
-                if record.key in moved:
-                    raise TopicChanged(
-                        f"{self.label}: somebody wrote keys of this load while it was compared; nothing was written;"
-                        " run it again"
-                    )
-                strays += [Copy(record.key, part, min(stamp, now)) for part, stamp in record.strays or ()]
-                if strays and stamped:
-                    raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
-                yield self._record(record)
-                sent += 1
+        for record in self._outgoing(found):
+            if record.key in moved:
+                raise self._changed("compared")
+            strays += [Copy(record.key, part, min(stamp, now)) for part, stamp in record.strays or ()]
+            if strays and stamped:
+                raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
+            yield self._record(record)
+            sent += 1
         if sent != found.outgoing:  # Spark has made what it had lost anew, of a source that changed
             raise CompactoryError(
                 f"{self.label}: {found.outgoing:,} records differed when they were compared, and {sent:,} now; nothing"
                 " was written; run it again"
             )
         self._claim.refuse_stored()
+        flush()
+        if self._written_beside(found, sent):
+            raise self._changed("sent")
+
+    def _outgoing(self, found: _Found) -> Iterator[Outgoing]:
+        packs = found.changes.where("records IS NOT NULL").select("records")
+        for row in packs.toLocalIterator(prefetchPartitions=True):
+            yield from unpacked(bytes(row[0]))
+
+    def _changed(self, when: str) -> TopicChanged:
+        return TopicChanged(
+            f"{self.label}: somebody wrote keys of this load while it was {when}; nothing was written; run it again"
+        )
+
+    def _written_beside(self, found: _Found, sent: int) -> bool:
+        """Whether others wrote keys of the load while it was sent. It is in the log itself by now, each key once."""
+        extent = found.extent
+        marks = self._kafka.high_watermarks(Partition(extent.topic, number) for number in extent.ends)
+        ends = {partition.partition: end for partition, end in marks.items()}
+        tail = replace(extent, starts=extent.ends, ends=ends)
+        if tail.offsets == sent:
+            return False
+        written = records(self._spark, self._kafka, tail, committed=False)
+        several = {bytes(row[0]) for row in written.groupBy("key").count().where("count > 1").select("key").collect()}
+        return bool(several) and any(record.key in several for record in self._outgoing(found))
 
     def _record(self, record: Outgoing) -> Record:
         if record.headers is None:

@@ -49,9 +49,12 @@ def copies(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
     return found.groupBy("key").agg(value, f.collect_list(alive).alias("copies")).where("size(copies) > 0")
 
 
-def records(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
-    """Every committed record of ``extent`` that has a key, in the columns of :func:`latest`; tombstones are null."""
-    return _frame(spark, kafka, extent, every, None)
+def records(spark: SparkSession, kafka: Kafka, extent: Extent, *, committed: bool = True) -> DataFrame:
+    """Every committed record of ``extent`` that has a key, in the columns of :func:`latest`; tombstones are null.
+
+    Without ``committed`` also those of transactions that are open or were aborted.
+    """
+    return _frame(spark, kafka, extent, every, None, committed=committed)
 
 
 def _of_partitions(read: DataFrame) -> DataFrame:
@@ -62,9 +65,11 @@ def _of_partitions(read: DataFrame) -> DataFrame:
     return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
 
 
-def _frame(spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None) -> DataFrame:
+def _frame(
+    spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None, *, committed: bool = True
+) -> DataFrame:
     spans = extent.spans(pieces or spark.sparkContext.defaultParallelism)
-    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
+    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans, committed=committed)
     return in_tasks(spark, reading, task(reading, keep), COLUMNS)
 
 

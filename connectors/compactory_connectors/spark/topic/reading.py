@@ -53,6 +53,8 @@ class Reading:
     spans: Sequence[Span]
     memory: int = 512 << 20
     """Bytes of keys and values that a task holds before it hands on what is the newest so far."""
+    committed: bool = True
+    """Without records of transactions that are open or were aborted."""
     on_spill: Callable[[], None] | None = None
     """Called when it does: a key may come again then."""
 
@@ -122,10 +124,10 @@ def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
 
 
 def read_span(reading: Reading, span: Span) -> Batches:
-    """Committed records of a span that have keys, in log order."""
+    """Records of a span that have keys, in log order."""
     kafka = Kafka(reading.properties)
     partition = Partition(reading.topic, span.partition)
-    consumer = kafka.consumer("load")
+    consumer = kafka.consumer("load", committed=reading.committed)
     try:
         consumer.assign([TopicPartition(reading.topic, span.partition, span.start)])
         with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):

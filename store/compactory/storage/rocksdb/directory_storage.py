@@ -72,6 +72,10 @@ class RocksDirectoryStorage:
         """Return the lookup keys filed under a term."""
         return self.snapshot().names(index, term)
 
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term between the two, in order."""
+        return self.snapshot().names_between(index, term, start, stop)
+
     def terms(self, index: str) -> Iterator[Term]:
         """Yield the terms as they were when this was called."""
         return self.snapshot().terms(index)
@@ -145,6 +149,12 @@ class Still:
         """Return the lookup keys filed under a term."""
         prefix = self._index(index) + term_prefix(term)
         return list(_keys(self._snapshot, prefix))
+
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term between the two, in order."""
+        prefix = self._index(index) + term_prefix(term)
+        end = after(prefix) if stop is None else prefix + stop
+        return _last_record_epochs(self._snapshot.keys(prefix + start, end), len(prefix))
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield every term once; one under which many keys are filed costs no more than a page of them."""

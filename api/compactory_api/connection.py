@@ -1,0 +1,169 @@
+"""One connection of the HTTP API: uvicorn's, with limits on what a client may send and how long it may take.
+
+uvicorn with httptools limits none of it: a head may be endless, and a connection that never ends its request stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from . import limits
+from .protocol.problem import problem
+from .protocol.refusal import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
+
+__all__ = ["Connection"]
+
+_CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so that a flood does not sort them each time
+
+
+class Connection(HttpToolsProtocol):
+    """Closes what is too large or too slow, with 431, 413 or 408 where no other answer has begun. Of the event loop."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._refusal: Exception | None = None  # what a callback of the parser raised
+        self._asked_since: float | None = None  # when the next request was first waited for, or began; None: it is here
+        self._begun = False  # whether its first byte is here
+        self._in_body = False
+        self._head = 0  # bytes of the head that the parser has reported
+        self._unreported = 0  # bytes since it last reported any
+        self._received = 0  # bytes of the request
+        self._unread_since: float | None = None  # since when the client has not read its answer
+
+    def expire(self, now: float) -> None:
+        """Close the connection where its client has taken too long. ``now`` is the event loop's time."""
+        since = self.waits_since()
+        if self._unread_since is not None and now - self._unread_since > limits.ANSWER_SECONDS:
+            self.transport.abort()
+        elif since is None:
+            return
+        elif self._begun and now - since > limits.REQUEST_SECONDS:
+            self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
+        elif now - since > limits.IDLE_SECONDS:
+            self.transport.close()
+
+    def waits_since(self) -> float | None:
+        """Since when the client's next bytes are waited for; None while an answer is due or nothing is read."""
+        cycle: RequestResponseCycle | None = self.cycle
+        due = cycle is not None and not cycle.response_complete and not self._in_body
+        return None if due or self.flow.read_paused else self._asked_since
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request; close others whose clients have kept them idle, where there are too many."""
+        super().connection_made(transport)
+        self._asked_since = self.loop.time()
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        waiting = [
+            (since, id(other), other)
+            for other in self.connections
+            if isinstance(other, Connection) and other is not self and (since := other.waits_since()) is not None
+        ]
+        for _, _, other in sorted(waiting)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
+            other.transport.abort()
+            self.connections.discard(other)
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._refuse(TooManyConnections("every connection is at work; ask again, or another server"))
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, within the limits."""
+        self._unreported += len(data)
+        self._received += len(data)
+        super().data_received(data)
+        if self._unreported > limits.HEAD_BYTES:
+            self._refuse(_head_too_large())
+        elif self._received > limits.REQUEST_BYTES:
+            self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
+
+    def on_message_begin(self) -> None:
+        """Count anew."""
+        super().on_message_begin()
+        self._begun = True
+        self._asked_since = self.loop.time()
+        self._head = self._unreported = self._received = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the URL."""
+        self._report(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer after the body."""
+        self._report(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _report(self, size: int) -> None:
+        self._unreported = 0
+        self._head += size
+        if self._head > limits.HEAD_BYTES or len(self.headers) >= limits.HEADERS:
+            self._refusal = _head_too_large()
+            raise self._refusal
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._unreported = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the request is here: now it is the server's turn."""
+        self._in_body = self._begun = False
+        self._unreported = self._received = 0
+        self._asked_since = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless it has begun or this one is still coming."""
+        super().on_response_complete()
+        if self._asked_since is None and self.cycle.response_complete:
+            self._asked_since = self.loop.time()
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read as fast as it is answered."""
+        super().pause_writing()
+        self._unread_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """Note that it has read."""
+        super().resume_writing()
+        self._unread_since = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser, or a callback of it, did not take."""
+        self._refuse(self._refusal or BadRequest(msg))
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the request that is coming, and close. Where another answer has begun, or is due, only close."""
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            answerable = not self._in_body
+        else:
+            answerable = self._in_body and not cycle.response_started and not self.pipeline
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answerable:
+            self.transport.write(_answer(error))
+        self.transport.close()
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(
+        f"a request's line and headers may have {limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
+    )
+
+
+def _answer(error: Exception) -> bytes:
+    refusal = problem(error)
+    lines = [b"%b: %b\r\n" % header for header in (*refusal.headers, (b"connection", b"close"))]
+    return b"".join([STATUS_LINE[refusal.status], *lines, b"\r\n", refusal.body])

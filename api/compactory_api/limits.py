@@ -1,0 +1,37 @@
+"""How much a client may take of a server, be it the HTTP API or the listener of workers."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = [
+    "ANSWER_SECONDS",
+    "HEADERS",
+    "HEAD_BYTES",
+    "IDLE_SECONDS",
+    "MOST_CONNECTIONS",
+    "PROBE_CONNECTIONS",
+    "REQUEST_BYTES",
+    "REQUEST_SECONDS",
+]
+
+HEAD_BYTES = 64 << 10  # of a request's line and headers together
+HEADERS = 200  # lines
+REQUEST_BYTES = 16 << 20  # of a whole request as it is sent
+REQUEST_SECONDS = 30.0  # from the first byte of a request to its last
+IDLE_SECONDS = 75.0  # between requests; load balancers keep idle connections for 60 and reuse one as it closes
+ANSWER_SECONDS = 300.0  # that an answer may wait until its client reads on
+PROBE_CONNECTIONS = 64  # of a worker's listener, which has a thread for each
+
+
+def _most_connections() -> int:
+    """Half of the files that the process may open: Kafka and RocksDB need the others."""
+    if sys.platform == "win32":
+        return 4096
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if files == resource.RLIM_INFINITY else min(4096, files // 2)
+
+
+MOST_CONNECTIONS = _most_connections()

@@ -1,0 +1,227 @@
+"""``compactory outbox``: send what transactions have published; look at it, and at what Kafka refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, LogLevel, command
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from compactory_connectors.outbox.status import TopicStatus
+
+__all__ = ["app"]
+
+app = typer.Typer(name="outbox", help="Send to Kafka what transactions have published.", no_args_is_help=True)
+
+Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]…", help="Ids of messages.", show_default=False)]
+OneTopic = Annotated[
+    str | None, typer.Option("--topic", metavar="NAME", help="Those of this topic.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="Those of every topic.")]
+
+
+@app.command("run")
+@command
+def run(
+    flags: Flags,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Topics sent at a time.")] = 2,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME", help="Only this one; may be repeated.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Send what is committed by now, then end.")] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and /v1/status there.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
+    from ..context.problems import Problems
+    from ..context.session import begin
+    from .health import health_on, listen_on
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    postgres = problems.of(configuration.postgres)
+    kafka = problems.of(configuration.kafka)
+    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
+    problems.raise_any()
+    assert postgres is not None
+    assert kafka is not None
+    from compactory.errors import CompactoryError, Unreachable
+    from compactory_connectors.outbox import OutboxRelay
+    from compactory_connectors.outbox.worker import OutboxWorker
+
+    from ..views.terminal import number, output, print_json
+    from .workers import stopping
+
+    relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
+    with stopping() as stop, health_on(place, configuration.tokens)([OutboxWorker(relay)]):
+        relay.start()
+        try:
+            relay.drain(stop) if once else stop.wait()
+        finally:
+            ended = relay.stop()
+    sent = relay.board.picture()["sent"]
+    if flags.json:
+        print_json({"sent": sent})
+    else:
+        what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items()))
+        output().print(
+            f"[bold]outbox[/] {'done' if once else 'stopped'}: {what or 'nothing was sent'}", highlight=False
+        )
+    if not ended:
+        raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
+    if once:
+        with _connected(flags) as connection:
+            refused = [item for item in _statuses(connection, topic) if item.failed]
+        if refused:
+            names = ", ".join(f"{item.failed} of {item.topic}" for item in refused)
+            raise CompactoryError(f"Kafka has refused messages: {names}; compactory outbox failed shows why")
+
+
+@app.command("status")
+@command
+def status(flags: Flags) -> None:
+    """Show what waits, since when, and which relay sends it."""
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json, seconds, table
+
+    begin(flags)
+    with _connected(flags) as connection:
+        found = _statuses(connection)
+    if flags.json:
+        print_json({"topics": [item.fields() for item in found]})
+        return
+    if not found:
+        output().print("nothing was published yet, or no relay has run")
+        return
+    from rich.markup import escape
+
+    shown = table(
+        "topic", "pending", "oldest", "failed", "waiting", "held by", "detail", right=("pending", "failed", "waiting")
+    )
+    for item in found:
+        shown.add_row(
+            f"[bold]{escape(item.topic)}[/]",
+            number(item.pending) + ("+" if item.pending >= 100_000 else ""),
+            seconds(item.oldest) if item.pending else "–",
+            f"[red]{number(item.failed)}[/]" if item.failed else "0",
+            number(item.waiting),
+            escape(item.locked_by or "–"),
+            f"[red]{escape(item.last_error or '')}[/] (error {item.retries})" if item.error else "",
+        )
+    output().print(shown)
+
+
+@app.command("failed")
+@command
+def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
+    """List messages that Kafka refused, why, and those that wait behind them. Exits 1 where there are any."""
+    from ..context.session import begin
+    from ..views.terminal import decoded, legible, number, output, print_json, table
+
+    begin(flags)
+    from compactory_connectors.outbox.failed import failed_messages
+
+    with _connected(flags) as connection:
+        found = failed_messages(connection, topic, ids or ())
+    if flags.json:
+        fields = ("id", "topic", "bytes", "reason", "holds_key")
+        print_json(
+            {
+                "messages": [
+                    {name: getattr(item, name) for name in fields}
+                    | {"key": decoded(item.key), "created_at": item.created_at.isoformat()}
+                    | {"failed_at": item.failed_at.isoformat()}
+                    for item in found
+                ]
+            }
+        )
+    elif not found:
+        output().print("no message has failed")
+    else:
+        from rich.markup import escape
+
+        shown = table("id", "topic", "key", "bytes", "failed", "reason", right=("id", "bytes"))
+        for item in found:
+            shown.add_row(
+                str(item.id),
+                escape(item.topic),
+                escape(legible(item.key, "–")),
+                number(item.bytes) if item.bytes is not None else "–",
+                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
+                escape(item.reason or "waits for an earlier one of its key"),
+            )
+        output().print(shown)
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command("retry")
+@command
+def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+    """Have messages that Kafka refused sent again, and after them those that wait behind them."""
+    from compactory_connectors.outbox import failed as operators
+
+    _operate(flags, ids, topic, everything, operators.retry, "will be sent")
+
+
+@app.command("drop")
+@command
+def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+    """Forget messages that Kafka refused, for good; those that wait behind them are sent."""
+    from compactory_connectors.outbox import failed as operators
+
+    _operate(flags, ids, topic, everything, operators.drop, "dropped")
+
+
+def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
+    from compactory.errors import ConfigError
+
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json
+
+    begin(flags)
+    if sum((bool(ids), topic is not None, everything)) != 1:
+        raise ConfigError("which messages? give ids, --topic NAME or --all")
+    with _connected(flags) as connection:
+        count = act(connection, topic, ids or ())
+    if flags.json:
+        print_json({"messages": count})
+    else:
+        output().print(f"{number(count)} message{'s' if count != 1 else ''} {outcome}", highlight=False)
+
+
+def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:
+    from compactory_connectors.outbox.status import topic_statuses
+
+    return [item for item in topic_statuses(connection) if not topics or item.topic in topics]
+
+
+@contextmanager
+def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
+    from contextlib import closing
+
+    from compactory_connectors.outbox.table import open_outbox
+    from compactory_connectors.source.postgres.server import postgres_errors
+
+    from ..context.configuration import load
+
+    postgres = load(flags).postgres()
+    with postgres_errors(postgres):
+        connection, _ = open_outbox(postgres.conninfo, "command")
+        with closing(connection):
+            yield connection

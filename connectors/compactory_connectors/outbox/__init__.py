@@ -1,0 +1,11 @@
+"""The outbox: what a Postgres transaction publishes, Kafka gets once the transaction has committed.
+
+`Outbox` writes messages in the caller's transaction, `OutboxRelay` sends them. docs/outbox.md says how.
+"""
+
+from .message import OutboxMessage
+from .publishing import Outbox
+from .relay import OutboxRelay
+from .rules import TopicRules
+
+__all__ = ["Outbox", "OutboxMessage", "OutboxRelay", "TopicRules"]

@@ -1,0 +1,87 @@
+"""Encoders of a topic's payloads: what does not fit fails where it is published, in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from compactory.errors import CompactoryError, ConfigError, WriteRefused
+
+__all__ = ["Encoder", "encoder_of"]
+
+Encoder = Callable[[str, Any], bytes]
+"""Topic and payload → bytes. Raises what the library below raises."""
+
+
+def encoder_of(topic: str, given: Any) -> Encoder:
+    """The encoder that a pydantic model, a JSON Schema, a serializer of a Schema Registry, or a function stands for.
+
+    Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
+    """
+    if isinstance(given, type) and hasattr(given, "model_validate"):
+        return _refusing(lambda _topic, value: given.model_validate(value).model_dump_json().encode())
+    if isinstance(given, Mapping):
+        return _refusing(_json_schema(topic, given))
+    if _is_serializer(given):
+        return _refusing(_serializer(given))
+    if callable(given):
+        return _refusing(lambda _topic, value: given(value))
+    raise ConfigError(
+        f"encoder of topic {topic!r}: give a pydantic model, a JSON Schema, a Schema Registry serializer or a function,"
+        f" not {type(given).__name__}"
+    )
+
+
+def _refusing(encode: Encoder) -> Encoder:
+    """Whatever an encoder raises, as WriteRefused that names the topic and shows no value."""
+
+    def refuse(topic: str, value: Any) -> bytes:
+        try:
+            return encode(topic, value)
+        except CompactoryError:
+            raise
+        except Exception as error:
+            raise WriteRefused(f"payload for topic {topic!r} does not fit: {_reason(error)}") from error
+
+    return refuse
+
+
+def _reason(error: Exception) -> str:
+    """Where and why; libraries put the value itself into their texts."""
+    errors = getattr(error, "errors", None)  # pydantic
+    if callable(errors):
+        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in errors())
+    path, rule = getattr(error, "json_path", None), getattr(error, "validator", None)  # jsonschema
+    return f"{path}: {rule}" if path is not None else type(error).__name__
+
+
+def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
+    try:
+        from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigError(f"encoder of topic {topic!r}: a JSON Schema needs: pip install jsonschema") from error
+    kind = validator_for(dict(schema))
+    kind.check_schema(schema)
+    validator = kind(schema)
+
+    def encode(_topic: str, value: Any) -> bytes:
+        validator.validate(value)
+        return orjson.dumps(value)
+
+    return encode
+
+
+def _is_serializer(given: Any) -> bool:
+    return any(base.__module__.startswith("confluent_kafka.") for base in type(given).__mro__)
+
+
+def _serializer(serializer: Any) -> Encoder:
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    def encode(topic: str, value: Any) -> bytes:
+        made: bytes = serializer(value, SerializationContext(topic, MessageField.VALUE))
+        return made
+
+    return encode

@@ -1,0 +1,76 @@
+"""What operators do with messages that Kafka refused: look, send again, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import class_row
+
+from compactory_sql import query
+
+__all__ = ["FailedMessage", "drop", "failed_messages", "retry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedMessage:
+    """A message that was set aside.
+
+    ``reason`` None: it waits for an earlier one of its key. ``bytes`` is the payload's size; None: a tombstone.
+    """
+
+    id: int
+    topic: str
+    key: bytes | None
+    bytes: int | None
+    created_at: datetime
+    failed_at: datetime
+    reason: str | None
+    holds_key: bool
+
+
+def failed_messages(
+    connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = (), limit: int = 1000
+) -> list[FailedMessage]:
+    """Those of a topic, those with these ids, or all, oldest first. Raises psycopg.Error."""
+    given = {"topic": topic, "ids": list(ids) or None, "limit": limit}
+    return connection.cursor(row_factory=class_row(FailedMessage)).execute(query("outbox/failed"), given).fetchall()
+
+
+def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
+    """Have failed messages sent again, and those that wait behind them after them; how many. Raises psycopg.Error."""
+    return sum(
+        _put_back(connection, topic, "outbox/put_back", ids)
+        for topic, ids in _chosen(connection, topic, ids, waiting=False)
+    )
+
+
+def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
+    """Forget messages for good; those that wait behind them are sent. How many were dropped. Raises psycopg.Error."""
+    chosen = _chosen(connection, topic, ids, waiting=bool(ids))
+    for name, numbers in chosen:
+        _put_back(connection, name, "outbox/drop", numbers)
+    return sum(len(numbers) for _, numbers in chosen)
+
+
+def _chosen(
+    connection: psycopg.Connection[Any], topic: str | None, ids: Sequence[int], *, waiting: bool
+) -> list[tuple[str, list[int]]]:
+    given = {"topic": topic, "ids": list(ids) or None, "waiting": waiting}
+    return [(row[0], row[1]) for row in connection.execute(query("outbox/chosen"), given)]
+
+
+def _put_back(connection: psycopg.Connection[Any], topic: str, first: str, ids: list[int]) -> int:
+    """One topic's, in a transaction: ``first`` is what is done to the messages themselves."""
+    given = {"topic": topic, "ids": ids, "holder": None}
+    with connection.transaction():
+        connection.execute(query("outbox/topic"), given)
+        cursor = connection.execute(query(first), given)
+        back = [row[0] for row in cursor] if cursor.description else []
+        back += [row[0] for row in connection.execute(query("outbox/put_back_freed"), given)]
+        if back:
+            connection.execute(query("outbox/rewind"), given | {"first": min(back)})
+    return len(back)

@@ -1,0 +1,254 @@
+"""Publishing in the caller's transaction: the one call that services use, whatever the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args, overload
+from uuid import uuid4
+
+import psycopg
+import structlog
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
+from compactory.kafka.client import Kafka, KafkaError, kafka_errors
+from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_sql import query
+
+from .encoding import Encoder, encoder_of
+from .message import MESSAGE_ID, OutboxMessage, check_all, encoded, headers_json
+
+__all__ = ["Outbox"]
+
+log = structlog.get_logger("compactory.outbox")
+
+Backend = Literal["db", "kafka", "kafka_async"]
+
+_DEFAULTS = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "compression.type": "lz4"}
+_TIMEOUT = 30.0  # seconds for acknowledgements
+
+
+class Outbox:
+    """Publishes messages. Thread-safe, as far as the connections that it is given are.
+
+    ``backend``: with ``db`` messages are rows that commit with the caller's transaction and that a relay sends; Kafka
+    need not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does
+    not wait, and logs what fails. Both need ``kafka`` and take no part in the transaction.
+
+    ``encoders`` maps a topic to what its payloads have to fit: a pydantic model, a JSON Schema, a serializer of a
+    Schema Registry, or a function that returns bytes. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        backend: Backend = "db",
+        kafka: str | Mapping[str, Any] | Kafka | None = None,
+        *,
+        encoders: Mapping[str, Any] | None = None,
+    ) -> None:
+        if backend not in get_args(Backend):
+            raise ConfigError(f"unknown backend {backend!r}: choose {', '.join(get_args(Backend))}")
+        if backend != "db" and kafka is None:
+            raise ConfigError(f"backend {backend!r} needs kafka=: bootstrap servers, or librdkafka's properties")
+        self._encoders: dict[str, Encoder] = {t: encoder_of(t, given) for t, given in (encoders or {}).items()}
+        self._direct = _Direct(kafka, wait=backend == "kafka") if backend != "db" and kafka is not None else None
+
+    @overload
+    def publish(
+        self,
+        conn: psycopg.AsyncConnection[Any],
+        topic: str,
+        payload: Any,
+        key: bytes | str | None = None,
+        partition_key: str | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
+    ) -> Awaitable[int]: ...
+
+    @overload
+    def publish(
+        self,
+        conn: Any,
+        topic: str,
+        payload: Any,
+        key: bytes | str | None = None,
+        partition_key: str | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
+    ) -> int: ...
+
+    def publish(
+        self,
+        conn: Any,
+        topic: str,
+        payload: Any,
+        key: bytes | str | None = None,
+        partition_key: str | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
+    ) -> Any:
+        """Publish one message and return its id, which the record carries in the header ``compactory-message-id``.
+
+        See :meth:`publish_list`; the other backends have no ids and return 0.
+        """
+        message = OutboxMessage(topic=topic, payload=payload, key=key, partition_key=partition_key, headers=headers)
+        found = self.publish_list(conn, [message])
+        return _first(found) if isinstance(found, Awaitable) else found[0]
+
+    @overload
+    def publish_list(
+        self, conn: psycopg.AsyncConnection[Any], messages: Iterable[OutboxMessage]
+    ) -> Awaitable[list[int]]: ...
+
+    @overload
+    def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> list[int]: ...
+
+    def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
+        """Publish messages in their order by one statement within the transaction of ``conn``, and return their ids.
+
+        ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
+        the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
+        Raises WriteRefused with every problem before anything is written, psycopg.Error.
+        """
+        ready = [self._encoded(message) for message in messages]
+        check_all(ready)
+        if self._direct is not None:
+            numbers = self._direct.send(ready)
+            return _ready(numbers) if _is_async(conn) else numbers
+        if _is_async(conn):
+            return _publish_async(conn, ready)
+        driver = _driver(conn)
+        _refuse_autocommit(driver)
+        cursor = driver.cursor(row_factory=tuple_row)
+        return _ids(cursor.execute(query("outbox/publish"), _columns(ready)).fetchall())
+
+    def close(self) -> None:
+        """Send what ``kafka_async`` has not sent yet; raises Unreachable where that takes too long. Idempotent."""
+        if self._direct is not None:
+            self._direct.flush()
+
+    def _encoded(self, message: OutboxMessage) -> OutboxMessage:
+        encode = self._encoders.get(message.topic)
+        if encode is None or message.payload is None:
+            return message
+        return replace(message, payload=encode(message.topic, message.payload))
+
+
+class _Direct:
+    """Sends to Kafka in place of the table. Thread-safe."""
+
+    def __init__(self, kafka: str | Mapping[str, Any] | Kafka, *, wait: bool) -> None:
+        self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._wait = wait
+        self._last: KafkaError | None = None
+        self._producer = self._kafka.producer(_DEFAULTS, {}, self._remember)
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[int]:
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                failures.append(error)
+                if not self._wait:
+                    log.error("message not sent", topic=message.topic(), error=error.str())
+
+        with kafka_errors("publish", self._kafka.bootstrap, lambda: self._last):
+            for message in messages:
+                self._produce(message, delivered)
+        if self._wait:
+            self.flush()
+            if failures:
+                raise CompactoryError(f"Kafka at {self._kafka.bootstrap} did not take a message: {failures[0].str()}")
+        else:
+            self._producer.poll(0)
+        return [0] * len(messages)
+
+    def flush(self) -> None:
+        left = self._producer.flush(_TIMEOUT)
+        if left:
+            why = f": {self._last.str()}" if self._last is not None else ""
+            raise Unreachable(
+                "Kafka", f"Kafka at {self._kafka.bootstrap} did not acknowledge {left} messages in {_TIMEOUT:g} s{why}"
+            )
+
+    def _produce(self, message: OutboxMessage, delivered: Any) -> None:
+        headers: list[tuple[str, str | bytes | None]] = [(MESSAGE_ID, uuid4().hex), *(message.headers or {}).items()]
+        place = -1
+        if message.partition_key is not None:
+            found = self._kafka.topics([message.topic]).get(message.topic)
+            if found is None:
+                raise ConfigError(f"topic {message.topic!r} does not exist on Kafka at {self._kafka.bootstrap}")
+            place = partition_of(message.partition_key.encode(), len(found.partitions))
+        self._producer.produce(
+            message.topic, encoded(message.payload), encoded(message.key), place, delivered, headers=headers
+        )
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last = error
+
+
+def _is_async(conn: Any) -> bool:
+    return isinstance(conn, psycopg.AsyncConnection) or any(
+        hasattr(conn, f"sync_{x}") for x in ("session", "connection")
+    )
+
+
+def _driver(conn: Any) -> psycopg.Connection[Any]:
+    """The connection of psycopg behind a session or connection of SQLAlchemy."""
+    inner = conn
+    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "get_bind"):  # a session
+        inner = inner.connection()
+    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "dialect"):  # a connection of SQLAlchemy
+        inner = inner.connection.driver_connection
+    if isinstance(inner, psycopg.Connection):
+        return inner
+    raise ConfigError(_not_psycopg(conn))
+
+
+async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
+    driver = conn
+    if hasattr(driver, "sync_session"):
+        driver = await driver.connection()
+    if hasattr(driver, "sync_connection"):
+        driver = (await driver.get_raw_connection()).driver_connection
+    if not isinstance(driver, psycopg.AsyncConnection):
+        raise ConfigError(_not_psycopg(conn))
+    _refuse_autocommit(driver)
+    cursor = await driver.cursor(row_factory=tuple_row).execute(query("outbox/publish"), _columns(messages))
+    return _ids(await cursor.fetchall())
+
+
+def _not_psycopg(conn: Any) -> str:
+    return (
+        "publish needs a connection of psycopg, or a session or connection of SQLAlchemy on psycopg"
+        f" (postgresql+psycopg://…), not {type(conn).__module__}.{type(conn).__qualname__}"
+    )
+
+
+def _refuse_autocommit(conn: Any) -> None:
+    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
+        raise WriteRefused(
+            "the connection is in autocommit and in no transaction, so that the message would not commit with anything:"
+            " publish within `with conn.transaction():`"
+        )
+
+
+def _columns(messages: Sequence[OutboxMessage]) -> dict[str, Any]:
+    return {
+        "topics": [message.topic for message in messages],
+        "payloads": [encoded(message.payload) for message in messages],
+        "keys": [encoded(message.key) for message in messages],
+        "partition_keys": [message.partition_key for message in messages],
+        "headers": [headers_json(message.headers) for message in messages],
+    }
+
+
+def _ids(rows: Sequence[Any]) -> list[int]:
+    return [row[0] for row in rows]
+
+
+async def _ready(value: list[int]) -> list[int]:
+    return value
+
+
+async def _first(found: Awaitable[list[int]]) -> int:
+    return (await found)[0]

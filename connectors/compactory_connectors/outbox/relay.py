@@ -1,0 +1,232 @@
+"""The relay: a keeper that finds topics with messages and renews locks, and threads that send."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any, Self
+
+import structlog
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory.kafka.client import Kafka
+from compactory_connectors.database.wakeup import Wakeup
+from compactory_connectors.source.config.jdbc_url import Connection, parse_url
+from compactory_connectors.source.postgres.server import postgres_errors
+from compactory_connectors.source.postgres.watched_connection import WatchedConnection
+from compactory_connectors.source.run.backoff import Backoff
+from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
+
+from .rules import TopicRules
+from .sender import BATCH, Sender, Shared
+from .sent_ids import SentMarks
+from .status import Board, topic_statuses
+from .table import PAUSE, TTL, Pending, open_outbox
+
+__all__ = ["OutboxRelay"]
+
+log = structlog.get_logger("compactory.outbox")
+
+_BEAT = 2.0  # seconds between heartbeats of batches that take long
+_SAMPLE = 5.0  # seconds between samples for metrics
+_WHOLE = 60.0  # seconds between looks at everything, for messages that were written past compactory.publish
+_IDLE = 0.5  # seconds between rounds
+_SHORTEST = 0.002  # seconds until another attempt to fall asleep
+_BUSY = 100  # messages at once, from which on writers need not notify
+
+
+class OutboxRelay:
+    """Sends what was published in a database to Kafka, by ``threads`` topics at a time. Thread-safe.
+
+    ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties, ``topics`` the only ones to
+    send (all by default), ``rules`` are those of single topics, ``batch`` is the most messages in a transaction.
+    Any number of relays may run beside each other. Raises ConfigError for what is set wrongly.
+    """
+
+    def __init__(
+        self,
+        postgres: str | Connection,
+        kafka: str | Mapping[str, Any] | Kafka,
+        threads: int = 2,
+        *,
+        topics: Iterable[str] = (),
+        rules: Mapping[str, TopicRules] | None = None,
+        batch: int = BATCH,
+    ) -> None:
+        problems = [f"{name} must be at least 1" for name, n in (("threads", threads), ("batch", batch)) if n < 1]
+        if problems:
+            raise ConfigError(problems)
+        self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
+        self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._only = frozenset(topics)
+        self.board = Board()
+        self._stop = threading.Event()
+        self._work: SimpleQueue[Pending | None] = SimpleQueue()
+        self._lock = threading.Lock()  # guards the next three
+        self._given: set[str] = set()  # topics that are in the queue or with a sender
+        self._large = False  # a sender sent many messages at once
+        self._wakeup: Wakeup | None = None
+        self._shared = Shared(
+            self._postgres.conninfo, self._kafka, rules or {}, batch, self.board, self._stop, self._work, self._done
+        )
+        senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
+        self._senders = [
+            threading.Thread(target=sender.run, name=f"compactory-outbox-{number}", daemon=True)
+            for number, sender in enumerate(senders, 1)
+        ]
+        self._keeper = threading.Thread(target=self._keep, name="compactory-outbox", daemon=True)
+        self._until: int | None = None  # the newest id of those that have to be sent before it ends by itself
+        self._finished = threading.Event()
+        self._failure: CompactoryError | None = None
+
+    def start(self) -> None:
+        """Check database and Kafka, then send in the background. Raises ConfigError, Unreachable."""
+        with self._opened("start") as (connection, identity):
+            SentMarks(self._kafka, identity).ensure()
+            row = connection.execute(query("outbox/newest")).fetchone()
+            self._newest = row[0] if row is not None else 0
+        for thread in [*self._senders, self._keeper]:
+            thread.start()
+
+    def stop(self, timeout: float = 15.0) -> bool:
+        """Finish the batches under way, give every lock back; whether all of that ended within ``timeout`` seconds.
+
+        What did not is taken over by another relay. Idempotent.
+        """
+        self._stop.set()
+        for _ in self._senders:
+            self._work.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._senders:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._finished.set()
+        self._poke()
+        if self._keeper.ident is not None:
+            self._keeper.join(max(0.1, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in [*self._senders, self._keeper])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of its threads run."""
+        return all(thread.is_alive() for thread in [*self._senders, self._keeper])
+
+    def drain(self, stop: threading.Event) -> bool:
+        """Wait until everything is sent that was committed before the start; False where it was stopped before.
+
+        Raises CompactoryError where something can't be sent.
+        """
+        self._until = self._newest
+        self._poke()
+        while not self._finished.is_set() and not stop.is_set():
+            self._finished.wait(0.1)
+        if self._failure is not None:
+            raise self._failure
+        return self._finished.is_set()
+
+    @contextmanager
+    def _opened(self, purpose: str) -> Iterator[tuple[WatchedConnection, str]]:
+        with postgres_errors(self._postgres):
+            connection, identity = open_outbox(self._postgres.conninfo, purpose)
+            with closing(connection):
+                yield connection, identity
+
+    def _keep(self) -> None:
+        """Look for work until every sender has ended."""
+        backoff = Backoff()
+        while not self._finished.is_set():
+            try:
+                with self._opened("keeper") as (connection, _):
+                    keeper = Wakeup(connection, OUTBOX_CHANNEL, (OUTBOX_LOCK_CLASS, 0))
+                    with closing(keeper):
+                        self._wakeup = keeper
+                        backoff.reset()
+                        self._rounds(connection, keeper)
+            except CompactoryError as error:
+                self.board.failed(str(error))
+                log.warning("topics with messages are not looked for", error=" ".join(str(error).split()))
+                self._finished.wait(backoff.pause())
+            finally:
+                self._wakeup = None
+
+    def _rounds(self, connection: WatchedConnection, wakeup: Wakeup) -> None:
+        beat = sample = whole = 0.0
+        pause = _SHORTEST
+        while not self._finished.is_set():
+            now = time.monotonic()
+            if now >= beat:
+                connection.execute(query("outbox/renew"), {"holders": self.board.holders})
+                beat = now + _BEAT
+            if now >= sample:
+                self.board.sampled(topic_statuses(connection))
+                sample = now + _SAMPLE
+            found = self._hand_out(connection, whole=now >= whole)
+            whole = now + _WHOLE if now >= whole else whole
+            with self._lock:
+                large, self._large = self._large, False
+            if large:
+                wakeup.wake()
+            if found:
+                pause = _SHORTEST
+            elif not wakeup.asleep and not large and wakeup.sleep():
+                continue  # and look once more: who committed before did not notify
+            wakeup.wait(_IDLE if wakeup.asleep else pause)
+            pause = min(_IDLE, pause * 2)
+
+    def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
+        """Give topics with messages to the senders; whether there were any."""
+        given = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
+        rows = connection.execute(query("outbox/pending"), given).fetchall()
+        rows = [row for row in rows if not self._only or row[0] in self._only]
+        found = False
+        for topic, _first, _age, lapsed, free in sorted(rows, key=lambda row: -row[2]):
+            with self._lock:
+                if not free or topic in self._given or self._stop.is_set():
+                    continue
+                self._given.add(topic)
+            self._work.put(Pending(topic, lapsed))
+            found = True
+        if self._until is not None:
+            self._see_whether_done(connection, [row for row in rows if row[1] <= self._until])
+        return found
+
+    def _see_whether_done(self, connection: WatchedConnection, rows: list[Any]) -> None:
+        with self._lock:
+            idle = not self._given
+        if not rows and idle:
+            self._finished.set()
+            return
+        stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
+        if stuck and idle and len(stuck) == len(rows):
+            reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
+            self._failure = CompactoryError("not everything was sent: " + "; ".join(reasons))
+            self._finished.set()
+
+    def _done(self, topic: str, sent: int) -> None:
+        with self._lock:
+            self._given.discard(topic)
+            self._large |= sent >= _BUSY
+        self._poke()
+
+    def _poke(self) -> None:
+        wakeup = self._wakeup
+        if wakeup is not None:
+            wakeup.poke()
+
+
+def _parsed(postgres: str) -> Connection:
+    try:
+        return parse_url(postgres)
+    except ValueError as error:
+        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None

@@ -1,0 +1,45 @@
+"""What a relay does with the messages of a topic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+__all__ = ["TopicRules", "read_rules"]
+
+OnFailure = Literal["wait", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRules:
+    """``compact``: of the messages with one key in a batch, only the newest is sent.
+
+    ``on_failure``: later messages with the key of one that Kafka refuses ``wait`` for it, or go on (``skip``).
+    """
+
+    compact: bool = False
+    on_failure: OnFailure = "wait"
+
+
+def read_rules(section: Mapping[str, Any]) -> tuple[dict[str, TopicRules], list[tuple[str, str]]]:
+    """Rules by topic from a section of compactory.toml, and problems as pairs of key and text."""
+    found: dict[str, TopicRules] = {}
+    problems: list[tuple[str, str]] = []
+    names = [field.name for field in fields(TopicRules)]
+    for topic, values in section.items():
+        if not isinstance(values, dict):
+            problems.append((topic, "must be a table such as {compact = true}"))
+            continue
+        for name, value in values.items():
+            if name not in names:
+                near = get_close_matches(name, names, n=1) or names
+                problems.append((f"{topic}.{name}", f"unknown key; did you mean {near[0]!r}?"))
+            elif name == "compact" and not isinstance(value, bool):
+                problems.append((f"{topic}.{name}", "must be true or false"))
+            elif name == "on_failure" and value not in get_args(OnFailure):
+                problems.append((f"{topic}.{name}", 'must be "wait" or "skip"'))
+        known = {name: value for name, value in values.items() if name in names}
+        found[topic] = TopicRules(**known)
+    return found, problems

@@ -1,0 +1,275 @@
+"""A thread of a relay: takes the lock of a topic, sends its batches, gives the lock back.
+
+A batch is read, sent in one Kafka transaction together with its ids, and deleted by exact id with the next read. The
+transactional id is the holder's, whose name is in the lock: whoever takes over a lock that was not renewed fences that
+id first, and then deletes what the last committed transaction held. So a holder that lost its lock can't send, and
+what it sent is not sent again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any, Final
+from uuid import uuid4
+
+import psycopg
+import structlog
+
+from compactory.errors import CompactoryError, ConfigError
+from compactory.kafka.client import Kafka, KafkaError
+from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
+from compactory_connectors.source.run.backoff import Backoff
+
+from .message import MESSAGE_ID, headers_of
+from .rules import TopicRules
+from .sent_ids import MARKS_TOPIC, SentMarks, fitting
+from .status import Board
+from .table import Batch, Claim, OutboxTable, Pending, Row, open_outbox
+
+__all__ = ["BATCH", "Sender", "Shared", "TopicFacts", "newest_of_keys"]
+
+log = structlog.get_logger("compactory.outbox")
+
+BATCH: Final = 10_000  # messages
+_BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
+_LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
+_SHARE = 1.0  # seconds that a topic may be sent while others wait
+_FACTS_AGE = 60.0  # seconds
+_TIMEOUT = 9.0  # seconds; below transaction.timeout.ms
+
+_POISON = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
+    KafkaError.INVALID_TIMESTAMP, KafkaError.POLICY_VIOLATION,
+})  # fmt: skip
+"""What is wrong with a message and not with its topic."""
+
+
+class _TopicFailed(Exception):
+    """Nothing can be sent to the topic for now; nothing of it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    partitions: int
+    looked_at: float
+
+
+class TopicFacts:
+    """What the broker says of topics, kept for a minute. Owned by one thread."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._known: dict[str, _Facts] = {}
+
+    def look(self, topic: str, tell_limit: Callable[[str, int], None]) -> int:
+        """The number of partitions. Raises _TopicFailed where there is no such topic, Unreachable, ConfigError."""
+        known = self._known.get(topic)
+        if known is not None and time.monotonic() - known.looked_at < _FACTS_AGE:
+            return known.partitions
+        found = self._kafka.topics([topic]).get(topic)
+        if found is None:
+            raise _TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+        try:
+            size = self._kafka.topic_configs([topic]).get(topic, {}).get("max.message.bytes")
+        except ConfigError:
+            size = None  # needs DescribeConfigs, which a relay can do without
+        if size is not None:
+            tell_limit(topic, int(size))
+        self._known[topic] = _Facts(len(found.partitions), time.monotonic())
+        return len(found.partitions)
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the threads of a relay have in common. ``poke`` tells the keeper that a sender is done."""
+
+    conninfo: Mapping[str, Any]
+    kafka: Kafka
+    rules: Mapping[str, TopicRules]
+    batch: int
+    board: Board
+    stop: threading.Event
+    work: SimpleQueue[Pending | None]
+    done: Callable[[str, int], None]
+
+
+class Sender:
+    """Owned by the thread that runs it."""
+
+    def __init__(self, shared: Shared, number: int) -> None:
+        self._shared = shared
+        self._number = number
+        self._lost: Pending | None = None
+        self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
+
+    def run(self) -> None:
+        """Work until the relay stops; an outage is waited for."""
+        backoff = Backoff()
+        while not self._shared.stop.is_set():
+            try:
+                with self._session():
+                    backoff.reset()
+                    self._work()
+            except (psycopg.Error, CompactoryError) as error:
+                self._shared.board.failed(str(error))
+                log.warning("the outbox is not sent", thread=self._number, error=" ".join(str(error).split()))
+                self._shared.stop.wait(backoff.pause())
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        """Connect under a name that nobody has used; a topic that was held is taken over from the name before."""
+        self._holder = f"{socket.gethostname()}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
+        connection, identity = open_outbox(self._shared.conninfo, self._holder)
+        with closing(connection), closing(self._producer(self._holder)) as self._publisher:
+            self._publisher.open()
+            self._table = OutboxTable(connection, self._holder)
+            self._marks = SentMarks(self._shared.kafka, identity)
+            self._facts = TopicFacts(self._shared.kafka)
+            with self._shared.board.holding(self._holder):
+                yield
+
+    def _work(self) -> None:
+        if self._lost is not None:
+            self._serve(self._lost)
+            self._lost = None
+        while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
+            sent = 0
+            try:
+                sent = self._serve(pending)
+            finally:
+                self._shared.done(pending.topic, sent)
+
+    def _serve(self, pending: Pending) -> int:
+        """Take a topic's lock where it is to be had, and send; how many messages."""
+        if pending.lapsed is not None:
+            self._fence(pending.lapsed)
+        claim = self._table.claim(pending)
+        if claim is None:
+            return 0
+        self._lost = Pending(pending.topic, self._holder, own=True)
+        if pending.lapsed is not None:
+            self._settle(pending)
+        with self._shared.board.sending(pending.topic):
+            try:
+                sent = self._drain(claim)
+            except (_TopicFailed, TopicRefused) as error:
+                sent = 0
+                self._shared.board.retried(pending.topic)
+                log.warning("topic is left alone for a minute", topic=pending.topic, error=str(error))
+                self._table.fail(pending.topic, str(error))
+        self._lost = None
+        return sent
+
+    def _drain(self, claim: Claim) -> int:
+        began = time.monotonic()
+        done: Sequence[int] = ()
+        total = 0
+        while True:
+            usual = self._shared.batch
+            limit = self._limits.get(claim.topic, usual)
+            batch = self._table.read(claim, done, limit, _BYTES)
+            done = ()
+            if batch.moved is not None:
+                claim = batch.moved
+                continue
+            rows = self._without_waiting(claim.topic, batch.rows)
+            if rows:
+                try:
+                    rows = self._send(claim.topic, rows)
+                except TopicRefused as error:
+                    self._shrink(claim.topic, rows, error)
+                    continue
+                self._limits.pop(claim.topic, None)
+                if limit < usual:
+                    self._limits[claim.topic] = min(usual, limit * 4)
+                done = [row.id for row in rows]
+                total += len(rows)
+            claim = self._behind(claim, batch, rows)
+            full = batch.full or len(rows) < len(batch.rows)
+            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
+            if not full or tired or self._shared.stop.is_set():
+                self._table.release(claim, done)
+                return total
+
+    def _behind(self, claim: Claim, batch: Batch, rows: Sequence[Row]) -> Claim:
+        """The claim after what was read is sent, as far as it was."""
+        last: int | None = None
+        if len(rows) < len(batch.rows):
+            last = rows[-1].id if rows else claim.position.start
+        elif batch.full and batch.rows:
+            last = batch.rows[-1].id
+        return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
+
+    def _without_waiting(self, topic: str, rows: list[Row]) -> list[Row]:
+        """Messages whose key does not wait for one that failed; the others are moved out of the way."""
+        waiting = [row.id for row in rows if row.waits]
+        if not waiting:
+            return rows
+        self._table.hold_back(topic, waiting)
+        return [row for row in rows if not row.waits]
+
+    def _send(self, topic: str, rows: list[Row]) -> list[Row]:
+        """Send messages in one transaction, and return them: as many as one offset can name. Raises TopicRefused."""
+        partitions = self._facts.look(topic, self._table.limit)
+        number, mark = fitting([row.id for row in rows], [row.created for row in rows])
+        rows = rows[:number]
+        kept = newest_of_keys(rows) if self._rules(topic).compact else rows
+
+        def produce(producer: Any) -> None:
+            put = producer.produce
+            for row in kept:
+                headers = [(MESSAGE_ID, b"%d" % row.id), *headers_of(row.headers)]
+                if row.partition_key is None:
+                    put(topic, row.payload, row.key, headers=headers)
+                else:
+                    place = partition_of(row.partition_key.encode(), partitions)
+                    put(topic, row.payload, row.key, place, headers=headers)
+            self._marks.mark(producer, topic, mark, _TIMEOUT)
+
+        self._publisher.transact(produce)
+        self._shared.board.sent(topic, len(kept))
+        return rows
+
+    def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
+        """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""
+        if error.code not in _POISON:
+            raise error
+        if len(rows) > 1:
+            self._limits[topic] = max(1, len(rows) // 8)
+            return
+        holds = self._rules(topic).on_failure == "wait"
+        self._table.set_aside(topic, rows[0].id, str(error), holds=holds)
+        self._shared.board.set_aside(topic)
+        log.error("message set aside", topic=topic, id=rows[0].id, error=str(error))
+
+    def _fence(self, holder: str) -> None:
+        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled."""
+        with closing(self._producer(holder)) as publisher:
+            publisher.open()
+
+    def _settle(self, pending: Pending) -> None:
+        """Delete what the holder before had sent and not yet deleted."""
+        last = self._marks.last(pending.topic)
+        deleted = self._table.delete_sent(pending.topic, last) if last is not None else 0
+        log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
+
+    def _producer(self, holder: str) -> Publisher:
+        large = {"message.max.bytes": _LARGEST}
+        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=large)
+
+    def _rules(self, topic: str) -> TopicRules:
+        return self._shared.rules.get(topic, TopicRules())
+
+
+def newest_of_keys(rows: Sequence[Row]) -> list[Row]:
+    """Messages without those that a later one with the same key supersedes. Pure."""
+    newest = {row.key: row.id for row in rows}
+    return [row for row in rows if row.key is None or newest[row.key] == row.id]

@@ -1,0 +1,199 @@
+"""The outbox's tables as one thread of a relay uses them: locks of topics, batches, deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+from compactory.errors import ConfigError, LeaseLost
+from compactory_connectors.database.session import refuse_pooling
+from compactory_connectors.source.cursor.seen_snapshot import Snapshot
+from compactory_connectors.source.postgres.watched_connection import WatchedConnection, connect
+from compactory_sql import query
+
+from .position import Position
+from .sent_ids import SentIds
+
+__all__ = ["PAUSE", "TTL", "Batch", "Claim", "OutboxTable", "Pending", "Row", "open_outbox"]
+
+TTL: Final = 10.0
+"""Seconds without a heartbeat after which a topic may be taken over."""
+
+PAUSE: Final = 60.0
+"""Seconds for which a topic is left alone after an error of its own."""
+
+
+class Row(NamedTuple):
+    """A message as it is read. ``waits``: an earlier one of its key has failed."""
+
+    id: int
+    key: bytes | None
+    payload: bytes | None
+    partition_key: str | None
+    headers: Mapping[str, Any] | None
+    created: bytes
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process."""
+
+    topic: str
+    lapsed: str | None = None
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A topic's lock as long as it is held. ``rewinds`` tells that messages came back below ``position``."""
+
+    topic: str
+    position: Position
+    rewinds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages in order of their ids, what ran when they were read, and the newest id then.
+
+    ``full``: there may be more. ``moved``: a claim to read again with, as messages came back.
+    """
+
+    rows: list[Row]
+    running: tuple[int, ...]
+    newest: int
+    full: bool
+    moved: Claim | None = None
+
+
+class OutboxTable:
+    """Statements of one holder. Owned by one thread. Raises psycopg.Error, and LeaseLost where a lock is another's."""
+
+    def __init__(self, connection: WatchedConnection, holder: str) -> None:
+        self._connection = connection
+        self._given: dict[str, Any] = {
+            "holder": holder,
+            "ttl": timedelta(seconds=TTL),
+            "pause": timedelta(seconds=PAUSE),
+        }
+
+    def claim(self, pending: Pending) -> Claim | None:
+        """Take the topic's lock; None where another was quicker. The lapsed holder must be fenced by then."""
+        given = self._given | {"topic": pending.topic, "lapsed": pending.lapsed, "own": pending.own}
+        row = self._connection.execute(query("outbox/claim"), given).fetchone()
+        if row is None:
+            return None
+        return Claim(pending.topic, Position.at(row[0], row[2]), row[1])
+
+    def read(self, claim: Claim, done: Sequence[int], limit: int, size: int) -> Batch:
+        """Delete what was sent, renew the lock and read the next batch, in one transaction and one round trip."""
+        with self._connection.pipeline(), self._connection.transaction():
+            self._delete(claim.topic, done)
+            cursor = self._connection.cursor(binary=True)
+            cursor.execute(query("outbox/read"), self._reading(claim) | {"limit": limit, "bytes": size})
+        head, *rows = cursor.fetchall() or (None,)
+        if head is None:
+            raise LeaseLost(f"another relay took over topic {claim.topic!r}")
+        facts = head[4]
+        if facts["rewinds"] != claim.rewinds:
+            again = Claim(claim.topic, Position.at(facts["reached"], claim.position.newest), facts["rewinds"])
+            return Batch([], (), 0, full=True, moved=again)
+        found = [Row._make(row) for row in rows]
+        full = len(found) == limit or sum(len(row.payload or b"") for row in found) >= size
+        return Batch(found, Snapshot.parse(facts["snapshot"]).xip, facts["newest"], full)
+
+    def release(self, claim: Claim, done: Sequence[int]) -> None:
+        """Delete what was sent and give the lock back."""
+        with self._connection.transaction():
+            self._delete(claim.topic, done)
+            released = self._connection.execute(query("outbox/release"), self._reading(claim))
+            if not released.rowcount:
+                raise LeaseLost(f"another relay took over topic {claim.topic!r}")
+
+    def fail(self, topic: str, reason: str) -> None:
+        """Give the lock back after an error of the topic's."""
+        self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+
+    def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
+        """Move a message that Kafka refuses out of the way; with ``holds`` later ones of its key wait."""
+        with self._connection.transaction():
+            self._lock(topic)
+            given = {"topic": topic, "id": message, "reason": reason, "holds": holds}
+            self._connection.execute(query("outbox/set_aside"), given)
+
+    def hold_back(self, topic: str, messages: list[int]) -> None:
+        """Move messages out of the way whose key waits. Two statements: what was put back meanwhile must be seen."""
+        with self._connection.transaction():
+            self._lock(topic)
+            self._connection.execute(query("outbox/hold_back"), {"topic": topic, "ids": messages})
+
+    def delete_sent(self, topic: str, sent: SentIds) -> int:
+        """Delete what a holder that died has sent, where it had no time to; how many there were."""
+        given = {
+            "topic": topic,
+            "ids": sent.ids,
+            "first": sent.ids[0],
+            "last": sent.ids[-1],
+            "first_created": sent.first_created,
+            "last_created": sent.last_created,
+            "count": len(sent.ids),
+        }
+        return self._connection.execute(query("outbox/delete_sent"), given).rowcount
+
+    def limit(self, topic: str, size: int) -> None:
+        """Keep what the broker takes, for those who publish."""
+        self._connection.execute(query("outbox/limit"), {"topic": topic, "bytes": size})
+
+    def _lock(self, topic: str) -> None:
+        found = self._connection.execute(query("outbox/topic"), self._given | {"topic": topic})
+        if not found.rowcount:
+            raise LeaseLost(f"another relay took over topic {topic!r}")
+
+    def _delete(self, topic: str, ids: Sequence[int]) -> None:
+        if ids:
+            self._connection.execute(query("outbox/delete"), {"topic": topic, "ids": list(ids)}, binary=True)
+
+    def _reading(self, claim: Claim) -> dict[str, Any]:
+        position = claim.position
+        return self._given | {
+            "topic": claim.topic,
+            "rewinds": claim.rewinds,
+            "reached": position.reached,
+            "start": position.start,
+            "running": [str(xid) for xid in position.running],
+            "lows": list(position.running.values()),
+        }
+
+
+def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConnection, str]:
+    """A connection in autocommit to a database with an outbox, and which database that is.
+
+    Raises psycopg.Error, and ConfigError for a standby, a pooler, missing migrations or rights.
+    """
+    connection = connect({**conninfo, "application_name": f"compactory-outbox {purpose}"[:63]})
+    try:
+        refuse_pooling(connection)
+        connection.execute(query("outbox/settings"))
+        row = connection.cursor(row_factory=dict_row).execute(query("outbox/server")).fetchone()
+        assert row is not None
+        if row["standby"]:
+            raise ConfigError("the outbox needs a read-write server, and this one is a standby: name the primary")
+        if not row["installed"]:
+            raise ConfigError("the outbox is not installed in this database: compactory sql install")
+        lacking = connection.execute(query("outbox/rights")).fetchall()
+        if lacking:
+            raise ConfigError(
+                f"{role} may not send the outbox: GRANT {needed} TO {role}; compactory sql roles grants it"
+                for role, needed in lacking
+            )
+    except (psycopg.Error, ConfigError):
+        connection.close()
+        raise
+    connection.prepare_threshold = 1
+    return connection, row["identity"]

@@ -1,0 +1,76 @@
+"""A relay as what it shows of itself: probes, status, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from compactory.worker import Metric
+
+from .relay import OutboxRelay
+
+__all__ = ["OutboxWorker"]
+
+_TOPICS: tuple[tuple[str, str, str], ...] = (
+    ("pending", "pending", "Messages that wait to be sent, counted up to 100,000"),
+    ("oldest_age_seconds", "oldest", "Age of the first message that waits; 0 where none does"),
+    ("failed", "failed", "Messages that Kafka refused and that wait for an operator"),
+    ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),
+    ("error", "error", "1 where the topic had an error and is left alone for a minute"),
+)
+_COUNTERS = (
+    ("sent_total", "sent", "Messages that this relay has sent"),
+    ("failed_total", "failed", "Messages that this relay has set aside because Kafka refused them"),
+    ("retries_total", "retries", "Errors of topics, after which this relay left them alone for a minute"),
+)
+
+
+class OutboxWorker:
+    """Implements `compactory.worker.Worker`. Thread-safe."""
+
+    name = "outbox"
+
+    def __init__(self, relay: OutboxRelay) -> None:
+        self._relay = relay
+        self._ready = False
+
+    def live(self) -> bool:
+        """Whether its threads run; one that waits for Postgres or Kafka is alive."""
+        return self._relay.alive
+
+    def ready(self) -> bool:
+        """Whether a thread has had Postgres and Kafka at some time since the start."""
+        self._ready = self._ready or self._relay.board.picture()["worked_at"] is not None
+        return self._ready
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return why nothing could be sent yet."""
+        return [] if self.ready() else [{"outbox": self._relay.board.picture()["detail"]}]
+
+    def status(self) -> dict[str, Any]:
+        """Return what this relay holds and sends, and what the tables said some seconds ago."""
+        return self._relay.board.picture()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the figures of every topic."""
+        picture = self._relay.board.picture()
+        topics: list[dict[str, Any]] = picture["topics"]
+        for name, field, text in _TOPICS:
+            yield _metric("gauge", name, text, {(topic["topic"],): float(topic[field]) for topic in topics})
+        for name, field, text in _COUNTERS:
+            figures = {(topic["topic"],): 0.0 for topic in topics}
+            yield _metric("counter", name, text, figures | {(key,): float(n) for key, n in picture[field].items()})
+        held: dict[tuple[str, ...], float] = {
+            (topic["topic"], topic["locked_by"]): 1.0 for topic in topics if topic["locked_by"]
+        }
+        yield Metric(
+            name="compactory_outbox_held",
+            kind="gauge",
+            help="1, with the relay's thread that sends the topic as a label",
+            labels=("topic", "holder"),
+            samples=held,
+        )
+
+
+def _metric(kind: Literal["counter", "gauge"], name: str, text: str, samples: dict[tuple[str, ...], float]) -> Metric:
+    return Metric(name=f"compactory_outbox_{name}", kind=kind, help=text, labels=("topic",), samples=samples)

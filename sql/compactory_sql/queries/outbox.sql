@@ -1,0 +1,210 @@
+-- name: outbox/publish
+-- Messages in their order; ids come back in the same.
+SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers::jsonb)
+  FROM unnest(%(topics)s::text[], %(payloads)s::bytea[], %(keys)s::bytea[], %(partition_keys)s::text[], %(headers)s::text[])
+       AS m (topic, payload, key, partition_key, headers);
+
+-- name: outbox/settings
+-- The settings of a relay's session. A message is read with its delete or its heartbeat in one transaction that is
+-- flushed: whatever was seen is durable before it is sent, and deleted for good before the next batch is. Tables that
+-- are nearly empty and full of dead rows mislead the planner: the one index is always right.
+SELECT set_config(name, value, false)
+  FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
+               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('default_transaction_isolation', 'read committed'),
+               ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+                                      ELSE current_setting('synchronous_commit') END)) AS s (name, value);
+
+-- name: outbox/server
+-- Which database this is: two outboxes that send to one topic must not be taken for one another.
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_messages') IS NOT NULL AS installed,
+       (SELECT system_identifier::text FROM pg_control_system()) || '-' || oid AS identity
+  FROM pg_database WHERE datname = current_database();
+
+-- name: outbox/rights
+-- Which rights a relay's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+SELECT quote_ident(current_user) AS role, format('%%s on %%s %%s.%%s', string_agg(needed, ', '),
+       CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, nspname, relname) AS lacking
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  JOIN (VALUES ('kafka_messages', 'SELECT'), ('kafka_messages', 'DELETE'), ('kafka_messages_id_seq', 'SELECT'),
+               ('kafka_failed_messages', 'SELECT'), ('kafka_failed_messages', 'INSERT'),
+               ('kafka_topic_info', 'SELECT'), ('kafka_topic_info', 'INSERT'), ('kafka_topic_info', 'UPDATE')) AS w (name, needed)
+    ON w.name = c.relname
+ WHERE n.nspname = 'compactory'
+   AND NOT (has_schema_privilege(n.oid, 'USAGE') AND CASE relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed)
+                                                     ELSE has_table_privilege(c.oid, needed) END)
+ GROUP BY nspname, relname, relkind;
+
+-- name: outbox/pending
+-- Topics with messages, longest waiting first, and whether their lock may be taken: free and without an error of the last
+-- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "whole"
+-- looks below "reached" as well. Topics without a row are found between those that have one.
+WITH known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
+     gaps AS (SELECT topic AS low, coalesce(lead(topic) OVER (ORDER BY topic), '~') AS high
+                FROM (SELECT topic FROM compactory.kafka_topic_info UNION ALL SELECT '' COLLATE "C") AS t)
+SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8 AS age, k.locked_by AS lapsed,
+       CASE WHEN k.locked_by IS NULL THEN NOT k.error OR k.error_at < clock_timestamp() - %(pause)s
+            ELSE k.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s END AS free
+  FROM known AS k
+  JOIN LATERAL (SELECT m.id, m.created_at FROM compactory.kafka_messages AS m
+                 WHERE m.topic = k.topic AND m.id > k.start ORDER BY m.topic, m.id LIMIT 1) AS first ON true
+ UNION ALL
+SELECT first.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8, NULL, true
+  FROM gaps AS g
+  JOIN LATERAL (SELECT m.topic, m.id, m.created_at FROM compactory.kafka_messages AS m
+                 WHERE m.topic > g.low AND m.topic < g.high ORDER BY m.topic, m.id LIMIT 1) AS first ON true;
+
+-- name: outbox/newest
+-- The last id that was given to a message.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.kafka_messages_id_seq;
+
+-- name: outbox/claim
+-- Take the lock of a topic where it is free, or from a holder whose transactional id was taken away.
+INSERT INTO compactory.kafka_topic_info AS t (topic, locked_by, locked_at)
+VALUES (%(topic)s, %(holder)s, clock_timestamp())
+ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false
+ WHERE (t.locked_by IS NULL AND (NOT t.error OR t.error_at < clock_timestamp() - %(pause)s))
+    OR (t.locked_by = %(lapsed)s
+        AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))
+RETURNING reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
+
+-- name: outbox/read
+-- Renew the lock and read the next batch, in one statement: no row means that the lock was lost. The first row tells how
+-- things stand. It begins behind the ids that were seen, or where the first transaction has published that ran when they
+-- were and has ended since. A batch ends with the message that brings it to so many bytes.
+WITH held AS (
+    UPDATE compactory.kafka_topic_info
+       SET locked_at = clock_timestamp(), reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
+     WHERE topic = %(topic)s AND locked_by = %(holder)s
+    RETURNING rewinds, reached),
+ended AS (SELECT min(r.low) AS low
+            FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
+           WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
+batch AS (SELECT b.*, sum(coalesce(octet_length(b.payload), 0)) OVER (ORDER BY b.id ROWS UNBOUNDED PRECEDING) AS bytes
+            FROM (SELECT m.* FROM compactory.kafka_messages AS m
+                   WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
+                     AND m.id > least(%(start)s, (SELECT low FROM ended))
+                   ORDER BY m.topic, m.id LIMIT %(limit)s) AS b)
+SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload, NULL::text AS partition_key,
+       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text, 'newest',
+                          (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq)) AS headers,
+       NULL::bytea AS created, false AS waits
+  FROM held
+ UNION ALL
+SELECT b.id, b.key, b.payload, b.partition_key, b.headers, timestamptz_send(b.created_at),
+       CASE WHEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = %(topic)s AND f.holds_key)
+            THEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                          WHERE f.topic = %(topic)s AND f.key = b.key AND f.holds_key)
+            ELSE false END
+  FROM batch AS b WHERE b.bytes - coalesce(octet_length(b.payload), 0) < %(bytes)s;
+
+-- name: outbox/delete
+-- Messages that Kafka has, by exact id.
+DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
+
+-- name: outbox/delete_sent
+-- The same for the last batch of a holder that died, where it is there still: whole, and as old as it was. Other messages
+-- may have got its ids since a backup was restored.
+DELETE FROM compactory.kafka_messages
+ WHERE topic = %(topic)s AND id = ANY (%(ids)s)
+   AND (SELECT (timestamptz_send(min(m.created_at) FILTER (WHERE m.id = %(first)s)),
+                timestamptz_send(min(m.created_at) FILTER (WHERE m.id = %(last)s)), count(*))
+               = (%(first_created)s::bytea, %(last_created)s::bytea, %(count)s::int8)
+          FROM compactory.kafka_messages AS m WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s));
+
+-- name: outbox/release
+-- Give the lock back: everything that was read is sent and deleted.
+UPDATE compactory.kafka_topic_info
+   SET locked_by = NULL, locked_at = NULL, error = false, retries = 0, last_error = NULL,
+       reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
+ WHERE topic = %(topic)s AND locked_by = %(holder)s;
+
+-- name: outbox/fail
+-- Give the lock back after an error that is the topic's: it is left alone for a minute.
+UPDATE compactory.kafka_topic_info
+   SET locked_by = NULL, locked_at = NULL, error = true, error_at = clock_timestamp(), retries = retries + 1,
+       last_error = %(reason)s
+ WHERE topic = %(topic)s AND locked_by = %(holder)s;
+
+-- name: outbox/renew
+-- Heartbeat of batches that take long; readers renew by themselves.
+UPDATE compactory.kafka_topic_info SET locked_at = clock_timestamp()
+ WHERE locked_by = ANY (%(holders)s) AND locked_at < clock_timestamp() - interval '1 second';
+
+-- name: outbox/limit
+-- What the broker says that a topic takes.
+UPDATE compactory.kafka_topic_info SET max_bytes = %(bytes)s WHERE topic = %(topic)s AND max_bytes IS DISTINCT FROM %(bytes)s;
+
+-- name: outbox/topic
+-- Keep operators from bringing messages back meanwhile, or the relay from setting others aside; no row when the lock is lost.
+SELECT FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND (locked_by = %(holder)s OR %(holder)s IS NULL) FOR UPDATE;
+
+-- name: outbox/set_aside
+-- Move a message that Kafka refuses out of the way.
+WITH gone AS (DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = %(id)s RETURNING *)
+INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
+SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s, %(holds)s AND key IS NOT NULL FROM gone;
+
+-- name: outbox/hold_back
+-- Move messages whose key still waits for an earlier one out of the way.
+WITH gone AS (DELETE FROM compactory.kafka_messages AS m
+               WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s)
+                 AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                              WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key)
+              RETURNING m.*)
+INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
+SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true FROM gone;
+
+-- name: outbox/status
+-- Every topic: messages that wait (counted up to 100,000), the age of the first in seconds, who holds it, what failed.
+SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
+       i.last_error, i.max_bytes, p.pending, p.oldest, f.failed, f.waiting
+  FROM compactory.kafka_topic_info AS i
+  JOIN LATERAL (SELECT count(*) AS pending,
+                       coalesce(extract(epoch FROM clock_timestamp() - min(b.created_at))::float8, 0) AS oldest
+                  FROM (SELECT m.created_at FROM compactory.kafka_messages AS m
+                         WHERE m.topic = i.topic AND m.id > i.reached ORDER BY m.topic, m.id LIMIT 100000) AS b) AS p ON true
+  JOIN LATERAL (SELECT count(*) FILTER (WHERE reason IS NOT NULL) AS failed, count(*) FILTER (WHERE reason IS NULL) AS waiting
+                  FROM compactory.kafka_failed_messages AS m WHERE m.topic = i.topic) AS f ON true
+ ORDER BY i.topic;
+
+-- name: outbox/failed
+-- Messages that were refused, or wait behind one.
+SELECT id, topic, key, octet_length(payload) AS bytes, created_at, failed_at, reason, holds_key
+  FROM compactory.kafka_failed_messages
+ WHERE (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
+ ORDER BY topic, id LIMIT %(limit)s;
+
+-- name: outbox/chosen
+-- Failed messages that an operator means, by topic; those that wait for another one only where "waiting" says so.
+SELECT topic, array_agg(id ORDER BY id) AS ids
+  FROM compactory.kafka_failed_messages
+ WHERE (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
+   AND (reason IS NOT NULL OR %(waiting)s)
+ GROUP BY topic ORDER BY topic;
+
+-- name: outbox/drop
+-- Forget messages that failed.
+DELETE FROM compactory.kafka_failed_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
+
+-- name: outbox/put_back
+-- Have messages that failed sent again.
+WITH gone AS (DELETE FROM compactory.kafka_failed_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s) RETURNING *)
+INSERT INTO compactory.kafka_messages (id, topic, key, payload, partition_key, headers, created_at)
+OVERRIDING SYSTEM VALUE
+SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RETURNING id;
+
+-- name: outbox/put_back_freed
+-- What waited behind a key of which nothing has failed any more.
+WITH gone AS (DELETE FROM compactory.kafka_failed_messages AS f
+               WHERE f.topic = %(topic)s AND f.reason IS NULL
+                 AND NOT EXISTS (SELECT FROM compactory.kafka_failed_messages AS o
+                                  WHERE o.topic = f.topic AND o.key = f.key AND o.reason IS NOT NULL)
+              RETURNING f.*)
+INSERT INTO compactory.kafka_messages (id, topic, key, payload, partition_key, headers, created_at)
+OVERRIDING SYSTEM VALUE
+SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RETURNING id;
+
+-- name: outbox/rewind
+-- Have relays look for messages that came back, from this id on.
+UPDATE compactory.kafka_topic_info
+   SET reached = least(reached, %(first)s - 1), rewinds = rewinds + 1, error = false WHERE topic = %(topic)s;

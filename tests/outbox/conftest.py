@@ -1,0 +1,44 @@
+"""Topics and a migrated database for outboxes; relays that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from compactory.kafka.client import Kafka
+from compactory_connectors.database import install
+from compactory_connectors.outbox import relay, table
+from tests.outbox.harness import Bench
+
+
+@pytest.fixture
+def migrated(database: str) -> str:
+    """URL of a database with the outbox's tables."""
+    install(database)
+    return database
+
+
+@pytest.fixture
+def conn(migrated: str) -> Iterator[psycopg.Connection]:
+    """A service's connection."""
+    with psycopg.connect(migrated) as connection:
+        yield connection
+
+
+@pytest.fixture
+def bench(migrated: str, kafka: str, unique: Callable[[str], str]) -> Iterator[Bench]:
+    """An outbox on the run's Postgres and Kafka."""
+    bench = Bench(migrated, Kafka(kafka), kafka, unique)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks run out after a second, and topics with an error are tried again after one."""
+    for module in (relay, table):
+        monkeypatch.setattr(module, "TTL", 1.0)
+        monkeypatch.setattr(module, "PAUSE", 1.0)
+    monkeypatch.setattr(relay, "_BEAT", 0.2)

@@ -1,0 +1,180 @@
+"""The relay on real Postgres and Kafka: what is committed is sent, in order, once."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from compactory_connectors.outbox import OutboxMessage, TopicRules
+from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.source.publish.topics import read
+from tests.outbox.harness import Bench
+from tests.outbox.mortal import BATCH, STEPS
+from tests.source.workload import wait_until
+
+
+def test_what_is_committed_is_sent_and_nothing_else(bench: Bench) -> None:
+    """Guarantee 14: a message exists if and only if its transaction committed, savepoints included."""
+    topic = bench.topic()
+    with psycopg.connect(bench.url) as conn:
+        bench.outbox.publish(conn, topic, b"rolled back", key="k")
+        conn.rollback()
+        bench.outbox.publish(conn, topic, b"1", key="k")
+        with conn.transaction():
+            bench.outbox.publish(conn, topic, b"2", key="k")
+        with conn.transaction(force_rollback=True):
+            bench.outbox.publish(conn, topic, b"to a savepoint", key="k")
+        conn.execute("SELECT compactory.publish(%s, %s::text, 'k')", [topic, "3"])
+    bench.drain()
+    assert bench.values(topic) == ["1", "2", "3"]
+    assert bench.left() == 0
+
+
+def test_keys_partitions_headers_and_tombstones_arrive_as_published(bench: Bench) -> None:
+    topic = bench.topic(4)
+    number = bench.publish(topic, b"\xff\x00", key="a", headers={"text": "é", "bytes": b"\xff", "none": None})
+    bench.publish(topic, None, key="a")
+    bench.publish(topic, "no key", key=None)
+    for key in ("b", "c", "d", "e"):
+        bench.publish(topic, "together", key=key, partition_key="a")
+    bench.drain()
+    first = next(message for message in read(bench.kafka, topic) if message.value() == b"\xff\x00")
+    id_header = ("compactory-message-id", str(number).encode())
+    assert first.headers()[0] == id_header
+    assert dict(first.headers()[1:]) == {"text": "é".encode(), "bytes": b"\xff", "none": None}
+    records = [m for m in read(bench.kafka, topic) if m.key() is not None]
+    assert {record.partition() for record in records} == {first.partition()}
+    assert [record.value() for record in records][1] is None
+
+
+def test_a_lower_id_that_commits_late_is_found(bench: Bench) -> None:
+    """Guarantee 14: ids are given before commits; rows are found by exact id however late they commit."""
+    topic = bench.topic()
+    relay = bench.relay()
+    with psycopg.connect(bench.url) as late, psycopg.connect(bench.url) as other:
+        bench.outbox.publish(late, topic, "late", key="l")
+        for value in "abc":
+            bench.outbox.publish(other, topic, value, key="o")
+            other.commit()
+            wait_until(lambda value=value: bench.values(topic)[-1:] == [value], what=value)
+        assert bench.values(topic) == ["a", "b", "c"]
+        late.commit()
+    bench.wait_for(topic, "a", "b", "c", "late")
+    assert relay.stop()
+    assert bench.left() == 0
+
+
+def test_a_topic_is_compacted_where_its_rules_say_so(bench: Bench) -> None:
+    topic, other = bench.topic(), bench.topic()
+    for name in (topic, other):
+        with bench.sql.transaction():
+            bench.outbox.publish_list(
+                bench.sql,
+                [OutboxMessage(topic=name, payload=f"{key}{n}", key=key) for n in range(3) for key in "ab"]
+                + [OutboxMessage(topic=name, payload="keyless")] * 2,
+            )
+    bench.drain(rules={topic: TopicRules(compact=True)})
+    assert bench.values(topic) == ["a2", "b2", "keyless", "keyless"]
+    assert bench.values(other) == ["a0", "b0", "a1", "b1", "a2", "b2", "keyless", "keyless"]
+    assert bench.left() == 0
+
+
+def test_a_poison_message_is_set_aside_alone_and_its_key_waits(bench: Bench) -> None:
+    """Guarantee 15: one poison row never takes its neighbours along; its key waits until it is retried or dropped."""
+    topic = bench.topic(**{"max.message.bytes": "2000"})
+    for n in range(20):
+        bench.publish(topic, f"{n}", key=f"k{n % 2}")
+    import random
+
+    poison = bench.publish(topic, random.Random(1).randbytes(5000), key="k0")
+    for n in range(20, 30):
+        bench.publish(topic, f"{n}", key=f"k{n % 2}")
+    relay = bench.relay()
+    wait_until(lambda: bench.left() == 0, what="all but those that wait")
+    assert bench.values(topic) == [str(n) for n in range(30) if n < 20 or n % 2]
+    found = failed_messages(bench.sql, topic)
+    assert [item.id for item in found if item.reason] == [poison]
+    assert "max.message.bytes" in str(found[0].reason)
+    assert len(found) == 6
+    assert retry(bench.sql, topic) == 6  # refused again
+    wait_until(lambda: relay.board.picture()["failed"].get(topic) == 2, what="the second refusal")
+    wait_until(lambda: bench.left() == 0, what="those that wait")
+    assert drop(bench.sql, ids=[poison]) == 1
+    wait_until(lambda: len(bench.values(topic)) == 30, what="those that waited")
+    assert bench.values(topic)[-5:] == [str(n) for n in range(20, 30, 2)]
+    assert failed_messages(bench.sql) == []
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too large for topic"):
+        bench.publish(topic, b"x" * 20_000)  # the relay has asked for the limit by now
+
+
+def test_a_key_goes_on_where_its_rules_say_so(bench: Bench) -> None:
+    import random
+
+    topic = bench.topic(**{"max.message.bytes": "2000"})
+    bench.publish(topic, random.Random(1).randbytes(5000), key="k")
+    bench.publish(topic, "next", key="k")
+    bench.drain(rules={topic: TopicRules(on_failure="skip")})
+    assert bench.values(topic) == ["next"]
+    assert len(failed_messages(bench.sql)) == 1
+
+
+def test_a_topic_that_does_not_exist_keeps_no_other_waiting(bench: Bench, impatient: None, unique) -> None:
+    missing, topic = unique("missing"), bench.topic()
+    bench.publish(missing, "1")
+    relay = bench.relay(threads=1)
+    wait_until(lambda: bench.info(missing, "error"), what="the error")
+    assert "does not exist" in bench.info(missing, "last_error")
+    bench.publish(topic, "other")
+    bench.wait_for(topic, "other")
+    wait_until(lambda: bench.info(missing, "retries") > 1, what="another attempt")
+    bench.kafka.create_topic(missing, partitions=1)
+    wait_until(lambda: bench.left() == 0, what="the message")
+    bench.wait_for(missing, "1")
+    assert (bench.info(missing, "retries"), bench.info(missing, "locked_by")) == (0, None)
+    assert relay.board.picture()["retries"][missing] >= 2
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("sign", ["SIGKILL", "SIGSTOP"])
+def test_a_relay_that_dies_or_freezes_is_taken_over(bench: Bench, impatient: None, step: str, sign: str) -> None:
+    """Guarantee 15: order is kept across take-overs, a holder that lost its lock sends nothing, nothing goes twice."""
+    topic = bench.topic(2)
+    expected = [f"{n}" for n in range(BATCH * 4)]
+    with bench.sql.transaction():
+        bench.outbox.publish_list(
+            bench.sql, [OutboxMessage(topic=topic, payload=value, key=f"k{int(value) % 4}") for value in expected]
+        )
+    mortal = bench.mortal(step, sign)
+    gone = mortal.stopped if sign == "SIGSTOP" else lambda: mortal.process.poll() is not None
+    wait_until(gone, what="the signal")
+    bench.relay(batch=BATCH)
+    wait_until(lambda: bench.left() == 0, what="the take-over")
+    if sign == "SIGSTOP":
+        mortal.resume()
+        last = bench.publish(topic, "after", key="k0")  # either relay may send it
+        wait_until(lambda: last in [record.id for record in bench.sent(topic)], what="the last")
+        expected.append("after")
+    sent = bench.sent(topic)
+    assert sorted(record.id for record in sent) == sorted({record.id for record in sent})
+    assert len(sent) == len(expected)
+    for key in range(4):
+        mine = [record.id for record in sent if record.key == f"k{key}"]
+        assert mine == sorted(mine)
+
+
+def test_two_relays_share_topics(bench: Bench) -> None:
+    """Guarantee 15: order per key at any number of relays and threads."""
+    topics = [bench.topic() for _ in range(4)]
+    relays = [bench.relay(threads=2, batch=7), bench.relay(threads=2, batch=7)]
+    for n in range(40):
+        with bench.sql.transaction():
+            bench.outbox.publish_list(
+                bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for topic in topics]
+            )
+    wait_until(lambda: bench.left() == 0, what="everything")
+    for topic in topics:
+        assert bench.values(topic) == [f"{n}" for n in range(40)]
+    assert all(relay.stop() for relay in relays)
+    assert bench.sql.execute(
+        "SELECT count(*) FROM compactory.kafka_topic_info WHERE locked_by IS NOT NULL"
+    ).fetchone() == (0,)

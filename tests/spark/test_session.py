@@ -1,0 +1,35 @@
+"""What a Spark session is told, before any JVM starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compactory.errors import ConfigError, Unreachable
+from compactory_connectors.spark.jars import JARS_VARIABLE
+from compactory_connectors.spark.session import SparkOptions, _properties, open_session
+
+
+def test_a_time_zone_that_would_shift_times_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"timeZone=Asia/Karachi would shift times"):
+        open_session("zone", SparkOptions(conf={"spark.sql.session.timeZone": "Asia/Karachi"}))
+
+
+@pytest.fixture
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Maven that reaches nothing, and has kept nothing."""
+    maven = tmp_path / "mvn"
+    maven.write_text("#!/bin/sh\necho no route to host; exit 1\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(JARS_VARIABLE, raising=False)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_only_a_load_from_postgres_needs_a_jar() -> None:
+    told = _properties(SparkOptions(), submitted=False)
+    assert not [name for name in told if name.startswith("spark.jars")]
+    with pytest.raises(Unreachable, match="the driver of this load: no route to host"):
+        _properties(SparkOptions(postgres_driver=True), submitted=False)
