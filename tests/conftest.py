@@ -28,7 +28,7 @@ from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
 
-# Another process may have the core for long. What Hypothesis does by itself with CI=true stays: the same examples each time.
+# Another process may have the core for long. With CI=true Hypothesis still chooses the same examples each time.
 hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("tests")
 

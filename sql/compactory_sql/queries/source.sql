@@ -75,7 +75,8 @@ SELECT oid::regclass::text FROM pg_class WHERE relkind = 'f' AND oid = ANY ((SEL
 -- What a session's plan of a table rests on: columns and types, which triggers there are, the files of its rows, and the
 -- attributes of composite types where a column has one (types of users have ids from 16384 on). A trigger that was off
 -- for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite (ALTER COLUMN … TYPE …
--- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. Asks ``parts``.
+-- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. The
+-- primary key has to stay the same while ranges of it are read. Asks ``parts``.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
@@ -83,7 +84,8 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
                     WHERE tgrelid = ANY ((SELECT oids FROM parts)::oid[])), ';',
                   (SELECT string_agg(relfilenode::text, ',' ORDER BY oid)
                      FROM pg_class
-                    WHERE oid = ANY ((SELECT oids FROM parts)::oid[])),
+                    WHERE oid = ANY ((SELECT oids FROM parts)::oid[])), ';',
+                  (SELECT concat_ws(' ', indexrelid, indkey) FROM pg_index WHERE indrelid = {oid} AND indisprimary),
                   (WITH RECURSIVE part AS (
                        SELECT atttypid AS oid FROM pg_attribute
                         WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped AND atttypid >= 16384

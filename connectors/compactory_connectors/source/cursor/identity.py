@@ -19,6 +19,7 @@ class ResendReason(Enum):
     PARTITION = "partition"  # an attached partition is sent whole
     SPREAD = "spread"  # the topic was given more partitions
     TOPIC = "topic"  # the topic ends before what was written to it: an older copy was put back
+    KEYS = "keys"  # other keys than before are made of the rows, or they go to other partitions
     PLACE = "place"  # somebody set the offset back
 
 

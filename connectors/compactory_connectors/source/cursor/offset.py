@@ -115,6 +115,8 @@ class SourceOffset:
 
     What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
     bytes since the WAL began.
+
+    ``keys`` is a digest of what made the records' keys, None where that was not written down.
     """
 
     identity: Identity
@@ -139,6 +141,7 @@ class SourceOffset:
     flushed: int = 0
     again: ResendReason | None = None
     topic_end: int = 0
+    keys: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -201,6 +204,15 @@ class SourceOffset:
         """Trust nothing that is said of the topic, an older copy of which was put back."""
         nowhere = replace(self, timestamp=None, timestamp_nanos=None, incrementing=None, ids=None, topic_end=0)
         return replace(nowhere.afresh(ResendReason.TOPIC), sweep=sweep)
+
+    def with_keys(self, keys: str) -> SourceOffset:
+        """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
+
+        They are not compared: a record that the topic has may be in another partition than where it belongs now.
+        """
+        if self.keys in {None, keys}:
+            return replace(self, keys=keys)
+        return replace(self.afresh(ResendReason.KEYS), keys=keys, compare=False)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -272,6 +284,7 @@ class SourceOffset:
             "flushed": self.flushed,
             "again": again.value if again else None,
             "topic_end": self.topic_end,
+            "keys": self.keys,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -323,6 +336,7 @@ class SourceOffset:
             flushed=int(value.get("flushed") or 0),
             again=ResendReason(value["again"]) if value.get("again") else None,
             topic_end=int(value.get("topic_end") or 0),
+            keys=value.get("keys"),
         )
 
 

@@ -18,6 +18,7 @@ from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
+from .key_parts import key_type
 from .query_shape import shape_of_query
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan
@@ -238,7 +239,7 @@ def _soft_delete(connector: ConnectorConfig, table: Table) -> Iterator[str]:
 def _made(
     server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
 ) -> TablePlan:
-    declared = {column.name: column.declared for column in table.columns}
+    types = {column.name: key_type(column) for column in table.columns}
     delete = connector.soft_delete
     reading = reading_of(connector, table.kind)
     keyless = not rows.key_columns
@@ -260,7 +261,7 @@ def _made(
         delay_ms=connector.cursor.delay_ms,
         zone=connector.columns.zone,
         zoned=cursor.zoned,
-        key_types=tuple(declared[name] for name in rows.key_columns),
+        key_types=tuple(types[name] for name in rows.key_columns),
         shape=shape,
         soft_delete=delete.column if delete else None,
         tombstones=delete.tombstone if delete else True,

@@ -74,14 +74,14 @@ class PlaceReader:
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
                 records = self._render.records(rows)
-                gone = self._render.drain_deactivated()
-                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
+                gone = self._render.drain_removals()
+                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), removals=gone)
                 rows = following
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
-        gone = self._render.drain_deactivated()
-        yield RecordBatch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
+        gone = self._render.drain_removals()
+        yield RecordBatch(records, done, persist, self._render.drain_skipped(), removals=gone)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Never: time passes, and a view may show what no commit of this database brought."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..control.load_progress import Load
+from ..control.removal import Removal
 from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
@@ -37,7 +38,7 @@ class RecordBatch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
-    ``deactivated`` are the keys of records that say by a value of theirs that they are deleted.
+    ``removals`` are those of the records that stand for deactivated or deleted rows.
     ``again`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
@@ -45,7 +46,7 @@ class RecordBatch:
     offset: SourceOffset
     persist: bool = True
     skipped: tuple[RowFailed, ...] = ()
-    deactivated: tuple[bytes, ...] = ()
+    removals: tuple[Removal, ...] = ()
     again: ResendReason | None = None
     load: Load | None = None
 

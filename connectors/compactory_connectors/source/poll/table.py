@@ -166,14 +166,20 @@ class TableReader:
                 for chunk in chunks:
                     self.comparison.expect((record[0], record[1]) for record in chunk.records())
         self._render.drain_skipped()
+        self._render.drain_removals()
 
     def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
         self._loaded += chunk.rows
+        records = self._lacking(chunk.records())
+        removals = self._render.drain_removals()
+        if self.comparison is not None and removals:
+            sent = {(record[0], record[1]) for record in records}
+            removals = tuple(each for each in removals if (each.key, each.value) in sent)
         return RecordBatch(
-            self._lacking(chunk.records()),
+            records,
             offset,
             skipped=self._render.drain_skipped(),
-            deactivated=self._render.drain_deactivated(),
+            removals=removals,
             again=again,
             load=self._progress_of_load(),
         )

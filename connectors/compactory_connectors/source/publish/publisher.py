@@ -20,6 +20,7 @@ from compactory.kafka.client import Kafka, kafka_errors
 from ..control.removal import Copy
 from ..plan.row_function import Headers
 from ..poll.record_batch import Record
+from .partitioner import placing
 from .topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ class Publisher:
         if transactions:
             own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+        self.partitioner = placing({**_DEFAULTS, **kafka.properties(), **own}["partitioner"])
+        """By what keys are put into partitions; see `partitioner.home_of`."""
 
     @classmethod
     def of(cls, connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard | None = None) -> Self:

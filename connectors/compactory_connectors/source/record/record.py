@@ -18,6 +18,7 @@ __all__ = [
     "Cell",
     "Constant",
     "Java",
+    "KeyParts",
     "Kind",
     "Node",
     "Record",
@@ -34,6 +35,9 @@ __all__ = [
 
 
 N = TypeVar("N")
+
+KeyParts: TypeAlias = tuple[bytes | None, ...]
+"""The columns of a record's key, as Postgres writes them."""
 
 
 class Kind(Enum):

@@ -169,7 +169,7 @@ class Session:
         """Send rows again that an operator asked for, as they are now; whether any were."""
         offset = table.stored(table.reader.offset, 0)
         try:
-            mended = resend_rows(self._server, self._context.kafka, table.plan, self._context.publisher, keys, offset)
+            mended = resend_rows(self._server, self._context.kafka, table.plan, table.guard, keys, offset)
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False

@@ -251,7 +251,7 @@ class TableRegistry:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = TableTask(
-            context=self._context, reader=reader, key=key, others=others, partitions=spread
+            context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
         self._context.board.table(
             plan.qualified,

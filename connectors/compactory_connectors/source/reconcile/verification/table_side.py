@@ -17,16 +17,12 @@ from compactory_connectors.source.poll.prefetch import results_ahead
 from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.record.composite_text import composite_parts
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.source.record.record import KeyParts, RowError
 
 from .checker import Row
 from .due import due_deletions, due_rows
 
-__all__ = ["Expected", "KeyParts", "Look", "Pages", "TableSide"]
-
-KeyParts: TypeAlias = tuple[bytes | None, ...]
-"""The columns of a record's key, as Postgres writes them."""
-
+__all__ = ["Expected", "Look", "Pages", "TableSide"]
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
