@@ -47,7 +47,7 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each)
+proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each), image, spark-submit
 	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0
 
 versions: $(STAMP)  ## Tests of what meets Postgres, on PostgreSQL VERSIONS="13 14 15 16 17"

@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not fixtures.isdisjoint({"kafka", "own_kafka_server", "secured_kafka"}):
+        if not fixtures.isdisjoint({"kafka", "own_kafka", "own_kafka_server", "secured_kafka"}):
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
