@@ -174,7 +174,8 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
     warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
     adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
-    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies)
+    restamped = found is not None and found.restamped
+    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies, restamped=restamped)
 
 
 def _foreign(table: Table, part: str) -> str:

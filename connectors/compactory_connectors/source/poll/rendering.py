@@ -15,7 +15,7 @@ from ..postgres.server import RawRow, Server, refusal, statement
 from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from .living_rows import LivingRows, columns_of_keys, type_name
 
-__all__ = ["Renderer"]
+__all__ = ["Renderer", "logged_columns"]
 
 _GONE = (b"2", b"3")
 
@@ -34,13 +34,7 @@ class Renderer:
         """Where a row's phase stands; its place begins behind it."""
         self.key_columns = columns_of_keys(plan)
         self._living_rows = LivingRows(server, plan)
-        keys = {*plan.rows.key_columns, *plan.rows.case_columns}
-        self.logged_names = [name for name in columns if name in keys or plan.rows.routed]
-        """Columns that the tombstone of a logged row is made of; headers may be made of any."""
-        declared = {column.name: column.declared for column in plan.rows.table.columns}
-        self.logged_columns: sql.Composable = sql.SQL(", ").join(
-            _logged(name, declared[name]) if name in self.logged_names else sql.SQL("NULL") for name in columns
-        )
+        self.logged_names, self.logged_columns = logged_columns(plan)
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
@@ -130,6 +124,21 @@ class Renderer:
         return tuple(row[position] for position in self._key_positions)
 
 
+def logged_columns(plan: TablePlan) -> tuple[list[str], sql.Composable]:
+    """Columns that the tombstone of a logged row ``d`` is made of, and the plan's columns with NULL for the others.
+
+    Headers may be made of any column.
+    """
+    rows = plan.rows
+    names = [name for name in rows.columns if rows.routed or name in {*rows.key_columns, *rows.case_columns}]
+    columns: list[sql.Composable] = [sql.SQL("NULL")] * len(rows.columns)
+    for column in rows.table.columns:
+        if column.name in names:
+            parts = {"column": sql.Identifier(column.name), "type": type_name(column.declared)}
+            columns[rows.columns.index(column.name)] = statement("source/logged_column", **parts)
+    return names, sql.SQL(", ").join(columns)
+
+
 def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
     """Columns whose schema allows no null, with their positions, where Postgres does not see to it.
 
@@ -140,10 +149,6 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
         return []
     fixed = {column.name for column in plan.rows.table.columns if column.not_null}
     return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
-
-
-def _logged(name: str, declared: str) -> sql.Composable:
-    return statement("source/logged_column", column=sql.Identifier(name), type=type_name(declared))
 
 
 def _text(raw: bytes | None) -> str:

@@ -149,7 +149,7 @@ class TableReader:
             xids.update(recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
-            seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
+            seen = set() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
@@ -280,7 +280,7 @@ class TableReader:
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:
         """The seen snapshot of everything that this snapshot shows, before all of it has been read."""
-        if self.plan.adopted:
+        if self.plan.stamped:
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))

@@ -15,6 +15,7 @@ from compactory_connectors.source.plan.table_plan import Reading, TablePlan
 from compactory_connectors.source.poll.conditions import Conditions
 from compactory_connectors.source.poll.prefetch import results_ahead
 from compactory_connectors.source.poll.record_batch import PAGE_ROWS
+from compactory_connectors.source.poll.rendering import logged_columns
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.record.composite_text import composite_parts
 from compactory_connectors.source.record.record import KeyParts, RowError
@@ -155,13 +156,13 @@ class Look:
             yield key, None, Row.UNREADABLE, row
 
     def _deleted(self) -> sql.Composed:
-        table = sql.Identifier(self.plan.schema, self.plan.name)
         assert self._deletions is not None
+        names, columns = logged_columns(self.plan)
         return statement(
             "verification/deleted",
-            columns=self._columns,
+            columns=columns,
+            names=sql.Literal(names),
             flags=sql.Literal(Row.ABSENT | Row.DUE),
-            table=table,
             oid=sql.Literal(self.plan.oid),
             unseen=self._deletions,
         )
