@@ -73,7 +73,6 @@ class RemovalHistory:
         self._by_terminal, self._partitioner, self._soft = False, "murmur2_random", True
         self._terminal_key = by_terminal(bench)
         self._ids = 41
-        self._producer = Producer({"bootstrap.servers": bench.kafka.bootstrap})
         bench.sql.execute(ROWS.format(40))
         bench.sql.execute("CREATE TABLE saved (LIKE terminal_acquirer)")
         if seed.random() < 0.4:
@@ -262,6 +261,7 @@ class RemovalHistory:
 
     def _foreign(self) -> None:
         """Somebody else writes keys of rows, and such as no row has, wherever it likes, by clocks of its own."""
+        producer = Producer({"bootstrap.servers": self._bench.kafka.bootstrap})  # one that knows of new partitions
         rows = [key for keys in self._rows() for key in sorted(keys)]
         for key in [*self._random.sample(rows, min(3, len(rows))), b"nobody's"]:
             partition = self._random.randrange(
@@ -269,8 +269,8 @@ class RemovalHistory:
             )
             stamp = int(time.time() * 1000) + self._random.choice([-3_600_000, -1, 0, 600_000])
             self._note(f"foreign record {key!r} in partition {partition} at {stamp}")
-            self._producer.produce(self._bench.topic, b"{}", key, partition=partition, timestamp=stamp)
-        assert self._producer.flush(30) == 0
+            producer.produce(self._bench.topic, b"{}", key, partition=partition, timestamp=stamp)
+        assert producer.flush(30) == 0
 
     def _repair(self) -> None:
         rows = [key for keys in self._rows() for key in sorted(keys)]

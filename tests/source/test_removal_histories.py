@@ -15,9 +15,8 @@ from compactory_connectors.source.poll.digests import LivingKeys
 from compactory_connectors.source.poll.key_ranges import KeyRanges
 from compactory_connectors.source.poll.rendering import Renderer
 from compactory_connectors.source.publish.removal_guard import RemovalGuard
-from compactory_connectors.source.reconcile import removals, sweeper
-from compactory_connectors.source.reconcile import resend as mending
-from compactory_connectors.source.run import table_registry as lineup
+from compactory_connectors.source.reconcile import removals, resend, sweeper
+from compactory_connectors.source.run import table_registry
 from tests.source.conftest import Bench
 from tests.source.history_removals import RemovalHistory
 from tests.source.poller import cleared
@@ -27,7 +26,7 @@ from tests.source.proof import LONG, PROOF
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at in each round, and a few rows make several ranges."""
-    for module, name in ((lineup, "TOPICS_EVERY"), (removals, "_READERS"), (removals, "_LOOK_AGAIN"),
+    for module, name in ((table_registry, "TOPICS_EVERY"), (removals, "_READERS"), (removals, "_LOOK_AGAIN"),
                          (removals, "_LOOK_DEARLY")):  # fmt: skip
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(KeyRanges.__init__, "__kwdefaults__", {"size": 7})
@@ -56,7 +55,7 @@ def histories(shared: str, kafka: str, unique: Callable[[str], str]) -> Callable
     return run
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(4.0, id="short"), LONG])
+@pytest.mark.parametrize("seconds", [pytest.param(2.0, id="short"), LONG])
 def test_no_living_row_loses_its_record(
     histories: Callable[[int, int], int], seconds: float, seeded: random.Random
 ) -> None:
@@ -65,7 +64,7 @@ def test_no_living_row_loses_its_record(
     """
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        assert histories(seeded.getrandbits(32), seeded.choice([20, 40])) == 0
+        assert histories(seeded.getrandbits(32), seeded.choice([15, 30])) == 0
 
 
 def _overlooking(living: LivingKeys, numbers: Any) -> None:
@@ -74,7 +73,7 @@ def _overlooking(living: LivingKeys, numbers: Any) -> None:
             living.note(number, alive=False)
 
 
-RECORDS = mending._records
+RECORDS = resend._records
 
 
 def _without_some(*given: Any) -> Any:
@@ -85,7 +84,7 @@ def _without_some(*given: Any) -> Any:
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "a sweep overlooks rows": (LivingKeys, "forget", _overlooking),
     "a poll asks for no living rows": (Renderer, "_living", lambda *_: set()),
-    "a repair overlooks rows": (mending, "_records", _without_some),
+    "a repair overlooks rows": (resend, "_records", _without_some),
 }
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "keys are taken for those of now": (SourceOffset, "with_keys", lambda offset, keys: offset),
@@ -106,7 +105,7 @@ def _named(mistakes: dict[str, Any]) -> list[Any]:
 
 def _many(histories: Callable[[int, int], int], seeded: random.Random) -> int:
     """Histories until one of them has a removal stopped; how many."""
-    return next((stopped for _ in range(40) if (stopped := histories(seeded.getrandbits(32), 40))), 0)
+    return next((stopped for _ in range(40) if (stopped := histories(seeded.getrandbits(32), 25))), 0)
 
 
 @pytest.mark.parametrize("name", _named(MISTAKES))
