@@ -2,13 +2,15 @@
 -- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
 -- is right at once after a promotion; it fails on a standby, which is refused before it is asked. Statistics begin anew
 -- whenever the server recovers from a crash, its own or that of a backend, which the postmaster survives; a clean
--- shutdown keeps them.
+-- shutdown keeps them. All of their times change then, and not all where somebody resets some.
 SELECT pg_is_in_recovery() AS standby,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        pg_postmaster_start_time()::text AS postmaster_start,
-       coalesce((SELECT stats_reset::text FROM pg_stat_bgwriter), '') AS statistics_start,
+       (SELECT coalesce(string_agg(DISTINCT began::text, ','), '')
+          FROM (SELECT stats_reset FROM pg_stat_bgwriter UNION ALL SELECT stats_reset FROM pg_stat_archiver
+                UNION ALL SELECT stats_reset FROM pg_stat_slru) AS s (began)) AS statistics_start,
        current_database() AS database,
        (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database_oid;
 

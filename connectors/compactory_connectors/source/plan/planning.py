@@ -13,7 +13,7 @@ from compactory_connectors.database import Inspection, inspect
 from ..config.connector_config import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
-from ..postgres.server import Server, statement
+from ..postgres.server import Server, refusal, statement
 from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
@@ -84,6 +84,10 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
             except psycopg.errors.LockNotAvailable:
                 unfit.append((str(relation), (_locked(server, relation),)))
                 locked.append(str(relation))
+            except psycopg.Error as error:
+                if server.connection.closed:
+                    raise
+                unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
             else:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))

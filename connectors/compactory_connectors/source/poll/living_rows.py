@@ -10,6 +10,7 @@ from typing import LiteralString, cast
 from psycopg import sql
 
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, Server, statement
 from ..record.record import KeyParts, RowError
 from .conditions import Conditions
@@ -72,10 +73,10 @@ class LivingRows:
 
     def _of_all(self, wanted: Collection[bytes], alive: sql.Composable) -> set[bytes]:
         query = statement("source/keys", columns=self._columns, table=self._plan.relation(), present=alive)
-        reader = ChunkReader(self._server.connection, f"living keys {next(self._passes)}", query)
+        reader = ChunkReader(self._server.connection, f"living keys {next(self._passes)}", query, PageFill(_ROWS))
         render_key = self._plan.rows.render_key
         found: set[bytes] = set()
-        while rows := reader.fetch(_ROWS):
+        while rows := reader.page():
             found.update(key for key in map(render_key, rows) if key is not None and key in wanted)
         return found
 

@@ -38,7 +38,7 @@ class Renderer:
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
-        self.skipped: list[str] = []
+        self.skipped: list[RowFailed] = []
         """What was left out since this was last emptied."""
         self._removals: list[Removal] = []
 
@@ -55,16 +55,15 @@ class Renderer:
             except RowError as error:
                 if row[self.phase] in _GONE and self._plan.sweeps:
                     raise LogUnreadable(str(error)) from error
-                name = self.name(row)
-                problem = f"row {name}: {error}" if name else f"a row: {error}"
+                failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
-                    raise RowFailed(problem) from error
-                self.skipped.append(problem)
+                    raise failed from error
+                self.skipped.append(failed)
             else:
                 records += [] if record is None else [record]
         return records
 
-    def drain_skipped(self) -> tuple[str, ...]:
+    def drain_skipped(self) -> tuple[RowFailed, ...]:
         """What was left out since the last call."""
         skipped, self.skipped = tuple(self.skipped), []
         return skipped

@@ -18,7 +18,8 @@ from compactory.kafka.client import Kafka
 
 from ..control.removal import Copy, Removal, misplaced
 from ..plan.table_plan import Reading, TablePlan
-from ..poll.record_batch import PAGE_ROWS, Record, pages
+from ..poll.record_batch import Record, pages
+from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.removal_guard import RemovalGuard

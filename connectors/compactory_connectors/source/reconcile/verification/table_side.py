@@ -14,8 +14,8 @@ from compactory_connectors.source.plan.sql_renderer import Formatted, respelt
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan
 from compactory_connectors.source.poll.conditions import Conditions
 from compactory_connectors.source.poll.prefetch import results_ahead
-from compactory_connectors.source.poll.record_batch import PAGE_ROWS
 from compactory_connectors.source.poll.rendering import logged_columns
+from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.record.composite_text import composite_parts
 from compactory_connectors.source.record.record import KeyParts, RowError
@@ -88,8 +88,8 @@ class Look:
         if parts.astray is not None:
             astray = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._columns)
         query = self._query(sql.SQL("{}, {}, {}").format(parts.key, parts.value, astray), None)
-        with closing(results_ahead(self.server.connection, "formatted", query, PAGE_ROWS)) as results:
-            for result in results:
+        with closing(results_ahead(self.server.connection, "formatted", query, PageFill(PAGE_ROWS))) as results:
+            for result, _, _ in results:
                 get, numbers = result.get_value, range(result.ntuples)
                 keys, values = [get(row, 0) for row in numbers], [get(row, 1) for row in numbers]
                 keys = respelt(keys) if parts.key_escapes else keys
@@ -118,7 +118,7 @@ class Look:
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self.server.connection, name, query)
         render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
-        while rows := reader.fetch(PAGE_ROWS):
+        while rows := reader.page():
             found: list[Expected] = []
             for row in rows:
                 try:
