@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
-JOBS   ?= 5
+JOBS   ?= 4
 PROOF_SECONDS ?= 60
 VERSIONS ?= 13 14 15 16 17
 export PROOF_SECONDS
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
-test: $(STAMP)  ## Short tests, in JOBS=5 processes (Apache Kafka is used where Java and Maven are present)
+test: $(STAMP)  ## Short tests, in JOBS=4 processes (Apache Kafka is used where Java and Maven are present)
 	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2 --durations 10
 
 check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests
@@ -47,7 +47,7 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each)
+proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each), image, spark-submit
 	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0
 
 versions: $(STAMP)  ## Tests of what meets Postgres, on PostgreSQL VERSIONS="13 14 15 16 17"

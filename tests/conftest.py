@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -26,6 +27,10 @@ from compactory_cli.stack.postgres import PostgresServer
 from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
+
+# Another process may have the core for long. With CI=true Hypothesis still chooses the same examples each time.
+hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
@@ -58,10 +63,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Markers follow from the fixtures that a test asks for."""
+    """Markers follow from the fixtures that a test asks for. What takes longest begins first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not fixtures.isdisjoint({"kafka", "own_kafka_server", "secured_kafka"}):
+        if not fixtures.isdisjoint({"kafka", "own_kafka", "own_kafka_server", "secured_kafka"}):
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
@@ -76,7 +82,8 @@ class _ByFile(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """What ``--dist loadfile`` means here."""
+    """What ``--dist loadfile`` means here; files are handed out in the order of the items."""
+    config.option.loadscopereorder = False
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 

@@ -88,7 +88,8 @@ class Application:
             return
         began = perf_counter()
         route = _NO_ROUTE
-        answer: list[tuple[bytes, bytes]] | None = None  # of FastAPI's, which sends its own
+        answer: list[tuple[bytes, bytes]] | None = None  # for FastAPI's routes, which send their own
+        body = b""
         try:
             path = raw_path(scope)
             headers = _chosen(scope["headers"])

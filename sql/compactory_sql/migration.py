@@ -14,6 +14,8 @@ from compactory_sql.naming import literal
 
 __all__ = ["Applied", "Migration", "differences", "migrations"]
 
+_FIRST = "-- DROP SCHEMA compactory CASCADE leaves it behind.\nDROP SCHEMA IF EXISTS compactory_staging;\n"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
@@ -42,7 +44,7 @@ class Migration:
         """The migration and the record of its being applied."""
         values = {"version": self.version, "name": literal(self.name), "checksum": literal(self.checksum)}
         (record,) = statements("record", **values)
-        return f"{self.sql}\n{record};"
+        return f"{_FIRST if self.version == 1 else ''}{self.sql}\n{record};"
 
     def script(self) -> str:
         """The same for psql."""

@@ -95,6 +95,11 @@ def _column_problems(table: Table, role: str, name: str) -> Iterator[str]:
         yield f"{table.root.sql} has no column {name!r}{hint}" + (f"; to add it: {add}" if role in _REMEDIES else "")
     elif column.type not in _TYPES.get(role, (column.type,)):
         yield f"column {name!r} of {table.root.sql} is {column.type}; as {role} column it must be {_TYPES[role][0]}"
+    elif role == "key" and not column.ordered:
+        yield (
+            f"column {name!r} of {table.root.sql} is {column.type}, which has no order, so that no index can keep it"
+            " unique: name other columns with --key"
+        )
     elif column.generated:
         yield f"column {name!r} of {table.root.sql} is generated: name the columns that it is computed from"
 

@@ -34,7 +34,8 @@ CREATE TABLE compactory.leases (
     pid        integer     NOT NULL,
     epoch      bigint      NOT NULL,  -- how often it has changed hands
     taken_at   timestamptz NOT NULL,
-    renewed_at timestamptz NOT NULL
+    renewed_at timestamptz NOT NULL,
+    sessions   uuid[]      NOT NULL DEFAULT '{}'  -- which stored offsets name, and the last one; another's is of a later state
 ) WITH (fillfactor = 50);             -- leaves room to renew within the page
 
 -- A row for each connector that is asked for heartbeats: its source renews it at an interval and publishes what it

@@ -10,13 +10,17 @@ __all__ = ["Column", "Index", "Member", "Table", "Trigger"]
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """``type`` is the base type where the column's is a domain; ``sql`` is the name, quoted where needed."""
+    """``type`` is the base type where the column's is a domain; ``sql`` is the name, quoted where needed.
+
+    ``ordered``: a btree index can hold it.
+    """
 
     name: str
     sql: str
     type: str
     not_null: bool
     generated: bool
+    ordered: bool
     default: str | None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.ingest.loading import Loading
-from compactory.ingest.options import MissingTopic, OnBadRecord, Validate
+from compactory.ingest.options import MissingTopic, OnBadRecord, UnusableDirectory, Validate
 from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import View
 from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
@@ -57,6 +57,7 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
         validate: Validate = "apply",
         tune_gc: bool = True,
         missing_topic: MissingTopic = "fail",
+        unusable_directory: UnusableDirectory = "hold",
         start_stale: bool = False,
         on_progress: Callable[[Loading], None] | None = None,
         polling_timeout: float = 300.0,
@@ -72,6 +73,7 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
             validate=validate,
             tune_gc=tune_gc,
             missing_topic=missing_topic,
+            unusable_directory=unusable_directory,
             start_stale=start_stale,
             on_progress=on_progress,
             polling_timeout=polling_timeout,
@@ -256,8 +258,12 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
         return self.sync.figures()
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return the partitions short of the high watermark that readiness waits for."""
+        """Return what readiness waits for, as StartTimeout lists it."""
         return self.sync.blocking()
+
+    def unusable(self) -> dict[str, str]:
+        """Return why none of a directory's records is usable, by directory."""
+        return self.sync.unusable()
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that are read, as the cluster last described them; empty before ``start``."""

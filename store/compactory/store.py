@@ -17,7 +17,14 @@ from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Un
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.ingest.loading import Loading
-from compactory.ingest.options import MissingTopic, OnBadRecord, Options, Validate, directory_problems
+from compactory.ingest.options import (
+    MissingTopic,
+    OnBadRecord,
+    Options,
+    UnusableDirectory,
+    Validate,
+    directory_problems,
+)
 from compactory.ingest.progress import clock
 from compactory.kafka.client import Kafka
 from compactory.lookup.snapshot import Holding
@@ -52,6 +59,8 @@ class GlobalStore(Mapping[str, View[Any]]):
                          glibc is told to return freed memory early
     ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
                          ``start_timeout`` allows
+    ``unusable_directory``  ``hold`` is not ready while none of a directory's records is usable (a wrong ``key``, model
+                         or format; tombstones don't count); ``serve`` serves it without entries
     ``start_stale``      where the backend holds all directories complete, ``start`` returns at once with those (STALE),
                          Kafka reachable or not, and catches up behind them
     ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
@@ -78,6 +87,7 @@ class GlobalStore(Mapping[str, View[Any]]):
         validate: Validate = "apply",
         tune_gc: bool = True,
         missing_topic: MissingTopic = "fail",
+        unusable_directory: UnusableDirectory = "hold",
         start_stale: bool = False,
         on_progress: Callable[[Loading], None] | None = None,
         polling_timeout: float = 300.0,
@@ -86,7 +96,8 @@ class GlobalStore(Mapping[str, View[Any]]):
         given = [Directory(item) if isinstance(item, str) else item for item in _listed(directories)]
         self._options = Options(
             stall_timeout=stall_timeout, start_timeout=start_timeout, on_bad_record=on_bad_record, validate=validate,
-            tune_gc=tune_gc, missing_topic=missing_topic, start_stale=start_stale, on_progress=on_progress,
+            tune_gc=tune_gc, missing_topic=missing_topic, unusable_directory=unusable_directory,
+            start_stale=start_stale, on_progress=on_progress,
             polling_timeout=polling_timeout, applying_timeout=applying_timeout,
         )  # fmt: skip
         problems = [*directory_problems(given), *self._options.problems()]
@@ -257,8 +268,16 @@ class GlobalStore(Mapping[str, View[Any]]):
         return self._progress.loading()
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return the partitions short of the high watermark that readiness waits for, as StartTimeout lists them."""
-        return self._progress.blocking()
+        """Return what readiness waits for, as StartTimeout lists it.
+
+        Partitions short of the high watermark, topics that do not exist, and directories none of whose records is
+        usable (with ``directory`` and ``reason``).
+        """
+        return self._engine.blocking()
+
+    def unusable(self) -> dict[str, str]:
+        """Return why none of a directory's records is usable, by directory; a directory without records is absent."""
+        return self._engine.unusable()
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that are read, as the cluster last described them; empty before ``start``."""

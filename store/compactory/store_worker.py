@@ -37,13 +37,14 @@ class StoreWorker:
         return self._store.ready
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return the partitions that are not read far enough."""
+        """Return the partitions that are not read far enough, and the directories that can't be served."""
         return self._store.blocking()
 
     def directories(self) -> list[dict[str, Any]]:
         """Return how each directory is."""
         lag, ages, stale = self._store.lag(), self._store.ages(), self._store.stale()
         topics = self._store.topics()
+        bad, unusable = self._store.outstanding(), self._store.unusable()
         found = []
         for directory in self._store.directories:
             topic = topics.get(directory.topic)
@@ -56,6 +57,8 @@ class StoreWorker:
                     "state": self._state_of(directory.topic, stale).value,
                     "stale": stale.get(directory.topic),
                     "entries": self._entries(directory.name),
+                    "bad_records": bad.get(directory.name, 0),
+                    "unusable": unusable.get(directory.name),
                     "lag": sum(lag.get(part, 0) for part in partitions),
                     "age_seconds": round(max(known), 3) if partitions and len(known) == len(partitions) else None,
                     "partitions": len(partitions),
@@ -139,6 +142,9 @@ class StoreWorker:
         names = [directory.name for directory in store.directories]
         yield _counted("contested_keys", "Keys met in two partitions of their topic, 1,000 at most", ("directory",),
                        {(name,): float(contested[name]) for name in names}, kind="gauge")  # fmt: skip
+        unusable = store.unusable()
+        yield _counted("unusable", "1 where none of the directory's records is usable", ("directory",),
+                       {(name,): float(name in unusable) for name in names}, kind="gauge")  # fmt: skip
         yield _counted("stale_reads_total", "Reads that demanded fresher data and were served old", ("directory",),
                        {(name,): float(store[name].stale_reads) for name in names})  # fmt: skip
 

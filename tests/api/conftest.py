@@ -28,7 +28,9 @@ def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
     def start(
         *directories: str | Directory[Any], access: Access | None = None, ready: bool = True, **options: Any
     ) -> Serving:
-        serving = Serving(GlobalStore(kafka, directories, **options), access or Access())
+        serving = Serving(
+            GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options}), access or Access()
+        )
         running.append(serving)
         if ready:
             serving.wait_ready()

@@ -38,7 +38,7 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

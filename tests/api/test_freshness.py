@@ -68,11 +68,15 @@ def test_what_is_not_visible_in_time_is_refused_with_the_gap(serve: Serve, topic
     assert 0.2 <= time.monotonic() - began < 5
     assert (late.status, late.problem) == (412, "not-fresh-enough")
     assert late.json["gap"] == [{"topic": topic, "partition": 0, "missing": 7}]
-    began = time.monotonic()
-    assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:7", 0)).status == 412
-    assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:{2**63 - 1}", 0)).status == 412
-    assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:0", 0)).status == 200
-    assert time.monotonic() - began < 0.9, "wait=0 does not wait"
+
+    def took() -> float:
+        began = time.monotonic()
+        assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:7", 0)).status == 412
+        assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:{2**63 - 1}", 0)).status == 412
+        assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:0", 0)).status == 200
+        return time.monotonic() - began
+
+    assert min(took() for _ in range(3)) < 0.9, "wait=0 does not wait"
     assert serving.entry(topic, "T1", headers=fresh(f"{topic}:0:7")).status == 412, "one second is the default"
     assert (
         serving.batch(topic, {"keys": []}, fresh(f"{topic}:0:7", 0) | {"Content-Type": "application/json"}).status

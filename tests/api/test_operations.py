@@ -57,7 +57,10 @@ def test_directories_and_status_say_how_things_are(serve: Serve, topics: Topics)
     first, second = serving.ask("/v1/directories").json["directories"]
     assert 0 <= first.pop("age_seconds") < 10
     assert first.pop("stale") is None
-    assert first == {"name": "d", "topic": one, "state": "ready", "entries": 4, "lag": 0, "partitions": 1}
+    assert first == {"name": "d", "topic": one, "state": "ready", "entries": 4, "lag": 0, "partitions": 1} | {
+        "bad_records": 1,
+        "unusable": None,
+    }
     assert (second["name"], second["entries"], second["partitions"]) == (two, 1, 3)
     status = serving.ask("/v1/status").json
     assert (status["live"], status["ready"]) == (True, True)

@@ -19,10 +19,10 @@ topic = "{topic}"
 def test_all_of_the_file_are_loaded_and_told_about(compactory: Shell, kafka: str, topic: str) -> None:
     compactory.write("compactory.toml", TOML.format(kafka=kafka, topic=topic))
     outcome = compactory("directories", "--json")
-    assert outcome.code == 0
+    assert outcome.code == 1, "there are bad records"
     terminals, by_id = outcome.json["directories"]
     assert terminals.pop("load_seconds") > 0
-    common = {"topic": topic, "partitions": 1, "lag": 0, "bad_records": 1}
+    common = {"topic": topic, "partitions": 1, "lag": 0, "bad_records": 1, "unusable": None}
     assert terminals == {"name": "terminals", "entries": 2, **common}
     assert by_id.pop("load_seconds") > 0
     assert by_id == {"name": "by_id", "entries": 3, **common}
@@ -34,6 +34,15 @@ def test_all_of_the_file_are_loaded_and_told_about(compactory: Shell, kafka: str
         assert title in head
     assert first.split()[:6] == ["terminals", topic, "2", "1", "0", "1"]
     assert second.split()[:6] == ["by_id", topic, "3", "1", "0", "1"]
+
+
+def test_a_typo_in_the_key_is_told(compactory: Shell, kafka: str, topic: str) -> None:
+    """Guarantee 1: nobody takes a directory none of whose records is usable for an empty one."""
+    compactory.write("compactory.toml", TOML.format(kafka=kafka, topic=topic).replace("terminalId", "terminalID"))
+    outcome = compactory("directories", "terminals")
+    assert outcome.code == 1
+    assert "terminals: 0 of 3 records usable: key field 'terminalID' is missing" in outcome.out
+    assert "did you mean 'terminalId'?" in outcome.out
 
 
 def test_bare_topics_can_be_named(compactory: Shell, kafka: str, topic: str) -> None:

@@ -45,7 +45,9 @@ def serving(kafka: str, topics: Topics, decoder: Decoder) -> Iterator[Serving]:
     topics.produce(one, ("a", "good"), ("a", "later"), ("b", "later"), ("c", "never"), timestamp=1_700_000_000_000)
     topics.produce(two, ("x", "{"))
     directories = [Directory("one", topic=one, decode=decoder), Directory("two", topic=two)]
-    server = Serving(GlobalStore(kafka, directories), Access(Tokens(read=READ, admin=ADMIN)))
+    server = Serving(
+        GlobalStore(kafka, directories, unusable_directory="serve"), Access(Tokens(read=READ, admin=ADMIN))
+    )
     server.wait_ready()
     yield server
     server.stop()

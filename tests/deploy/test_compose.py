@@ -168,6 +168,7 @@ def lookup(composition: Composition, key: str, token: str | None) -> tuple[int, 
             return error.code, json.loads(error.read())
 
 
+@pytest.mark.proof
 def test_the_same_commands_run_as_processes(composition: Composition, own_postgres: PostgresServer) -> None:
     initialise(composition)
     composition.up("api")
@@ -194,6 +195,7 @@ def test_the_same_commands_run_as_processes(composition: Composition, own_postgr
     assert {name: composition.stop(name) for name in ("api", "source")} == {"api": 0, "source": 0}
 
 
+@pytest.mark.proof
 def test_without_its_password_nobody_gets_in(composition: Composition, own_postgres: PostgresServer) -> None:
     initialise(composition)
     with pytest.raises(psycopg.OperationalError, match="password"):

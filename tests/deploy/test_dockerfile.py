@@ -10,6 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.deploy.image import ROOT, dockerfile
 
 BIN = Path(sys.executable).parent
@@ -49,6 +51,7 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert "*" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
+@pytest.mark.proof
 def test_the_build_step_makes_a_command_that_runs(tmp_path: Path) -> None:
     """The same steps with other folders: versions and hashes are those of the constraints."""
     build, final = dockerfile()

@@ -54,7 +54,7 @@ class Running:
         except BaseException as error:  # noqa: BLE001 - raised by stop()
             self.error = error
 
-    def wait_for(self, state: SourceState, timeout: float = 30.0) -> None:
+    def wait_for(self, state: SourceState, timeout: float = 60.0) -> None:
         wait_until(lambda: self.source.status().state is state or self.error, timeout, f"state {state}")
 
     @property
@@ -63,7 +63,7 @@ class Running:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         assert self.ended
         if self.error is not None:
             raise self.error
@@ -104,7 +104,7 @@ class Bench:
             return []
         return [(message.key(), message.value()) for message in read(self.kafka, self.topic)]
 
-    def wait_for_records(self, count: int, timeout: float = 30.0) -> list[tuple[bytes | None, bytes | None]]:
+    def wait_for_records(self, count: int, timeout: float = 60.0) -> list[tuple[bytes | None, bytes | None]]:
         wait_until(lambda: len(self.records()) >= count, timeout, f"{count} records")
         return self.records()
 

@@ -49,6 +49,7 @@ class PlainRows:
     case_columns = ()
     routed = False
     formatted = None
+    exact_key = True
 
     def __init__(self, key: str) -> None:
         """A key that is NULL is the text ``null``, as JSON's is."""
@@ -60,6 +61,9 @@ class PlainRows:
 
     def render_deletion(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, None]:
         return self.render_key(raw), None
+
+    def key_parts(self, key: bytes) -> tuple[bytes]:
+        return (key,)
 
     def render_key(self, raw: Sequence[bytes | None]) -> bytes | None:
         part = raw[self._position]

@@ -151,7 +151,7 @@ def table_state(url: str) -> dict[int, tuple[str, bool]]:
     return {number: (acquirer, active) for number, acquirer, active in rows}
 
 
-def wait_until(condition, timeout: float = 30.0, what: str = "the condition") -> None:
+def wait_until(condition, timeout: float = 60.0, what: str = "the condition") -> None:
     """Wait for a condition with a deadline."""
     deadline = time.monotonic() + timeout
     while not condition():

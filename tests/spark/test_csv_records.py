@@ -53,6 +53,23 @@ def test_records_are_those_that_were_written(rows: list[list[str]], quoting: int
     assert [record.line for record in found] == lines
 
 
+def test_rows_between_two_stray_quotes_are_not_lost() -> None:
+    lines = [b'1,"Gold,de', b"2,Silver,se", b'3,"Bronze",no', b'4,"two\nlines",de', b"5,Tin,de"]
+    joiner, text = Joiner(Dialect.of(OPTIONS), fields=3), b"\n".join(lines)
+    found = [record for number, line in enumerate(text.split(b"\n"), 1) for record in joiner.line(number, line)]
+    assert [(record.line, record.text, record.closed) for record in [*found, *joiner.end()]] == [
+        (line, text, line != 1) for line, text in zip((1, 2, 3, 4, 6), lines, strict=True)
+    ]
+
+
+def test_many_stray_quotes_are_each_one_bad_line() -> None:
+    joiner, count = Joiner(Dialect.of(OPTIONS), fields=2), 2 * MOST_LINES
+    found = [record for number in range(1, count + 1) for record in joiner.line(number, b'"a,b')]
+    assert [(record.line, record.closed) for record in [*found, *joiner.end()]] == [
+        (number, False) for number in range(1, count + 1)
+    ]
+
+
 @settings(deadline=None)
 @given(ROWS, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.integers(1, 5), st.integers(1, 3))
 def test_batches_and_files_change_nothing(rows: list[list[str]], quoting: int, size: int, files: int) -> None:
@@ -132,7 +149,7 @@ def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
     """What a look at a whole batch finds is what the reading of each line comes to."""
     dialect = Dialect.of(OPTIONS)
     found = open_quotes.are_open(pa.array([line.encode() for line in lines], pa.binary()), dialect)
-    assert found.to_pylist() == [Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in lines]
+    assert found.to_pylist() == [Joiner(dialect)._fields_of(line.encode(), inside=False) is None for line in lines]
 
 
 @settings(deadline=None)
@@ -142,7 +159,7 @@ def test_files_are_looked_through_in_pieces(lines: list[str], ended: bool, piece
     """Whatever the size of the pieces, and with a newline at the end or without."""
     text = "\n".join(lines) + ("\n" if ended else "")
     dialect = Dialect.of(OPTIONS)
-    wanted = any(Joiner(dialect)._ends_inside(line.encode(), inside=False) for line in text.split("\n"))
+    wanted = any(Joiner(dialect)._fields_of(line.encode(), inside=False) is None for line in text.split("\n"))
     with tempfile.TemporaryDirectory() as folder, patch.object(open_quotes, "_CHUNK", piece):
         file = Path(folder, "a.csv")
         file.write_bytes(text.encode())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 QUOTES = 10
 """Records with a quote that is never closed: one a file."""
-QUOTE = "has a quote that is never closed"
+QUOTE = "opens a quote that is never closed, or closed on a later line where the columns no longer fit"
 HEADER = "code,name,fee,count,day,moment,active,country,owner,changed"
 TWICE = "is there more than once with different values, and no order in the rules says which row counts"
 RULES = r"""
@@ -77,7 +77,7 @@ DEFECTS: dict[str, Row] = {
     "code is missing": lambda n: row(n, code=""),
     "code does not match [KXYZ]\\d+|SKEW": lambda n: row(n, code=f"k{n}"),
     "does not satisfy: changed after day": lambda n: row(n, changed="2024-01-01"),
-    "has not as many columns as the header": lambda n: row(n) + ",more",
+    "has another number of columns than the header": lambda n: row(n) + ",more",
     QUOTE: row,
     "is not text in the encoding of the file; say read.encoding in the rules": lambda n: row(n, name="\udcff"),
     "undecided": lambda n: row(n, code=f"X{n // 200}", name=f"a {n}"),

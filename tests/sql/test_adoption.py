@@ -190,6 +190,28 @@ def test_what_can_not_be_adopted(terminals: psycopg.Connection, statement: str, 
     assert problem in problems(terminals, replace(TERMINALS, table=table))
 
 
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [("point", True), ("json", True), ("point[]", True), ("varchar(9)", False), ("text[]", False), ("word", False),
+     ("citizen", False), ("int4range", False), ("cidr", False), ("char(3)", False)],
+)  # fmt: skip
+def test_a_key_that_no_index_can_keep_unique_is_refused(db: psycopg.Connection, kind: str, refused: bool):
+    db.execute("CREATE DOMAIN word AS text; CREATE TYPE citizen AS ENUM ('a')")
+    db.execute(f"CREATE TABLE t (id int PRIMARY KEY, k {kind} NOT NULL, updated_date timestamp NOT NULL)")
+    asked = Adoption(table="t", key=("k",))
+    if refused:
+        assert "has no order, so that no index can keep it unique" in problems(db, asked)
+    else:
+        adopt(db, asked)
+        assert inspect(db, "t").problems == ()
+
+
+def test_adopting_again_after_the_schema_was_dropped(adopted: psycopg.Connection):
+    adopted.execute("DROP SCHEMA compactory CASCADE")
+    adopt(adopted, TERMINALS)
+    assert inspect(adopted, "terminal_acquirer").problems == ()
+
+
 def test_a_generated_key_column_is_refused(terminals: psycopg.Connection):
     terminals.execute("ALTER TABLE terminal_acquirer ADD big text GENERATED ALWAYS AS (upper(terminal_id)) STORED")
     assert "'big' of public.terminal_acquirer is generated" in problems(terminals, replace(TERMINALS, key=("big",)))

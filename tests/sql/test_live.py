@@ -235,7 +235,7 @@ def test_a_plan_leaves_no_lock_behind(terminals: psycopg.Connection):
     assert one(terminals, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
 
 
-def _until(condition: Callable[[], object], timeout: float = 30.0) -> None:
+def _until(condition: Callable[[], object], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline

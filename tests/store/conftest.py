@@ -19,11 +19,11 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 @pytest.fixture
 def open_store(kafka: str) -> Iterator[Callable[..., GlobalStore]]:
-    """Makes started stores, closed after the test."""
+    """Makes started stores, closed after the test; a directory of bad records alone is served, unless a test says."""
     stores: list[GlobalStore] = []
 
     def start(*directories: str | Directory[Any], **options: Any) -> GlobalStore:
-        store = GlobalStore(kafka, directories, **options)
+        store = GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options})
         stores.append(store)
         store.start()
         return store

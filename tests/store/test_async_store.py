@@ -52,7 +52,7 @@ def run(request: pytest.FixtureRequest) -> Run[Any]:
     return run_to_its_end
 
 
-async def soon(condition: Callable[[], Any], timeout: float = 20.0) -> None:
+async def soon(condition: Callable[[], Any], timeout: float = 60.0) -> None:
     """Wait in the loop until the condition holds."""
     async with asyncio.timeout(timeout):
         while not condition():
@@ -121,7 +121,7 @@ def test_a_thousand_waiters_hold_no_thread(topics: Topics, run: Run[None]) -> No
         async with AsyncGlobalStore(topics.address, [name]) as store:
             await soon(lambda: not extra_threads())
             before = threading.active_count()
-            waits = [asyncio.create_task(store.wait_for(Token(name, 0, n % 5), timeout=30)) for n in range(1000)]
+            waits = [asyncio.create_task(store.wait_for(Token(name, 0, n % 5), timeout=90)) for n in range(1000)]
             await soon(lambda: len(store._waiting) == 1000)
             assert threading.active_count() == before
             assert listeners(store) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -335,3 +336,40 @@ def test_a_child_of_a_process_with_a_failed_store_lives(topics: Topics, kafka: s
     del consumer  # the error alone holds it now
     forked(gc.collect)
     store.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Three listeners that take connections and say nothing."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    yield ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in listening)
+    for each in listening:
+        each.close()
+
+
+def test_a_start_ends_in_time_where_nobody_answers(silent: str) -> None:
+    """Guarantee 7: one deadline for all that is asked, what is found out about the listeners included."""
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        GlobalStore(silent, ["d"], start_timeout=3).start()
+    assert time.monotonic() - began < 6
+
+
+def test_close_ends_a_start_in_another_thread(silent: str) -> None:
+    """Guarantee 7: whatever it waits for."""
+    store, raised = GlobalStore(silent, ["d"]), []
+
+    def start() -> None:
+        try:
+            store.start()
+        except CompactoryError as error:
+            raised.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    eventually(lambda: store._engine.kafka._admin._admin is not None)
+    began = time.monotonic()
+    store.close()
+    starting.join(30)
+    assert time.monotonic() - began < 4
+    assert isinstance(raised[0], StoreClosed)

@@ -15,7 +15,7 @@ from compactory import Token
 Pair = tuple[str | bytes | None, str | bytes | None]
 
 
-def eventually(condition: Callable[[], Any], timeout: float = 20.0) -> Any:
+def eventually(condition: Callable[[], Any], timeout: float = 60.0) -> Any:
     """Return the first truthy answer; fail after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while True:

@@ -74,6 +74,8 @@ class DirectoryState(BaseModel):
     state: str = Field(description="new, loading, ready, stale, failed or closed")
     stale: str | None = Field(None, description="Why what is served is old, while its topic is read anew")
     entries: int | None = Field(description="null before the store is ready")
+    bad_records: int = Field(description="Outstanding ones: no newer record of their key has superseded them")
+    unusable: str | None = Field(None, description="Why none of its records is usable, where that is so")
     lag: int = Field(description="Offsets behind the last known end, over all partitions")
     age_seconds: float | None = Field(description="Since it was last known to hold all that was in the topic")
     partitions: int
@@ -166,12 +168,14 @@ class Digest(BaseModel):
 
 
 class BlockingPartition(BaseModel):
-    """A partition that is not read far enough."""
+    """A partition that is not read far enough, or a directory none of whose records is usable."""
 
     topic: str
-    partition: int | None = Field(description="null for a topic that does not exist yet")
+    partition: int | None = Field(description="null for a topic that does not exist yet, and for a directory")
     position: int | None
     target: int | None
+    directory: str | None = Field(None, description="The directory none of whose records is usable")
+    reason: str | None = Field(None, description="Why it is not")
 
 
 class Readiness(BaseModel):

@@ -29,7 +29,7 @@ def directories(
     """List directories: entries, partitions, lag, bad records, load time.
 
     Loads those named, or all of compactory.toml; asks the server at COMPACTORY_URL if that is set, which also tells
-    state and age, and why what it serves is old.
+    state and age, and why what it serves is old. Exits with 1 where there are bad records.
     """
     from ..context.session import begin
 
@@ -41,6 +41,8 @@ def directories(
         _print_remote(rows)
     else:
         _print(rows)
+    if any(row.get("bad_records") for row in rows):
+        raise typer.Exit(1)
 
 
 def _load(configuration: Configuration, names: list[str]) -> list[dict[str, Any]]:
@@ -71,7 +73,8 @@ def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str
             "entries": len(store[directory.name]),
             "partitions": len(positions),
             "lag": sum(end - positions[part] for part, end in store.end_offsets().items() if part in positions),
-            "bad_records": sum(store.outstanding().values()),
+            "bad_records": store.outstanding()[directory.name],
+            "unusable": store.unusable().get(directory.name),
             "load_seconds": round(took, 4),
         }
 
@@ -86,23 +89,36 @@ def _print(rows: list[dict[str, Any]]) -> None:
     right = ("entries", "partitions", "lag", "bad records", "load time")
     shown = table("name", "topic", *right, right=right)
     for row in rows:
-        bad = row["bad_records"]
         shown.add_row(
             f"[bold]{row['name']}[/]",
             row["topic"],
             number(row["entries"]),
             str(row["partitions"]),
             number(row["lag"]),
-            f"[red]{number(bad)}[/]" if bad else "0",
+            _bad(row),
             seconds(row["load_seconds"]),
         )
     output().print(shown)
+    _print_unusable(rows)
+
+
+def _bad(row: dict[str, Any]) -> str:
+    bad = row.get("bad_records")  # older servers do not tell
+    return "–" if bad is None else f"[red]{number(bad)}[/]" if bad else "0"
+
+
+def _print_unusable(rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+
+    for row in rows:
+        if row.get("unusable"):
+            output().print(f"[bold red]{escape(row['name'])}[/]: {escape(row['unusable'])}", highlight=False)
 
 
 def _print_remote(rows: list[dict[str, Any]]) -> None:
     from rich.markup import escape
 
-    right = ("entries", "partitions", "lag", "age")
+    right = ("entries", "partitions", "lag", "bad records", "age")
     shown = table("name", "topic", "state", *right, right=right)
     for row in rows:
         shown.add_row(
@@ -112,9 +128,11 @@ def _print_remote(rows: list[dict[str, Any]]) -> None:
             number(row["entries"]) if row["entries"] is not None else "–",
             str(row["partitions"]),
             number(row["lag"]),
+            _bad(row),
             seconds(row["age_seconds"]) if row.get("age_seconds") is not None else "–",
         )
     output().print(shown)
     for row in rows:
         if row.get("stale"):
             output().print(f"[bold]{escape(row['name'])}[/] is old: {escape(row['stale'])}", highlight=False)
+    _print_unusable(rows)

@@ -38,9 +38,7 @@ def errors(
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Have the server apply them once more.")] = False,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Have the server let go of them, as if they had never come.")
-    ] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Have the server drop them.")] = False,
 ) -> None:
     """List bad records: those that can't be applied and that no newer record of their key superseded.
 

@@ -38,12 +38,16 @@ def serve(
         typer.Option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.", show_default=False),
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Let everybody in who can reach the address; no token is asked for.")
+        bool, typer.Option("--no-auth", help="Ask for no token: everybody who reaches the address may read.")
     ] = False,
     drain: Annotated[
         float,
         typer.Option(
-            "--drain", metavar="SECONDS", min=0, max=300, help="Go on accepting so long after SIGTERM, not ready."
+            "--drain",
+            metavar="SECONDS",
+            min=0,
+            max=300,
+            help="After SIGTERM accept requests for so long, with readiness off.",
         ),
     ] = 0.0,
     missing_topic: Annotated[
@@ -54,9 +58,7 @@ def serve(
     ] = None,
     start_stale: Annotated[
         bool,
-        typer.Option(
-            "--start-stale", help="Serve what the backend on disk holds whole at once, and catch up behind it."
-        ),
+        typer.Option("--start-stale", help="Answer at once from complete directories on disk, and catch up meanwhile."),
     ] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: those directories, or all of compactory.toml.

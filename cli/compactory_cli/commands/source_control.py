@@ -50,7 +50,7 @@ _Url = Annotated[
 _Table = Annotated[
     str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="Only this one.", show_default=False)
 ]
-_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="For how long to wait until it is so.")]
+_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the new state.")]
 
 
 @command
@@ -93,13 +93,13 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
 
 @command
 def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
-    """Stop publishing a connector until it is resumed, over restarts of the process. It keeps its lease."""
+    """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease."""
     _target_state(flags, name, url, wait, provider, paused=True)
 
 
 @command
 def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
-    """Go on with a connector that was paused."""
+    """Resume a paused connector."""
     _target_state(flags, name, url, wait, provider, paused=False)
 
 
@@ -107,7 +107,7 @@ def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.
 def restart(
     flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
 ) -> None:
-    """Look afresh at a connector, or at one of its tables, at once: failures are forgotten, offsets are not."""
+    """Retry a connector, or one of its tables, at once. Offsets are kept."""
     from ..context.session import begin
 
     server = _server(begin(flags), flags, url)
@@ -134,7 +134,7 @@ def approve(
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
-    """Let a source remove what it holds back. Only what is held now is approved: what is found later is held again."""
+    """Let a source do a removal that it holds. Removals that it finds later are held again."""
     from compactory.errors import ConfigError
 
     from ..context.session import begin

@@ -37,7 +37,7 @@ _Tables = Annotated[
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
-_Force = Annotated[bool, typer.Option("--force", help="Also while a source is running; it goes on from here.")]
+_Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
 _Name = Annotated[
     str | None,
     typer.Option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.", show_default=False),
@@ -117,7 +117,7 @@ def set_(
         typer.Option(
             "--incrementing",
             metavar="ID",
-            help="Of rows of that time those with a greater id.",
+            help="Of rows with that time, only those with a greater id.",
             show_default=False,
         ),
     ] = None,
@@ -128,9 +128,7 @@ def set_(
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="Send from this time on.", show_default=False)
     ] = None,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Give up rows that were never sent and are not beyond the place.")
-    ] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Skip rows before that offset that were never sent.")] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
@@ -186,7 +184,7 @@ def import_(
         ),
     ] = None,
     by_cursor: Annotated[
-        bool, typer.Option("--by-cursor", help="Trust Connect's place; do not compare tables with topics.")
+        bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
     ] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,

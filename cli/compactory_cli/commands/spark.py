@@ -101,10 +101,10 @@ def load(
     to: Annotated[To, typer.Option("--to", help="Into its table, or straight into its topic.", show_default=False)],
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="What fills which column, and what rows have to satisfy."),
+        typer.Option("--rules", metavar="FILE", help="Which field fills which column, and what rows must satisfy."),
     ] = None,
     mode: Annotated[
-        LoadMode, typer.Option("--mode", help="replace: keys that the source does not have are deactivated.")
+        LoadMode, typer.Option("--mode", help="replace deactivates keys missing from the source.")
     ] = LoadMode.UPSERT,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, with examples; write nothing but rejects.")

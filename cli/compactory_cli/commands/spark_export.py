@@ -56,7 +56,7 @@ def export(
         typer.Option(
             "--max-bad",
             metavar="N",
-            help="End with exit code 1 if more records can't be read; the export is there all the same.",
+            help="End with exit code 1 if more records can't be read; the export is written all the same.",
             min=0,
             show_default=False,
         ),
@@ -65,7 +65,7 @@ def export(
         float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for an open transaction.", min=0)
     ] = 60.0,
     task_memory: Annotated[
-        int, typer.Option("--task-memory", metavar="MB", help="Of keys and values that a task may hold.", min=16)
+        int, typer.Option("--task-memory", metavar="MB", help="Keys and values that a task may hold.", min=16)
     ] = 512,
     master: Master = None,
     conf: Conf = None,

@@ -61,8 +61,12 @@ def adopt(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, with or without schema.")],
     key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="Columns of the record key.")],
-    active: Annotated[str | None, typer.Option("--active", metavar="COL", help="False there means deleted.")] = None,
-    timestamp: Annotated[str, typer.Option("--timestamp", metavar="COL", help="Stamped by updates.")] = "updated_date",
+    active: Annotated[
+        str | None, typer.Option("--active", metavar="COL", help="A boolean column: false means deleted.")
+    ] = None,
+    timestamp: Annotated[
+        str, typer.Option("--timestamp", metavar="COL", help="The timestamp that updates set.")
+    ] = "updated_date",
     incrementing: Annotated[str, typer.Option("--id", metavar="COL", help="The incrementing column.")] = "id",
     no_notify: Annotated[bool, typer.Option("--no-notify", help="Never wake the source: PREPARE needs it.")] = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
@@ -112,7 +116,9 @@ def roles(
 @command
 def prune(
     flags: Flags,
-    days: Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep younger ones.")] = 7.0,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep entries younger than this.")
+    ] = 7.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count; remove nothing.")] = False,
 ) -> None:
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""

@@ -34,11 +34,15 @@ def resolve(configuration: Configuration, names: Iterable[str]) -> list[Director
 
 @contextmanager
 def read(configuration: Configuration, directories: Iterable[Directory[Any]]) -> Iterator[GlobalStore]:
-    """A store of these directories, read to the end of their topics. Raises Unreachable and StartTimeout."""
+    """A store of these directories, read to the end of their topics; the log says where no record is usable.
+
+    Raises Unreachable and StartTimeout.
+    """
     found = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in found}))
     bar = LoadingBar(f"reading {topics}", lines=configuration.log_level is None)
-    store = GlobalStore(configuration.kafka().properties(), found, on_progress=bar.update)
+    properties = configuration.kafka().properties()
+    store = GlobalStore(properties, found, on_progress=bar.update, unusable_directory="serve")
     with bar:
         store.start()
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
-from compactory.ingest.options import MissingTopic
+from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _STORE = {
 }
 _STORE_OPTIONS: dict[str, Any] = {
     "missing_topic": str,
+    "unusable_directory": str,
     "start_stale": bool,
     "stall_timeout": _NUMBER,
     "start_timeout": _NUMBER,
@@ -167,11 +168,10 @@ class _Reader:
         return None
 
     def _options(self, options: Mapping[str, Any]) -> None:
-        missing = options.get("missing_topic", "fail")
-        if missing not in get_args(MissingTopic):
-            self._problem(
-                "store", "missing_topic", f"{missing!r} is not a choice{_nearest(missing, get_args(MissingTopic))}"
-            )
+        for key, kind in (("missing_topic", MissingTopic), ("unusable_directory", UnusableDirectory)):
+            choices = get_args(kind)
+            if options.get(key, choices[0]) not in choices:
+                self._problem("store", key, f"{options[key]!r} is not a choice{_nearest(options[key], choices)}")
         for key in _STORE_OPTIONS:
             if key.endswith("_timeout") and not options.get(key, 1) > 0:
                 self._problem("store", key, "must be a number of seconds above 0")

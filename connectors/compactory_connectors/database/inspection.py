@@ -21,11 +21,11 @@ __all__ = ["Inspection", "Status", "inspect", "judge", "status"]
 class Inspection:
     """A table as a source finds it.
 
-    ``adopted``: ``updated_xid`` and the log of deleted rows can be relied on: the column and all triggers are there, on
-    every partition too, and enabled as ALWAYS. ``notify``: statements on every part of the table wake a sleeping
-    source. ``adoption``: what was asked for, None when the table never was adopted. ``problems``: what is not as it
-    should be, vital or not; ``remedy``: the command that mends what can be mended. ``partitions``: oids, to notice
-    that one came or went.
+    ``adopted``: the log of deleted rows can be relied on, and ``updated_xid`` unless it is ``restamped``: column and
+    all triggers that matter are there, and enabled as ALWAYS. ``notify``: statements on every part of the table wake a
+    sleeping source. ``restamped``: triggers that fire after ours may change ``updated_xid``. ``adoption``: what was
+    asked for, None when the table never was adopted. ``problems``: what is not as it should be, vital or not;
+    ``remedy``: the command that mends what can be mended. ``partitions``: oids, to notice that one came or went.
     """
 
     oid: int
@@ -33,6 +33,7 @@ class Inspection:
     adoption: Adoption | None
     adopted: bool
     notify: bool
+    restamped: bool
     problems: tuple[str, ...]
     partitions: tuple[int, ...]
 
@@ -70,6 +71,7 @@ def judge(facts: Table) -> Inspection:
         adoption=adoption,
         adopted=adopted,
         notify=all(_notifies(facts, member) for member in facts.members),
+        restamped=bool(facts.later),
         problems=tuple(problems),
         partitions=tuple(member.oid for member in facts.members[1:]),
     )
@@ -105,7 +107,7 @@ def _verdict(table: Table, adoption: Adoption | None) -> tuple[bool, list[str]]:
     vital = any(step.vital for step in todo)
     return not vital, [
         *(step.problem for step in todo),
-        *(f"{trigger} fires after Compactory's" for trigger in table.later),
+        *(f"{trigger} fires after Compactory's: polls go by xmin, and read the whole table" for trigger in table.later),
     ]
 
 

@@ -57,13 +57,22 @@ SELECT current_user::text AS role,
  WHERE c.oid = %(oid)s;
 
 -- name: adoption/columns
--- The table's columns, with the base type where the type is a domain.
+-- The table's columns, with the base type where the type is a domain, and whether values of that, or its elements, have an
+-- order. Those of enums, ranges and composites have one; varchar has that of text, to which it is cast without a change.
 SELECT a.attname AS name, quote_ident(a.attname) AS sql,
        format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL) AS type,
        a.attnotnull OR t.typnotnull AS not_null, a.attgenerated <> '' AS generated,
+       e.typtype IN ('e', 'r', 'm', 'c') OR EXISTS (
+           SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod AND m.amname = 'btree'
+            WHERE o.opcdefault AND (o.opcintype = e.oid OR EXISTS (
+                  SELECT FROM pg_cast AS c
+                   WHERE c.castsource = e.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b' AND c.castcontext = 'i')))
+           AS ordered,
        pg_get_expr(d.adbin, d.adrelid) AS "default"
   FROM pg_attribute AS a
   JOIN pg_type AS t ON t.oid = a.atttypid
+  JOIN pg_type AS b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
+  JOIN pg_type AS e ON e.oid = CASE b.typcategory WHEN 'A' THEN b.typelem ELSE b.oid END
   LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attnum;

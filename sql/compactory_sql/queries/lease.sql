@@ -3,7 +3,8 @@
 -- USAGE would be refused before it is found. A role that only reads may be read-only by default.
 SELECT pg_is_in_recovery() AS standby, quote_ident(current_user) AS role, l.oid IS NOT NULL AS installed,
        coalesce(has_schema_privilege(l.relnamespace, 'USAGE') AND has_table_privilege(l.oid, 'SELECT')
-                AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'UPDATE'), false) AS writable
+                AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'UPDATE'), false) AS writable,
+       EXISTS (SELECT FROM pg_attribute WHERE attrelid = l.oid AND attname = 'sessions') AS remembers
   FROM (SELECT set_config('default_transaction_read_only', 'off', false),
                set_config('synchronous_commit', 'off', false),
                set_config('statement_timeout', %(patience)s, false),
@@ -56,3 +57,20 @@ SELECT format('%%s, since %%s', a.application_name, coalesce(date_trunc('second'
  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.classid = %(class)s::int8::oid AND l.objid = (%(key)s::int8 & 4294967295)::oid;
+
+-- name: lease/remembers
+-- Whether the lease table has room for the ids of sessions (migration 9), and this role may write them.
+SELECT coalesce((SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+                        AND has_table_privilege(c.oid, 'UPDATE')
+                   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                   JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'sessions'
+                  WHERE n.nspname = 'compactory' AND c.relname = 'leases'), false) AS remembers;
+
+-- name: lease/session
+-- Remember a session, forget those that no stored offset names; what was remembered until now. No row without a lease.
+WITH known AS (SELECT sessions FROM compactory.leases WHERE connector = %(connector)s FOR UPDATE),
+     written AS (UPDATE compactory.leases AS l
+                    SET sessions = ARRAY(SELECT s FROM unnest(l.sessions) AS s WHERE s = ANY (%(kept)s::uuid[]))
+                                   || %(session)s::uuid
+                  WHERE connector = %(connector)s)
+SELECT sessions FROM known;

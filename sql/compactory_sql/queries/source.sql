@@ -2,13 +2,15 @@
 -- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
 -- is right at once after a promotion; it fails on a standby, which is refused before it is asked. Statistics begin anew
 -- whenever the server recovers from a crash, its own or that of a backend, which the postmaster survives; a clean
--- shutdown keeps them.
+-- shutdown keeps them. All of their times change then, and not all where somebody resets some.
 SELECT pg_is_in_recovery() AS standby,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        pg_postmaster_start_time()::text AS postmaster_start,
-       coalesce((SELECT stats_reset::text FROM pg_stat_bgwriter), '') AS statistics_start,
+       (SELECT coalesce(string_agg(DISTINCT began::text, ','), '')
+          FROM (SELECT stats_reset FROM pg_stat_bgwriter UNION ALL SELECT stats_reset FROM pg_stat_archiver
+                UNION ALL SELECT stats_reset FROM pg_stat_slru) AS s (began)) AS statistics_start,
        current_database() AS database,
        (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database_oid;
 
@@ -73,7 +75,8 @@ SELECT oid::regclass::text FROM pg_class WHERE relkind = 'f' AND oid = ANY ((SEL
 -- What a session's plan of a table rests on: columns and types, which triggers there are, the files of its rows, and the
 -- attributes of composite types where a column has one (types of users have ids from 16384 on). A trigger that was off
 -- for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite (ALTER COLUMN … TYPE …
--- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. Asks ``parts``.
+-- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. The
+-- primary key has to stay the same while ranges of it are read. Asks ``parts``.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
@@ -81,7 +84,8 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
                     WHERE tgrelid = ANY ((SELECT oids FROM parts)::oid[])), ';',
                   (SELECT string_agg(relfilenode::text, ',' ORDER BY oid)
                      FROM pg_class
-                    WHERE oid = ANY ((SELECT oids FROM parts)::oid[])),
+                    WHERE oid = ANY ((SELECT oids FROM parts)::oid[])), ';',
+                  (SELECT concat_ws(' ', indexrelid, indkey) FROM pg_index WHERE indrelid = {oid} AND indisprimary),
                   (WITH RECURSIVE part AS (
                        SELECT atttypid AS oid FROM pg_attribute
                         WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped AND atttypid >= 16384

@@ -19,5 +19,5 @@ SET TRANSACTION SNAPSHOT {snapshot};
 -- name: verification/deleted
 -- Hard-deleted rows of an adopted table that no poll has taken yet.
 SELECT {columns}, {flags}
-  FROM compactory.deleted_rows AS d, jsonb_populate_record(NULL::{table}, d."row") AS t
- WHERE d."table" = {oid}::oid AND {unseen};
+  FROM compactory.deleted_rows AS d
+ WHERE d."table" = {oid}::oid AND d."row" ?& {names}::text[] AND {unseen};

@@ -171,10 +171,19 @@ def _plain_decoder(decode: Any) -> Callable[[bytes], Any]:
 
 def _dataclass_decoder(kind: type) -> Callable[[bytes], Any]:
     """Fields that the class does not know are left out, so that a new column does not make every record bad."""
-    known = frozenset(field.name for field in dataclasses.fields(kind) if field.init)
+    known = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    missing = dataclasses.MISSING
+    needed = [name for name, field in known.items() if field.default is missing and field.default_factory is missing]
 
     def decode(value: bytes) -> Any:
-        return kind(**{name: item for name, item in _object(value).items() if name in known})
+        given = {name: item for name, item in _object(value).items() if name in known}
+        try:
+            return kind(**given)
+        except TypeError as error:
+            lacking = [name for name in needed if name not in given]
+            if not lacking:
+                raise
+            raise DecodeError(f"field {lacking[0]!r}, which {kind.__name__} needs, is missing") from error
 
     return decode
 

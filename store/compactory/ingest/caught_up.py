@@ -22,6 +22,7 @@ class Marks:
     def __init__(self) -> None:
         self._served: dict[Partition, Mark] = {}
         self._begun: dict[Partition, Mark] = {}  # of the generation that is read
+        self._resumed: set[Partition] = set()  # whose mark is a checkpoint's until the topic is caught up
 
     def begin(self, partition: Partition, at: float, start: int) -> None:
         """The reading of a partition begins."""
@@ -29,16 +30,32 @@ class Marks:
 
     def note(self, partition: Partition, mark: Mark) -> None:
         """A partition of what is served was applied to its end."""
+        if partition not in self._resumed:
+            self._served[partition] = mark
+
+    def resume(self, partition: Partition, mark: Mark) -> None:
+        """A partition is gone on with from a checkpoint, whose mark counts until `finish_rebuild`.
+
+        Whether deletions were missed is told by the time from that mark to the moment at which all is caught up: a
+        mark in between would hide the downtime before it.
+        """
         self._served[partition] = mark
+        self._resumed.add(partition)
+
+    def resumed(self, topic: str) -> dict[Partition, Mark]:
+        """Return the marks of a topic that are a checkpoint's still."""
+        return {part: self._served[part] for part in self._resumed if part.topic == topic and part in self._served}
 
     def restart(self, topic: str, *, served: bool) -> None:
         """A new generation of a topic begins; the former one counts on where it is served."""
         self._begun = _without(self._begun, topic)
+        self._resumed = {part for part in self._resumed if part.topic != topic}
         if not served:
             self._served = _without(self._served, topic)
 
     def finish_rebuild(self, topic: str, ends: Mapping[Partition, int], now: float) -> None:
         """What is read of a topic is served from now on; it is applied to these ends."""
+        self._resumed = {part for part in self._resumed if part.topic != topic}
         self._served = {**_without(self._served, topic), **{part: (now, end) for part, end in ends.items()}}
 
     def served(self, hidden: Collection[str]) -> dict[Partition, Mark]:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from threading import Event, Lock, Thread, current_thread
 from typing import Literal
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.progress import Progress, clock
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
 from compactory.ingest.topic_config import Policies
@@ -60,17 +60,18 @@ class Discovery:
 
     def open(self, timeout: float) -> None:
         """Take the first look. Raises ConfigError naming every topic that does not exist, Unreachable."""
+        deadline = clock() + timeout
         self.cluster_id = self._kafka.cluster_id(timeout)
-        found = self._kafka.topics(self._names, timeout)
+        found = self._kafka.topics(self._names, _left(deadline))
         missing = [name for name in self._names if name not in found]
         if missing and not self._waits:
-            raise ConfigError(self._missing_problems(missing, timeout))
+            raise ConfigError(self._missing_problems(missing, _left(deadline)))
         if missing:
             log.warning("waiting for topics that do not exist: %s", ", ".join(missing))
             self._progress.note_missing(missing)
         if found:
             with self._looking:
-                self._look(timeout)
+                self._look(_left(deadline))
 
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known.
@@ -134,13 +135,11 @@ class Discovery:
 
     def _run(self) -> None:
         reachable, refused = True, ""
-        while not self._stopping.is_set():
-            self._notify.wait(_INTERVAL)
-            self._notify.clear()
-            if self._stopping.is_set():
-                return
+        while self._goes_on():
             try:
                 self._ask(_INTERVAL)
+            except StoreClosed:
+                return
             except ConfigError as error:
                 if self._progress.state is StoreState.LOADING:
                     self._progress.move(StoreState.FAILED, error)
@@ -157,6 +156,12 @@ class Discovery:
             else:
                 reachable, refused = True, ""
 
+    def _goes_on(self) -> bool:
+        """Wait until it is time to look; False where the thread is to end."""
+        self._notify.wait(_INTERVAL)
+        self._notify.clear()
+        return not self._stopping.is_set()
+
     def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
         """Look once nobody else does; return a missing topic too."""
         until = clock() + timeout
@@ -170,19 +175,20 @@ class Discovery:
 
     def _look(self, timeout: float) -> dict[Partition, int]:
         """Look, holding the lock."""
+        deadline = clock() + timeout
         generations = self._progress.generations()
         if self.cluster_id is None:
             self.cluster_id = self._kafka.cluster_id(timeout)
-        found = self._kafka.topics(self._names, timeout)
+        found = self._kafka.topics(self._names, _left(deadline))
         renamed = {name for name, topic in found.items() if self._identified(topic)}
         self._note_missing([name for name in self._names if name not in found])
-        self._policies.refresh(found, timeout)
+        self._policies.refresh(found, _left(deadline))
         partitions = [partition for topic in found.values() for partition in topic.all()]
         reading = self._progress.reached()
         asked_at = clock()
-        ends = self._kafka.high_watermarks(partitions, timeout)
+        ends = self._kafka.high_watermarks(partitions, _left(deadline))
         self._compare(reading, {part: end for part, end in ends.items() if part.topic not in renamed}, asked_at)
-        self._take_up(found, ends, reading, generations, timeout)
+        self._take_up(found, ends, reading, generations, _left(deadline))
         self._progress.note_ends(ends, asked_at)
         return ends
 
@@ -269,3 +275,8 @@ class Discovery:
             )
             problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}")
         return problems
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline."""
+    return max(0.0, deadline - clock())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
@@ -10,11 +11,13 @@ from typing import Any
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, NotReady, StartTimeout
+from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery, Start
 from compactory.ingest.loading import Loading
 from compactory.ingest.options import Options
-from compactory.ingest.progress import Progress, clock
+from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
+from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
@@ -22,8 +25,10 @@ from compactory.lookup.snapshot import Holding
 from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, TopicStorage
+from compactory.storage.checkpoint import Checkpoint
 from compactory.table.quarantine import Place
 from compactory.table.table import Table
+from compactory.table.unusable import why_unusable
 
 __all__ = ["Engine"]
 
@@ -43,6 +48,7 @@ class Engine:
         self.kafka = kafka
         self.backend = backend
         self.options = options
+        self.directories = {each.name: each for each in given}
         by_topic: dict[str, list[Directory[Any]]] = {}
         for directory in given:
             by_topic.setdefault(directory.topic, []).append(directory)
@@ -56,6 +62,7 @@ class Engine:
         self.reader = Reader(
             kafka, backend, partial(_topic_tables, by_topic, options), tables_by_topic, progress, self.discovery,
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
+            serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
         self._closing = Lock()  # guards close against itself and against what load opens
         self._opened = False  # whether the backend is: a store that never was leaves it alone
@@ -72,7 +79,7 @@ class Engine:
         if stale:
             self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
         else:
-            self.discovery.open(min(limits))
+            self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()
         self.discovery.start()
         try:
@@ -98,6 +105,7 @@ class Engine:
 
     def _release(self) -> None:
         """End the threads and wait for them; let go of the cluster and, once, of the backend."""
+        self.kafka.interrupt()
         self.reader.stop()
         self.discovery.stop()
         self.kafka.close()
@@ -125,6 +133,19 @@ class Engine:
     def tables(self) -> list[Table]:
         """Return the table of each directory of these topics."""
         return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
+
+    def unusable(self) -> dict[str, str]:
+        """Return why none of a directory's records is usable, by directory."""
+        return {table.directory.name: why for table in self.tables() if (why := why_unusable(table)) is not None}
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return what readiness waits for: topics, partitions, and directories none of whose records is usable."""
+        topics = {name: served.topic for name, served in self.directories.items()}
+        unusable = [
+            {"topic": topics[name], "partition": None, "position": None, "target": None, "directory": name,
+             "reason": why} for name, why in self.unusable().items()
+        ]  # fmt: skip
+        return self.progress.blocking() + ([] if self.progress.serves else unusable)
 
     def deal(
         self, errors: Iterable[QuarantinedRecord], deal: Callable[[Table, Place], bool], timeout: float
@@ -172,19 +193,21 @@ class Engine:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
         for topic_tables in tables_by_topic:
-            assert topic_tables.storage.checkpoint is not None
-            topic_tables.serve(topic_tables.storage.checkpoint.topic_id)
-            self.progress.keep(topic_tables.topic, topic_tables.storage.checkpoint)
+            checkpoint = _checkpoint(topic_tables)
+            assert checkpoint is not None
+            topic_tables.serve(checkpoint.topic_id)
+            self.progress.keep(topic_tables.topic, checkpoint)
             _swap(self.served, self.serving, topic_tables)
         _serve(self.served, self.progress)
         return True
 
     def _explained(self, error: StartTimeout) -> StartTimeout:
         """Add to a time-out which partitions block, and why."""
-        blocking = self.progress.blocking()
+        spare = min(2.0, max(0.5, (self.options.start_timeout or 8.0) / 4))  # seconds
+        blocking = self.blocking()
         places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
         try:
-            stable = self.kafka.stable_offsets(places, timeout=2.0)
+            stable = self.kafka.stable_offsets(places, timeout=spare)
         except CompactoryError as unreachable:
             stable = {}
             unknown = str(unreachable)
@@ -192,9 +215,11 @@ class Engine:
             unknown = self.reader.last_error or "nothing comes from the broker"
         reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
         held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
-        holders = open_transactions(self.kafka.properties(), held) if held else {}
+        holders = open_transactions(self.kafka.properties(), held, spare) if held else {}
         for item in blocking:
             place = Partition(item["topic"], item["partition"])
+            if "reason" in item:
+                continue
             if item["partition"] is None:
                 item["reason"] = "the topic does not exist"
             elif place in held:
@@ -202,8 +227,13 @@ class Engine:
                 item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
             else:
                 item["reason"] = unknown
-        line = "{topic} partition {partition} is at {position} of {target}: {reason}"
-        return StartTimeout(f"{error}: {'; '.join(line.format(**item) for item in blocking)}", blocking)
+        return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", blocking)
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    if "directory" in item:
+        return "directory {directory}: {reason}".format(**item)
+    return "{topic} partition {partition} is at {position} of {target}: {reason}".format(**item)
 
 
 class _Teller:
@@ -227,7 +257,13 @@ class _Teller:
 
 def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
     topic_tables = tables_by_topic[topic]
-    return topic_tables.storage.checkpoint, topic_tables.definition
+    return _checkpoint(topic_tables), topic_tables.definition
+
+
+def _checkpoint(topic_tables: TopicTables) -> Checkpoint | None:
+    """Return what the volume was opened with, with its marks as the clock of now has them."""
+    checkpoint = topic_tables.storage.checkpoint
+    return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 
 
 def _topic_tables(

@@ -9,11 +9,18 @@ from typing import Any, Literal, get_args
 from compactory.directory import Directory
 from compactory.ingest.loading import Loading
 
-__all__ = ["MissingTopic", "OnBadRecord", "Options", "Validate", "directory_problems"]
+__all__ = ["MissingTopic", "OnBadRecord", "Options", "UnusableDirectory", "Validate", "directory_problems"]
 
 OnBadRecord = Literal["quarantine", "fail"]
 Validate = Literal["apply", "read"]
 MissingTopic = Literal["fail", "wait"]
+UnusableDirectory = Literal["hold", "serve"]
+_CHOICES = {
+    "on_bad_record": OnBadRecord,
+    "validate": Validate,
+    "missing_topic": MissingTopic,
+    "unusable_directory": UnusableDirectory,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +34,7 @@ class Options:
     on_bad_record: OnBadRecord
     validate: Validate
     missing_topic: MissingTopic
+    unusable_directory: UnusableDirectory
     start_stale: bool
     tune_gc: bool
     on_progress: Callable[[Loading], None] | None
@@ -34,7 +42,7 @@ class Options:
     def problems(self) -> list[str]:
         """Return what is wrong with them."""
         found = []
-        for name, kind in (("on_bad_record", OnBadRecord), ("validate", Validate), ("missing_topic", MissingTopic)):
+        for name, kind in _CHOICES.items():
             if getattr(self, name) not in get_args(kind):
                 found.append(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)!r}")
         for name in ("stall_timeout", "start_timeout", "polling_timeout", "applying_timeout"):

@@ -18,6 +18,7 @@ from compactory.ingest.caught_up import Mark, Marks
 from compactory.ingest.clock import clock
 from compactory.ingest.loading import Loading, blocking, measure, patience
 from compactory.ingest.refusal import refusal
+from compactory.ingest.resumption import gap_of
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
@@ -51,6 +52,7 @@ class Progress:
         self._marks = Marks()
         self._kept: set[str] = set()  # topics served from a checkpoint, and not caught up yet
         self._identities: dict[str, str | None] = {}  # ids of the topics that are read, as the reading began
+        self._held: dict[str, float] = {}  # topics that are read and not served, as a directory is unusable -> since
         self._asked_at = 0.0  # when ``ends`` were asked for
         self._began = self._moved_at = clock()
         self._changed = Condition()  # guards all of the above
@@ -156,9 +158,17 @@ class Progress:
                 self._move(StoreState.STALE, None)
         self._tell()
 
+    def hold(self, topic: str, why: str) -> None:
+        """What is read of a topic is complete and can't be served; what comes meanwhile is no progress."""
+        with self._changed:
+            self._held.setdefault(topic, clock())
+        if self.serves:
+            self.mark_stale(topic, why)
+
     def finish_rebuild(self, topic: str) -> None:
         """What is read of a topic is what is served of it, and complete."""
         with self._changed:
+            self._held.pop(topic, None)
             self._hidden.discard(topic)
             self._kept.discard(topic)
             targets = {part: end for part, end in self._targets.items() if part.topic == topic}
@@ -221,6 +231,7 @@ class Progress:
             self.rebuilds[topic, rebuild.cause.value] += 1
             self._generations[topic] += 1
             self._awaited.add(topic)
+            self._held.pop(topic, None)
             self._identities.pop(topic, None)
             self._marks.restart(topic, served=self.serves)
             for by_partition in (self._positions, self._starts, self._targets, self.ends):
@@ -272,7 +283,16 @@ class Progress:
         since_epoch = time.time() - clock()
         with self._changed:
             for number, mark in checkpoint.caught_up.items():
-                self._marks.note(Partition(topic, number), (mark.at - since_epoch, mark.end))
+                self._marks.resume(Partition(topic, number), (mark.at - since_epoch, mark.end))
+
+    def gap(self, topic: str, retention: float) -> Rebuild | None:
+        """Return why deletions may have been missed from the checkpoint that a topic was resumed from until now."""
+        with self._changed:
+            now = clock()
+            for partition, (at, end) in self._marks.resumed(topic).items():
+                if self._positions.get(partition, -1) > end and now - at > retention:
+                    return gap_of(partition, now - at, retention)
+        return None
 
     # -- for the reader and discovery
 
@@ -344,7 +364,7 @@ class Progress:
             with self._changed:
                 tick_at = clock() + every
                 while self.state is StoreState.LOADING and (now := clock()) < tick_at:
-                    idle = 0.0 if self.missing else now - self._moved_at
+                    idle = 0.0 if self.missing else now - min(self._moved_at, *self._held.values(), now)
                     self._changed.wait(min(every, patience(idle, stall_timeout, now - began, start_timeout)))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()

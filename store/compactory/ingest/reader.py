@@ -15,15 +15,17 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
+from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
-from compactory.ingest.progress import Progress, clock
+from compactory.ingest.progress import Progress
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp
 from compactory.table.batch import Run, split
+from compactory.table.unusable import absent_fields, why_unusable
 from compactory.tracing import passed
 
 __all__ = ["Reader"]
@@ -60,6 +62,8 @@ class Reader:
         discovery: Discovery,
         on_served: Callable[[TopicTables], None],
         on_ready: Callable[[], None],
+        *,
+        serves_unusable: bool = False,
     ) -> None:
         self.tables_by_topic = tables_by_topic  # topic -> what it is read into
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
@@ -72,6 +76,10 @@ class Reader:
         self._discovery = discovery
         self._on_served = on_served
         self._on_ready = on_ready
+        self._serves_unusable = serves_unusable
+        self._told: dict[
+            str, TopicTables
+        ] = {}  # topic -> the generation that the log was told of, where it is not usable
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
@@ -192,7 +200,7 @@ class Reader:
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
-        done = [topic for topic in self._loading if self._progress.is_complete(topic)]
+        done = [topic for topic in self._loading if self._progress.is_complete(topic) and not self._holds(topic)]
         if done and self._discovery.still_the_same(done):
             for topic in done:
                 self._serve(topic)
@@ -200,8 +208,24 @@ class Reader:
             self._on_ready()
         return not self._loading
 
+    def _holds(self, topic: str) -> bool:
+        """Say whether none of the records of one of the topic's directories is usable; the log says so once."""
+        unusable = [table for table in self.tables_by_topic[topic].tables if table.unusable]
+        for table in unusable if self._told.get(topic) is not self.tables_by_topic[topic] else ():
+            why = why_unusable(table) or "it was not, just now"
+            then = "it is served all the same" if self._serves_unusable else "not served until one is"
+            log.error("directory %s: %s; %s", table.directory.name, why, then)
+            if not self._serves_unusable:
+                self._progress.hold(topic, why)
+        if unusable:
+            self._told[topic] = self.tables_by_topic[topic]
+        return bool(unusable) and not self._serves_unusable
+
     def _serve(self, topic: str) -> None:
         took, kept = clock() - self._began[topic], self._discovery.retention(topic)
+        if (gap := self._progress.gap(topic, kept)) is not None:
+            self._progress.demand(topic, gap)
+            return
         if took > kept:
             log.warning(
                 "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
@@ -217,6 +241,8 @@ class Reader:
         if topic in self._progress.demanded():
             self._loading.add(topic)
             return
+        for warning in [text for table in topic_tables.tables for text in absent_fields(table)]:
+            log.warning("topic %s: %s", topic, warning)
         topic_tables.serve(self._progress.identity(topic))
         self._backend.promote(topic, topic_tables.storage)
         self._on_served(topic_tables)
@@ -280,7 +306,10 @@ class Reader:
         with self._watched(topic):
             topic_tables.commit(
                 {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
-                {number: CaughtUp(at=at + since_epoch, end=end) for number, (at, end) in marks.items()},
+                {
+                    number: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
+                    for number, (at, end) in marks.items()
+                },
                 topic_id=self._progress.identity(topic),
                 cluster_id=self._discovery.cluster_id,
                 complete=topic not in self._loading or topic_tables.resumable,

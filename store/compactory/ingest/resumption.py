@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from compactory.records import Partition, Rebuild, RebuildCause, Topic
-from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.checkpoint import CaughtUp, Checkpoint
 
-__all__ = ["gap_of", "obstacle", "truncation_of"]
+__all__ = ["dated", "gap_of", "obstacle", "truncation_of"]
+
+_YEARS = 1e9  # seconds
+_SKEW = 10.0  # seconds by which clocks of two machines may differ
+_UNKNOWN = 0.0  # when a partition was at its end according to a clock that was ahead
+
+
+def dated(checkpoint: Checkpoint, *, wall: float, clock: float, boot: str | None) -> Checkpoint:
+    """Return a checkpoint with its marks as the clock of now would have had them.
+
+    A mark of the same run of the machine is dated by the clock that nobody sets. One that lies in the future was
+    written while the wall clock was ahead, nobody knows how long ago.
+    """
+
+    def moment(mark: CaughtUp) -> float:
+        same = mark.boot is not None and mark.boot == boot and mark.clock is not None
+        at = mark.at if not same or mark.clock is None else mark.clock + wall - clock
+        return _UNKNOWN if at > wall + _SKEW else min(at, wall)
+
+    marks = {number: replace(mark, at=moment(mark)) for number, mark in checkpoint.caught_up.items()}
+    return replace(checkpoint, caught_up=marks)
 
 
 def obstacle(
@@ -62,8 +83,10 @@ def truncation_of(place: Partition, position: int, end: int) -> Rebuild:
 
 def gap_of(place: Partition, seconds: float, retention: float) -> Rebuild:
     """Return the rebuild for a reader that was away from the end for longer than tombstones are kept."""
+    known = seconds < _YEARS
+    long = f"for {seconds:.0f} s" if known else "for a time that nobody knows (the machine's clock was ahead)"
     return Rebuild(
         RebuildCause.TOMBSTONES,
-        f"partition {place.partition} was not read to its end for {seconds:.0f} s, tombstones are kept for "
+        f"partition {place.partition} was not read to its end {long}, tombstones are kept for "
         f"{retention:g} s (delete.retention.ms): deletions may have been missed",
     )

@@ -28,6 +28,8 @@ class TopicTables:
             for directory in directories
         )
         self.definition = definition(directories, validate=validate)
+        for table in self.tables:
+            table.usable = self.resumable  # what is kept was served once
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
         self.last_record_epochs = (

@@ -12,15 +12,16 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from threading import Event, local
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.forks import keep_forever
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
@@ -34,6 +35,9 @@ A = TypeVar("A")
 R = TypeVar("R")
 _NO_RIGHT = object()  # stands for an answer that an ACL forbids
 _CLOSED = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)  # a connection was made, and ended without a reason
+_NOT_LOOKED = object()
+_LOOK = 2.0  # seconds at most that it takes to see what a listener speaks
+_GLANCE = 0.1  # seconds between two looks whether an answer is still wanted
 _ATTEMPT = 2.0  # seconds that one request may take before it is tried again within the deadline
 
 
@@ -47,6 +51,8 @@ class Admin:
         self._tokens = TokenSource(callback) if callback is not None else None
         self._admin: AdminClient | None = None
         self._last_error: KafkaError | None = None
+        self._interrupted = Event()
+        self._asking = local()  # of the request under way: until when, and what the listener was found to speak
         self._answered = False  # whether the cluster ever did: from then on the properties are right
         _admins.add(self)
 
@@ -58,6 +64,10 @@ class Admin:
     def close(self) -> None:
         """Drop the client. Safe to call twice; the next use makes a new one."""
         self._admin = None
+
+    def interrupt(self) -> None:
+        """End what is asked, and all that will be, with StoreClosed. For any thread."""
+        self._interrupted.set()
 
     def client(self) -> AdminClient:
         """Return the client. Hold it until all is answered: futures of a client that is gone never are."""
@@ -97,6 +107,7 @@ class Admin:
     def mapped(self, doing: str) -> Iterator[None]:
         """Map the errors of requests to ours; see `kafka_errors`."""
         self._poll()
+        self._asking.until, self._asking.mismatch = time.monotonic() + _LOOK, _NOT_LOOKED
         self._last_error = None  # what came to light before is not the reason of what comes now
         try:
             with kafka_errors(doing, self.bootstrap, self._why, self._explain):
@@ -118,26 +129,38 @@ class Admin:
             client.poll(0)
 
     def _explain(self) -> str | None:
-        """Say which property does not fit the listener that we can't talk to, if the listener shows it."""
+        """Say which property does not fit the listener that we can't talk to, if the listener shows it.
+
+        It is looked at once a request, within the time that the request may take.
+        """
         why = self._last_error
         if why is None or why.code() != KafkaError._SSL:
             told = why is not None and (why.code() not in _CLOSED or "Connect to" in why.str())
             if self._answered or told:
                 return None
-        listener = look(self._properties, why.str() if why is not None else "")
-        return mismatch(self._properties, listener) if listener is not None else None
+        if self._asking.mismatch is _NOT_LOOKED:
+            left = min(_LOOK, self._asking.until - time.monotonic())
+            listener = look(self._properties, why.str() if why is not None else "", max(0.1, left))
+            self._asking.mismatch = mismatch(self._properties, listener) if listener is not None else None
+        found: str | None = self._asking.mismatch
+        return found
 
     def insist(self, timeout: float, request: Callable[[float], A]) -> A:
         """Repeat ``request`` (its argument: seconds it may take) until it succeeds, is hopeless or time is up."""
-        deadline = time.monotonic() + timeout
+        self._asking.until = deadline = time.monotonic() + timeout
         while True:
-            left = deadline - time.monotonic()
+            if self._interrupted.is_set():
+                raise StoreClosed("the store was closed")
+            spare = (
+                min(_LOOK, timeout / 4) if self._asking.mismatch is _NOT_LOOKED else 0.0
+            )  # for a look at the listener
+            left = deadline - time.monotonic() - spare
             try:
                 return request(max(0.1, min(left, _ATTEMPT)))
             except KafkaException as error:
-                if code_of(error) not in PASSING or left <= 0 or self._is_hopeless():
+                if code_of(error) not in PASSING or self._is_hopeless() or deadline - time.monotonic() <= 0.1:
                     raise
-            time.sleep(min(0.05, max(0.0, left)))
+            self._interrupted.wait(0.05)
 
     def _is_hopeless(self) -> bool:
         why = self._why()
@@ -155,6 +178,9 @@ class Admin:
             client = self.client()
             try:
                 futures = request(client, limit)
+                while wait(futures.values(), _GLANCE).not_done:
+                    if self._interrupted.is_set():
+                        raise StoreClosed("the store was closed")
                 return {name: _answer(future) for name, future in futures.items()}
             finally:
                 del client  # not held by the traceback of an error that somebody keeps

@@ -246,6 +246,10 @@ class Kafka:
             reason = without_secrets(error.args[0].str(), settings)
             raise ConfigError(f"the producer's properties (librdkafka's names) are refused: {reason}") from error
 
+    def interrupt(self) -> None:
+        """End what is asked of the cluster, and all that will be, with StoreClosed. For any thread."""
+        self._admin.interrupt()
+
     def close(self) -> None:
         """Drop the admin client. Safe to call twice; the next use makes a new one."""
         self._admin.close()

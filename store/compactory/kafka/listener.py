@@ -38,10 +38,11 @@ class Listener:
 def look(properties: Mapping[str, Any], hint: str = "", timeout: float = 2.0) -> Listener | None:
     """Ask the listener that ``hint`` (an error's text) names, else the first bootstrap server that answers.
 
-    Takes at most ``timeout`` seconds for each step. None when nothing can be said for certain. Any thread may call it.
+    Takes about ``timeout`` seconds at most. None when nothing can be said for certain. Any thread may call it.
     """
     named = _ADDRESS.search(hint)
     servers = [named.group(0)] if named else str(properties.get("bootstrap.servers", "")).split(",")[:3]
+    timeout /= 2 * len(servers)  # each is asked in two ways
     for server in servers:
         if match := _ADDRESS.search(server):
             host, port = match.group(1).strip("[]"), int(match.group(2))

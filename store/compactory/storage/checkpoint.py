@@ -11,11 +11,14 @@ __all__ = ["CaughtUp", "Checkpoint"]
 class CaughtUp:
     """When a partition was last known to be applied to its end, and what the end was then.
 
-    ``at`` is in seconds since 1970 (UTC); ``end`` the high watermark at that moment.
+    ``at`` is in seconds since 1970 (UTC); ``end`` the high watermark at that moment. ``clock`` is the same moment by
+    the machine's own clock, which nobody sets, during the run of the machine that ``boot`` names.
     """
 
     at: float
     end: int
+    clock: float | None = None
+    boot: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -69,6 +69,7 @@ class Table:
         self.revision = next(_revisions)
         self.topic_id: str | None = None
         self.multi_partition = False
+        self.usable = False  # whether a record with a value was applied well; that of an inactive row needs its key
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = directory_storage.mapping("entries")
@@ -105,6 +106,7 @@ class Table:
             rest = run.where(()) if self._bulk.apply_plain(run, multi_partition=self.multi_partition) else run
         else:
             rest = self._bulk.apply_fresh(run) if loading else run
+        self.usable = self.usable or len(rest.keys) < len(run.keys)
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run.partition, key, value, pack(place + offset, stamp))
@@ -121,6 +123,11 @@ class Table:
         self._apply_one(partition, error.key, error.value, trailer)
         self.version = object()
         return place not in self.quarantine
+
+    @property
+    def unusable(self) -> bool:
+        """Whether records with a value were read, and every one of them is bad."""
+        return not self.usable and self.quarantine.outstanding > 0
 
     def still(self) -> Still:
         """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
@@ -160,6 +167,7 @@ class Table:
             where = origin(trailer)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
+        self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
         if doc is None or name is None or value is None:
             self._remove(topic_key, trailer)
         else:
@@ -177,6 +185,14 @@ class Table:
         if doc is not None and self._active_of is not None and self._active_of(doc) is False:
             return None
         return doc
+
+    def _fits(self, value: bytes) -> bool:
+        """Say whether a value that stands for a deletion has the key field of a living one."""
+        doc = self._document(value)
+        try:
+            return doc is not None and (self._key_of is None or bool(key_text("", self._key_of(doc))))
+        except DecodeError:
+            return False
 
     def _name(self, topic_key: bytes, doc: Document) -> bytes:
         field = self.directory.key

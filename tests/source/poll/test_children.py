@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_connectors.database import Adoption, adopt
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.postgres.server import TableReplaced
 from tests.source.poller import Poller, cleared
@@ -114,3 +115,30 @@ def test_attributes_of_a_composite_type_are_part_of_the_plan(
             feed.poll()
         feed.restart()
         assert feed.ids() == [1]
+
+
+def test_a_trigger_that_takes_stamps_back_hides_no_change(
+    sql: psycopg.Connection, poller: Callable[..., Poller]
+) -> None:
+    """Guarantees 8, 10: what fires after ours is seen, polls go by ``xmin``, and deletions by the log."""
+    sql.execute(f"{TABLE}; INSERT INTO t VALUES (1, now(), 'r'), (2, now(), 's')")
+    adopt(sql, Adoption(table="t", key=("id",), timestamp="changed"))
+    feed = poller()
+    assert feed.ids() == [1, 2]
+    sql.execute(
+        "CREATE FUNCTION former() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN NEW.updated_xid := OLD.updated_xid; RETURN NEW; END';"
+        "CREATE TRIGGER zzz BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION former()"
+    )
+    assert settled(feed) == []
+    assert feed.plan.adopted
+    assert "zzz on t fires after" in " ".join(feed.plan.warnings)
+    for value in "abc":
+        sql.execute("UPDATE t SET v = %s WHERE id = 1", [value])
+        assert [row["v"] for row in feed.poll()] == [value]
+        assert feed.poll() == []
+    sql.execute("DELETE FROM t WHERE id = 2")
+    assert feed.poll() == [(b"2", None)]
+    sql.execute("DROP TRIGGER zzz ON t; UPDATE t SET v = 'd' WHERE id = 1")
+    assert [row["v"] for row in settled(feed)] == ["d"]
+    assert feed.plan.stamped

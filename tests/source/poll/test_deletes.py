@@ -320,3 +320,15 @@ def test_a_record_key_that_may_be_updated_is_refused_unless_swept(database: str)
         Poller(database, "incrementing", **by_other).close()
         adopt(sql, Adoption(table="t", key=("other",), timestamp="changed"))
     Poller(database, "timestamp+incrementing", **by_other).close()
+
+
+def test_a_soft_delete_column_that_a_loaded_connector_is_given(bench: Bench) -> None:
+    """Guarantee 10: rows that were inactive before leave the topic; without the column they come back."""
+    bench.sql.execute(ROWS.format(60))
+    bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id <= 10")
+    bench.once()
+    assert len(living(bench)) == 60
+    bench.once(soft_delete=True)
+    assert living(bench) == set(range(11, 61))
+    bench.once()
+    assert len(living(bench)) == 60

@@ -175,6 +175,26 @@ def test_an_offset_from_half_an_epoch_ago(url: tuple[PostgresServer, str], adopt
     feed.close()
 
 
+@pytest.mark.proof
+def test_a_first_load_that_was_paused_for_half_an_epoch(url: tuple[PostgresServer, str], adopted: bool) -> None:
+    """Guarantee 8: what changed meanwhile of the rows that were sent is sent again."""
+    server, place = url
+    feed = Feed(place, adopted=adopted)
+    feed.poll(page_rows=6, pages=2)
+    assert len(feed.topic) == 12
+    feed.server.close()
+    for quarter in (1, 2, 3):
+        grow_old(server, quarter * (EPOCH // 4))
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 7")
+        connection.execute("DELETE FROM terminal_acquirer WHERE id = 8")
+        add(connection, "new")
+    feed.restart()
+    feed.settle()
+    assert feed.topic == expected(place)
+    feed.close()
+
+
 @pytest.mark.parametrize("adopted", ["xmin"], indirect=True)
 @pytest.mark.parametrize("savepoint", [False, True], ids=["transaction", "savepoint"])
 def test_a_frozen_row_bears_the_id_of_what_runs(url: tuple[PostgresServer, str], savepoint: bool) -> None:

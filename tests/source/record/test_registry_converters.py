@@ -57,7 +57,7 @@ def converter(class_name: str, url: str = "mock://tests", **options: str) -> Any
 
 
 def registry(url: str = "mock://tests") -> Any:
-    return _client((("url", url), ("timeout", 10), ("max.retries", 1)))
+    return _client((("url", url), ("timeout", 3), ("max.retries", 0)))
 
 
 def test_a_record_that_confluents_client_reads() -> None:
@@ -300,6 +300,13 @@ def test_refusals(address: str, status: int, error: type[Exception], message: st
     render = converter(AVRO, f"http://{address}").at(f"{status}", "value").compile(record(), POSITIONS)
     with pytest.raises(error, match=f"Schema Registry: subject {status}-value: .*{message}"):
         render(ROW)
+
+
+@pytest.mark.parametrize("written", ["ann:hidden@registry:8081", "http://r,ann:hidden@r", "ftp://ann:hidden@r"])
+def test_an_address_without_a_scheme_is_refused_and_not_shown(written: str) -> None:
+    spec, problems = read_converter(AVRO, {"schema.registry.url": written})
+    assert spec is None
+    assert problems == [".schema.registry.url: every address must begin with http:// or https://"]
 
 
 def test_a_registry_that_is_not_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import threading
@@ -14,14 +15,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from compactory import BadRecord, Directory, GlobalStore, Index, Partition, RocksDB, StoreState
+from compactory import BadRecord, CompactoryError, Directory, GlobalStore, Index, Partition, RocksDB, StoreState
 from compactory.ingest import topic_config as policy_module
-from compactory.ingest.resumption import obstacle
+from compactory.ingest.resumption import dated, obstacle
 from compactory.records import RebuildCause, Topic
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.ingest.test_rebuild import recreate, values
-from tests.store.topics import Topics, eventually
+from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
 
@@ -136,6 +137,7 @@ def test_a_checkpoint_says_of_each_partition_since_when(topics: Topics, open_sto
     began = time.time()
     topics.produce(name, ("new", "{}"))
     eventually(lambda: store.rebuilds() and store.state is StoreState.READY, 30)
+    eventually(lambda: len(list((tmp_path / "a").glob("*/0*"))) == 1)
     shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("LOCK"))  # as a crash leaves it
     backend = RocksDB(tmp_path / "b")
     storage = backend.open(name)
@@ -309,3 +311,66 @@ def test_keys_in_two_partitions_after_growth(
         assert {found.key for found in store.contested()} <= twice
         assert store.contested()
         store.close()
+
+
+def test_a_catch_up_that_takes_too_long_after_a_stop(
+    topics: Topics, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 2: neither the stop nor the catching up exceeds delete.retention.ms, both together do."""
+    monkeypatch.setattr(policy_module, "_LEAST_RETENTION", 0.1)
+    name = topics.create(delete_retention_ms="4000")
+    topics.produce(name, ("a", "{}"))
+    with GlobalStore(kafka, [name], backend=RocksDB(tmp_path)) as store:
+        stopped = time.monotonic()
+    topics.produce(name, ("b", "{}"))
+    for _ in range(2):  # a start that ends before it is caught up forgets nothing
+        with topics.transaction() as producer:
+            send(producer, name, [("c", "{}")])
+            store = GlobalStore(kafka, [name], backend=RocksDB(tmp_path))
+            starting = threading.Thread(target=suppressed, args=[store])
+            starting.start()
+            eventually(lambda store=store: store.positions() or store.rebuilds())
+            eventually(lambda: time.monotonic() - stopped > 4.5)
+            if not store.rebuilds() and _ == 0:
+                store.close()
+            producer.commit_transaction(10)
+        starting.join(60)
+        if store.ready:
+            break
+    assert set(store[name]) == {"a", "b", "c"}
+    assert store.rebuilds() == {(name, "tombstones"): 1}
+    store.close()
+    with GlobalStore(kafka, [name], backend=RocksDB(tmp_path)) as store:
+        assert not store.rebuilds()
+
+
+def suppressed(store: GlobalStore) -> None:
+    with contextlib.suppress(CompactoryError):
+        store.start()
+
+
+def test_a_clock_that_was_ahead_when_the_store_closed() -> None:
+    """Guarantee 2: a mark is dated by the clock that nobody sets; one in the future tells nothing."""
+    wall = 2e9
+    ahead = CaughtUp(at=wall + 8_000, end=5, clock=100.0, boot="this")
+    for mark, boot, at in (
+        (ahead, "this", wall - 500),
+        (ahead, "another", 0.0),
+        (ahead, None, 0.0),
+        (CaughtUp(at=wall - 10, end=5), "this", wall - 10),
+        (CaughtUp(at=wall + 5, end=5), "this", wall),
+    ):
+        checkpoint = Checkpoint(
+            topic_id="t", cluster_id="c", definition="d", positions={0: 5}, caught_up={0: mark}, complete=True
+        )
+        found = dated(checkpoint, wall=wall, clock=600.0, boot=boot)
+        assert found.caught_up[0].at == at
+        place = Partition("d", 0)
+        hindrance = obstacle(
+            found, Topic(name="d", topic_id="t", partitions=(0,)), cluster_id="c", definition="d", starts={place: 0},
+            ends={place: 6}, retention=60.0, now=wall,
+        )  # fmt: skip
+        assert (hindrance is None) == (at > wall - 60)
+        if not at:
+            assert hindrance is not None
+            assert "the machine's clock was ahead" in hindrance.detail

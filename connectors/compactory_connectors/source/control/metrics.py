@@ -91,6 +91,8 @@ def _counters(status: SourceStatus) -> Iterator[Metric]:
     yield _metric("counter", "rows_total", "Records published", status, lambda table: table.rows_total)
     skipped = "Rows that could not be converted"
     yield _metric("counter", "skipped_total", skipped, status, lambda table: table.skipped_total)
+    stopped = "Removals that were not published, for a living row whose record was sent has the key"
+    yield _metric("counter", "removals_stopped_total", stopped, status, lambda table: table.stopped_total)
     polls = "Polls that found something to look at"
     yield _metric("counter", "polls_total", polls, status, lambda table: table.polls_total)
     errors = "Polls of the table, and sessions of its connector, that failed"

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-__all__ = ["ALL", "FEW", "Copy", "HeldRemoval", "RemovalHeld", "enough_left", "removal_id", "too_many"]
+from ..record.record import KeyParts
+
+__all__ = [
+    "ALL",
+    "FEW",
+    "Copy",
+    "HeldRemoval",
+    "Removal",
+    "RemovalHeld",
+    "enough_left",
+    "misplaced",
+    "removal_id",
+    "too_many",
+]
+
 
 FEW = 10
 """A removal of fewer keys may be of any share, unless it takes all."""
 
 ALL = 3
 """A removal of every key of a directory of at least so many is held, however few they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A record that takes a key away: a tombstone, or a ``value`` that says it is deleted; ``parts``: of its row."""
+
+    key: bytes
+    value: bytes | None = None
+    parts: KeyParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +49,27 @@ class Copy:
     key: bytes
     partition: int
     timestamp_ms: int = 0
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether its key lives in another partition, where it belongs."""
+        return self.timestamp_ms > 0
+
+
+def misplaced(
+    stamps: Mapping[tuple[bytes, int], int | None], home: Callable[[bytes], int | None], now: int
+) -> Iterator[Copy]:
+    """Copies that may go, for their keys live in the partition where they belong, and since later.
+
+    ``stamps``: timestamps of living records by key and partition, in ms, None of a tombstone, -1 where brokers give
+    them. ``home`` says where a key belongs, or None. A tombstone for a copy that is as new as the record there, or as
+    what comes after ``now``, would be as new itself: readers would take the key for deleted.
+    """
+    for (key, partition), stamp in stamps.items():
+        belongs = home(key)
+        there = stamps.get((key, belongs)) if belongs is not None else None
+        if partition != belongs and stamp is not None and there is not None and 0 < stamp < min(there, now):
+            yield Copy(key, partition, stamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

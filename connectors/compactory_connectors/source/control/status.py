@@ -75,6 +75,8 @@ class TableStatus:
     """How far a load is while one goes on."""
     rows_total: int = 0
     skipped_total: int = 0
+    stopped_total: int = 0
+    """Removals that were not published, for they were of living rows."""
     resent: Mapping[str, int] = field(default_factory=dict)
     """Records of polls that began behind what had been sent, by reason; see ``ResendReason``."""
     polls_total: int = 0
@@ -257,6 +259,13 @@ class StatusBoard:
             known = self._tables[table]
             self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
             return known.skipped_total
+
+    def stopped(self, table: str, keys: int) -> None:
+        """Count removals that were not published, for a living row has their key."""
+        with self._lock:
+            known = self._tables[table]
+            self._tables[table] = replace(known, stopped_total=known.stopped_total + keys)
+        log.error("removals of living rows stopped", connector=self._connector, table=table, keys=keys)
 
     def resent(self, table: str, why: ResendReason, records: int) -> None:
         """Count records that may have been sent before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 __all__ = ["Identity", "ResendReason"]
@@ -18,6 +18,8 @@ class ResendReason(Enum):
     SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
     PARTITION = "partition"  # an attached partition is sent whole
     SPREAD = "spread"  # the topic was given more partitions
+    TOPIC = "topic"  # the topic ends before what was written to it: an older copy was put back
+    KEYS = "keys"  # other keys than before are made of the rows, or they go to other partitions
     PLACE = "place"  # somebody set the offset back
 
 
@@ -25,8 +27,12 @@ class ResendReason(Enum):
 class Identity:
     """Which server and table the transaction ids of an offset belong to.
 
-    ``statistics_start`` changes when the server recovers from a crash, its own or that of a backend (an out-of-memory
-    kill, which the postmaster and its start time survive). A clean shutdown keeps the statistics.
+    ``statistics_start`` has times that all change when the server recovers from a crash, its own or that of a backend
+    (an out-of-memory kill, which the postmaster and its start time survive). A clean shutdown keeps the statistics, and
+    whoever resets some of them leaves the others.
+
+    ``session`` is an id that the source wrote into the database when it began to publish; ``sessions`` are those that
+    the database has, None where it was not asked. An older copy of the database lacks the newer ones.
     """
 
     system_identifier: str
@@ -35,6 +41,8 @@ class Identity:
     statistics_start: str
     table_oid: int
     database_oid: int = 0
+    session: str | None = None
+    sessions: frozenset[str] | None = field(default=None, compare=False)
 
     def same_history(self, other: Identity) -> bool:
         """Whether transaction ids of both can be compared (a restarted server: yes; promoted or restored: no)."""
@@ -43,7 +51,17 @@ class Identity:
             other.timeline,
             other.database_oid,
             other.table_oid,
-        )
+        ) and self._remembers(other)
+
+    def following(self, other: Identity) -> Identity:
+        """As it is stored behind the offset of ``other``: what was not asked of the database stays as it was."""
+        return replace(self, session=other.session) if self.sessions is None else self
+
+    def _remembers(self, other: Identity) -> bool:
+        """Whether the database is no older than that of ``other``, as far as sessions tell."""
+        if self.sessions is None or other.session is None:
+            return True
+        return other.session == self.session or other.session in self.sessions
 
     def ahead_of(self, other: Identity) -> bool:
         """Whether the other is a primary that was left behind when a standby of it was promoted (or a copy of it)."""
@@ -51,4 +69,8 @@ class Identity:
 
     def same_memory(self, other: Identity) -> bool:
         """Whether the server has forgotten nothing in between: it ran on, or was shut down in order and started."""
-        return self.same_history(other) and self.statistics_start == other.statistics_start
+        return self.same_history(other) and bool(self._statistics & other._statistics)
+
+    @property
+    def _statistics(self) -> set[str]:
+        return set(self.statistics_start.split(","))

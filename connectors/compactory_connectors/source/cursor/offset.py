@@ -27,6 +27,7 @@ __all__ = [
     "SourceOffset",
     "offset_key",
     "query_key",
+    "sessions_of",
     "sharing",
 ]
 
@@ -110,8 +111,12 @@ class SourceOffset:
     ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
     over for the reason ``again``.
 
+    ``topic_end`` is the least sum of the end offsets of the topic's partitions.
+
     What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
     bytes since the WAL began.
+
+    ``keys`` is a digest of what made the records' keys, None where that was not written down.
     """
 
     identity: Identity
@@ -135,6 +140,8 @@ class SourceOffset:
     written: int = 0
     flushed: int = 0
     again: ResendReason | None = None
+    topic_end: int = 0
+    keys: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -160,7 +167,7 @@ class SourceOffset:
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
         crash: the durable seen snapshot has to do.
         """
-        moved = replace(self, identity=identity)
+        moved = replace(self, identity=identity.following(self.identity))
         if self.seen_snapshot is None and not self.pages:
             return moved
         if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
@@ -192,6 +199,20 @@ class SourceOffset:
             flushed=0,
             again=why,
         )
+
+    def without_topic(self, *, sweep: bool) -> SourceOffset:
+        """Trust nothing that is said of the topic, an older copy of which was put back."""
+        nowhere = replace(self, timestamp=None, timestamp_nanos=None, incrementing=None, ids=None, topic_end=0)
+        return replace(nowhere.afresh(ResendReason.TOPIC), sweep=sweep)
+
+    def with_keys(self, keys: str) -> SourceOffset:
+        """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
+
+        They are not compared: a record that the topic has may be in another partition than where it belongs now.
+        """
+        if self.keys in {None, keys}:
+            return replace(self, keys=keys)
+        return replace(self.afresh(ResendReason.KEYS), keys=keys, compare=False)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -246,6 +267,7 @@ class SourceOffset:
             "statistics_start": self.identity.statistics_start,
             "table_oid": self.identity.table_oid,
             "database_oid": self.identity.database_oid,
+            "session": self.identity.session,
             "topic": self.topic,
             "shape": self.shape,
             "durable": _seen_snapshot_fields(self.durable, share),
@@ -261,6 +283,8 @@ class SourceOffset:
             "written": self.written,
             "flushed": self.flushed,
             "again": again.value if again else None,
+            "topic_end": self.topic_end,
+            "keys": self.keys,
         }
         if self.edited:
             value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
@@ -311,6 +335,8 @@ class SourceOffset:
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
             again=ResendReason(value["again"]) if value.get("again") else None,
+            topic_end=int(value.get("topic_end") or 0),
+            keys=value.get("keys"),
         )
 
 
@@ -339,6 +365,16 @@ def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[st
     return sorted(found)
 
 
+def sessions_of(connector: str, offsets: Mapping[bytes, bytes]) -> set[str]:
+    """The ids of sessions that a connector's offsets name, by all values of the offsets topic."""
+    found: set[str | None] = set()
+    for key, value in offsets.items():
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            if orjson.loads(key)[0] == connector:
+                found.add(SourceOffset.loads(value).identity.session)
+    return {session for session in found if session is not None}
+
+
 def _unstamped(seen_snapshot: SeenSnapshot) -> SeenSnapshot:
     return SeenSnapshot(seen_snapshot.snapshot, seen_snapshot.seen or frozenset())
 
@@ -351,6 +387,7 @@ def _identity(value: dict[str, Any]) -> Identity:
         statistics_start=str(value.get("statistics_start") or ""),
         table_oid=int(value.get("table_oid") or 0),
         database_oid=int(value.get("database_oid") or 0),
+        session=value.get("session"),
     )
 
 

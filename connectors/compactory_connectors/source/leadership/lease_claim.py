@@ -27,6 +27,7 @@ __all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "con
 TTL: Final = 2.5
 """Seconds without a renewal after which a lease may be taken over."""
 
+_UNNOTICED = "an older copy of the database that is put back may go unnoticed"
 _CONNECT = 3  # seconds
 _SILENCE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
 
@@ -69,9 +70,10 @@ class RowClaim:
     """The connector's row in ``compactory.leases``."""
 
     means: str = "row"
-    lacks: str | None = None
+    lacks: str | None
 
-    def __init__(self, connection: LeaseConnection, connector: str, holder: str) -> None:
+    def __init__(self, connection: LeaseConnection, connector: str, holder: str, *, remembers: bool) -> None:
+        self.lacks = None if remembers else f"{_UNNOTICED}: the table of leases is an older one: compactory sql install"
         self._connection = connection
         self._given = {
             "connector": connector,
@@ -110,7 +112,8 @@ class LockClaim:
         self._connection = connection
         self._given = {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
         self._held = False
-        self.lacks = f"a source that is frozen keeps the lock, and no standby takes over until it is ended: {why}"
+        frozen = "a source that is frozen keeps the lock, and no standby takes over until it is ended"
+        self.lacks = f"{frozen}; {_UNNOTICED}: {why}"
 
     def take(self, *, absent: bool = True) -> LeaseState:
         """See :class:`Claim`. A lock that is given back is as one whose holder is not to be seen."""
@@ -153,7 +156,7 @@ def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Cl
             " (several hosts and targetServerType=primary find it)"
         )
     if row["writable"]:
-        return RowClaim(connection, connector, holder)
+        return RowClaim(connection, connector, holder, remembers=bool(row["remembers"]))
     if row["installed"]:
         why = f"{row['role']} may not write the lease: GRANT USAGE ON SCHEMA compactory TO {row['role']};"
         return LockClaim(

@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from compactory.errors import ConfigError
 
 from ..config.connector import ConnectorConfig
 from ..record.column_node import column_node, column_warnings
 from ..record.converters import Render
-from ..record.record import Cell, Node, Record, RowError, StructNode, cells
+from ..record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from ..record.schema import Field, Schema, Type
 from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
+from .key_parts import is_exact, key_reader, sample
 from .row_function import Row, RowCompiler, Written
 from .sql_renderer import Formatted, formatted
 
@@ -61,10 +63,25 @@ class RowPlan:
     """
     render_key: Render = field(repr=False)
     """Raw columns → key bytes; None where there is no key, or a Filter drops the row."""
+    exact_key: bool
+    """Rows have one record key only if Postgres takes ``key_columns`` for equal."""
+    key_parts: Callable[[bytes], KeyParts | None] = field(repr=False)
+    """Key bytes → the ``key_columns`` of the rows that have this key; None where that is not known."""
     render_deletion: Callable[[Row], Written | None] = field(repr=False)
     """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
     formatted: Formatted | None = field(default=None, repr=False)
     """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
+
+    def key_digest(self, *facts: object) -> str:
+        """A digest of what makes keys: those of sample rows, whatever writes them, and these facts."""
+        samples = {name: sample(self.table.column(name), number) for number, name in enumerate(self.columns, 1)}
+        found: list[object] = [self.key_columns, *facts]
+        for absent in (None, *self.case_columns):
+            try:
+                found.append(self.render_key([None if name == absent else samples[name] for name in self.columns]))
+            except (RowError, ValueError) as error:
+                found.append(type(error).__name__)
+        return sha256(repr(found).encode()).hexdigest()[:16]
 
 
 def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
@@ -88,6 +105,8 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     functions = compiler.compile(case)
     if compiler.problems:
         raise ConfigError(f"table {table}: {problem}" for problem in compiler.problems)
+    key_columns = _columns(table, [cell for record in records for cell in cells(record.key)])
+    key = records[0].key if records and all(record.key == records[0].key for record in records) else None
     return RowPlan(
         table=table,
         topic=topics[0],
@@ -96,13 +115,15 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         publishes=bool(records),
         routed=routed,
         columns=columns,
-        key_columns=_columns(table, [cell for record in records for cell in cells(record.key)]),
+        key_columns=key_columns,
         case_columns=_columns(table, asked),
         warnings=tuple(
             dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
         ),
         render=functions.record,
         render_key=functions.key,
+        exact_key=dated is None and is_exact(key, config.key_converter.converter, table),
+        key_parts=key_reader(key, table, columns, key_columns, functions.key),
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
     )
@@ -125,8 +146,8 @@ def _warnings(record: Record, table: Table) -> Iterator[str]:
     changed = [cell.column for cell in cells(record.key) if not all(step.lossless for step in cell.steps)]
     for column in dict.fromkeys(changed):
         yield (
-            f"table {table}: the key is made of column {column} by a conversion that may give two rows one key; when"
-            " one of them is deleted, the entry of the other goes with it"
+            f"table {table}: the key is made of column {column} by a conversion that may give two rows one key: they"
+            " overwrite each other in the topic, and before each removal every row's key is looked at"
         )
 
 

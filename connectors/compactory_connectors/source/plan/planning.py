@@ -13,11 +13,12 @@ from compactory_connectors.database import Inspection, inspect
 from ..config.connector_config import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
-from ..postgres.server import Server, statement
+from ..postgres.server import Server, refusal, statement
 from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
+from .key_parts import key_type
 from .query_shape import shape_of_query
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan
@@ -83,6 +84,10 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
             except psycopg.errors.LockNotAvailable:
                 unfit.append((str(relation), (_locked(server, relation),)))
                 locked.append(str(relation))
+            except psycopg.Error as error:
+                if server.connection.closed:
+                    raise
+                unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
             else:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))
@@ -173,7 +178,8 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
     warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
     adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
-    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies)
+    restamped = found is not None and found.restamped
+    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies, restamped=restamped)
 
 
 def _foreign(table: Table, part: str) -> str:
@@ -234,7 +240,7 @@ def _soft_delete(connector: ConnectorConfig, table: Table) -> Iterator[str]:
 def _made(
     server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
 ) -> TablePlan:
-    declared = {column.name: column.declared for column in table.columns}
+    types = {column.name: key_type(column) for column in table.columns}
     delete = connector.soft_delete
     reading = reading_of(connector, table.kind)
     keyless = not rows.key_columns
@@ -256,7 +262,7 @@ def _made(
         delay_ms=connector.cursor.delay_ms,
         zone=connector.columns.zone,
         zoned=cursor.zoned,
-        key_types=tuple(declared[name] for name in rows.key_columns),
+        key_types=tuple(types[name] for name in rows.key_columns),
         shape=shape,
         soft_delete=delete.column if delete else None,
         tombstones=delete.tombstone if delete else True,

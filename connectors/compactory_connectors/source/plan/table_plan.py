@@ -72,6 +72,8 @@ class TablePlan:
     keyless: bool = False
     """Records have no key; the topic keeps them by age or size."""
     adopted: bool = False
+    restamped: bool = False
+    """A trigger that fires after ours may change its stamps."""
     notifies: bool = False
     sweeps: bool = True
     """After a first load keys that the table lacks are removed from the topic."""
@@ -80,6 +82,11 @@ class TablePlan:
     warnings: tuple[str, ...] = ()
     load_warnings: tuple[str, ...] = ()
     """What concerns a first load alone."""
+
+    @property
+    def stamped(self) -> bool:
+        """Whether ``updated_xid`` tells which transaction wrote a row; else ``xmin`` does."""
+        return self.adopted and not self.restamped
 
     @property
     def qualified(self) -> str:

@@ -29,7 +29,7 @@ class Conditions:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
         if base.fresh or base.rewind is not None or base.seen_snapshot is None:
             return False
-        return self.plan.adopted and base.seen_snapshot.seen is None
+        return self.plan.stamped and base.seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
@@ -93,7 +93,7 @@ class Conditions:
 
     def _unseen(self, seen_snapshot: SeenSnapshot) -> sql.Composable:
         """Row versions that were not visible at the seen snapshot."""
-        if self.plan.adopted and seen_snapshot.seen is None:
+        if self.plan.stamped and seen_snapshot.seen is None:
             return _not_in_snapshot(sql.SQL("t.updated_xid"), seen_snapshot.snapshot)
         recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(seen_snapshot.snapshot.xmin))
         if not seen_snapshot.seen:

@@ -20,10 +20,11 @@ from ..plan.catalog import describe_query
 from ..plan.query_shape import shape_of_query
 from ..plan.row_order import end_of_reading, instant_of, instant_text
 from ..plan.table_plan import Reading, TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .conditions import Conditions
-from .record_batch import PAGE_ROWS, RecordBatch
+from .record_batch import RecordBatch
 from .rendering import Renderer
 
 __all__ = ["PlaceReader"]
@@ -55,7 +56,7 @@ class PlaceReader:
         """Kafka has the batch: go on from its offset."""
         self.offset = batch.offset
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -63,24 +64,24 @@ class PlaceReader:
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
             self._render.drain_skipped()
-            identity = self._server.identity(self.plan.oid)
-            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None)
+            identity = self._server.identity(self.plan.oid).following(self.offset.identity)
+            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None, again=None)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
-            reader = ChunkReader(self._server.connection, "rows", query)
+            reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
-            rows = reader.fetch(page_rows)
-            while len(rows) == page_rows and (following := reader.fetch(1)):
+            rows = reader.page()
+            while not reader.ended and (following := reader.page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
                 records = self._render.records(rows)
-                gone = self._render.drain_deactivated()
-                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), deactivated=gone)
-                rows = [*following, *reader.fetch(page_rows - 1)]
+                gone = self._render.drain_removals()
+                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), removals=gone)
+                rows = following
             records = self._render.records(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
-        gone = self._render.drain_deactivated()
-        yield RecordBatch(records, done, persist, self._render.drain_skipped(), deactivated=gone)
+        gone = self._render.drain_removals()
+        yield RecordBatch(records, done, persist, self._render.drain_skipped(), removals=gone)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Never: time passes, and a view may show what no commit of this database brought."""
@@ -105,7 +106,7 @@ class PlaceReader:
         query = statement("source/keys", columns=columns, table=self.plan.relation(), present=present)
         with self._server.reading():
             reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.fetch(PAGE_ROWS):
+            while rows := reader.page():
                 yield rows
 
     def key_ranges(self) -> None:

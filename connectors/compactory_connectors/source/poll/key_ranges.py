@@ -16,7 +16,7 @@ from ..plan.table_plan import TablePlan
 from ..postgres.server import Server, TableReplaced, statement
 from .conditions import Conditions
 from .digests import digest
-from .rendering import Renderer
+from .living_rows import columns_of_keys
 
 __all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges"]
 
@@ -48,7 +48,7 @@ class KeyRanges:
         self._plan = plan
         self._size = size
         self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = Renderer(server, plan).key_columns
+        self._columns = columns_of_keys(plan)
         self._present = Conditions(plan).present()
         self._order = [sql.Identifier("t", name) for name in plan.tie_breakers]
         names = dict.fromkeys((*plan.rows.key_columns, *plan.rows.case_columns))

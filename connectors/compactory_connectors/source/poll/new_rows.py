@@ -16,10 +16,11 @@ from ..cursor.id_ranges import MOST_GAPS, IdRanges, Span
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
 from .comparison import Comparison
-from .record_batch import PAGE_ROWS, Record, RecordBatch
+from .record_batch import Record, RecordBatch
 from .rendering import Renderer
 
 __all__ = ["NewRowsReader"]
@@ -60,7 +61,7 @@ class NewRowsReader:
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
@@ -73,16 +74,16 @@ class NewRowsReader:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(at)
             self._render.drain_skipped()
-            reader = ChunkReader(self._server.connection, "rows", self._query(base))
-            rows = reader.fetch(page_rows)
-            while len(rows) == page_rows:
+            reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
+            rows = reader.page()
+            while not reader.ended:
                 base = self._after(base, rows, at)
                 yield RecordBatch(self._lacking(rows), base, skipped=self._render.drain_skipped())
                 if self.comparison is not None:
                     self.comparison.settle()
-                rows = reader.fetch(page_rows)
+                rows = reader.page()
             records = self._lacking(rows)
-            done = replace(self._finished(base, rows, at), compare=False)
+            done = replace(self._finished(base, rows, at), compare=False, again=None)
         self._polled = at.snapshot
         persist = bool(rows) or self._worth_storing(done) or self.offset.compare
         yield RecordBatch(records, done, persist, self._render.drain_skipped())
@@ -152,7 +153,7 @@ class NewRowsReader:
             offset = replace(offset, incrementing=None)
         if ids is None and offset.incrementing is not None and not offset.compare:  # of Kafka Connect, or set by hand
             ids = IdRanges.up_to(offset.incrementing)
-        return replace(offset, identity=identity, shape=self.plan.shape, ids=ids)
+        return replace(offset, identity=identity.following(offset.identity), shape=self.plan.shape, ids=ids)
 
     def _query(self, base: SourceOffset) -> sql.Composed:
         return statement(

@@ -41,7 +41,7 @@ class OffsetBuilder:
         ends: Sequence[RawRow],
     ) -> SourceOffset:
         """The offset after the poll's last page."""
-        if self.plan.adopted:
+        if self.plan.stamped:
             seen_snapshot = SeenSnapshot(at.snapshot)
         else:
             groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.pages))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from ..cursor.offset import Page, SourceOffset
 from ..plan.row_order import ordering
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, refusal, statement
 from ..record.composite_text import composite_parts
 from ..record.record import LogUnreadable
@@ -95,15 +96,19 @@ class PollRows:
         left = sql.SQL("true") if old.after[0] == 2 else self._where.left_of(old, new)
         return bool(self._server.scalar(statement("source/left", table=self._table, left=left)))
 
-    def readers(self, base: SourceOffset) -> dict[str, ChunkReader]:
+    def readers(self, base: SourceOffset, fill: PageFill) -> dict[str, ChunkReader]:
         """What reads the changes since ``base``, to be opened before it is known whether that is what a poll takes."""
         connection = self._server.connection
-        return {name: ChunkReader(connection, f"ahead {name}", query) for name, query in self.queries(base)}
+        return {name: ChunkReader(connection, f"ahead {name}", query, fill) for name, query in self.queries(base)}
 
     def chunks(
-        self, base: SourceOffset, size: int, purpose: str = "", ahead: Mapping[str, ChunkReader] = MappingProxyType({})
+        self,
+        base: SourceOffset,
+        fill: PageFill,
+        purpose: str = "",
+        ahead: Mapping[str, ChunkReader] = MappingProxyType({}),
     ) -> Generator[RowChunk]:
-        """Chunks of ``size`` rows at the most; only the last one has none behind it, and may be empty.
+        """Chunks as large as pages may be; only the last one has none behind it, and may be empty.
 
         ``purpose`` tells the cursors of two readings in one transaction apart; ``ahead`` are open already. Raises
         LogUnreadable and psycopg.Error.
@@ -112,28 +117,25 @@ class PollRows:
         if self._formatted is not None and self.formats(base):
             unseen = self._where.unseen_rows(base)
             living = sql.SQL("{} AND {}").format(unseen, self._where.alive())
-            with closing(self._living(self._formatted, living, size, f"{purpose}formatted")) as chunks:
+            with closing(self._living(self._formatted, living, fill, f"{purpose}formatted")) as chunks:
                 yield from chunks
             if self._plan.soft_delete is None:
                 return
             deactivated = sql.SQL("{} AND NOT ({})").format(unseen, self._where.alive())
             queries = [("rows", self._rows(deactivated))]
         left: list[RawRow] = []
-        opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query) for name, query in queries)
+        opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query, fill) for name, query in queries)
         for reader in (*ahead.values(), *opened):
-            while True:
-                rows = self._fetched(reader, size - len(left))
-                complete = len(rows) < size - len(left)
-                left.extend(rows)
-                if complete:
-                    break
-                yield self._raw(left, more=True)
-                left = []
+            while not reader.ended:
+                left += self._page(reader)
+                if not reader.ended:
+                    yield self._raw(left, more=True)
+                    left = []
         yield self._raw(left, more=False)
 
-    def _fetched(self, reader: ChunkReader, limit: int) -> list[RawRow]:
+    def _page(self, reader: ChunkReader) -> list[RawRow]:
         try:
-            return reader.fetch(limit)
+            return reader.page()
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             if reader.name.endswith(_DELETIONS) and self._plan.sweeps:
                 raise LogUnreadable(refusal(error)) from error
@@ -157,7 +159,7 @@ class PollRows:
         width = self._render.phase
         return RowChunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
 
-    def _living(self, parts: Formatted, living: sql.Composable, size: int, name: str) -> Generator[RowChunk]:
+    def _living(self, parts: Formatted, living: sql.Composable, fill: PageFill, name: str) -> Generator[RowChunk]:
         """Chunks of living rows that Postgres writes."""
         nothing = sql.SQL("NULL")
         whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END")
@@ -172,18 +174,24 @@ class PollRows:
             order=sql.SQL(", ").join(self._order),
         )
         last = self._plan.soft_delete is None
-        with closing(results_ahead(self._server.connection, name, query, size)) as results:
-            for result in results:
-                complete = result.ntuples < size
-                if result.ntuples or last:
-                    yield self._written(parts, result, more=not (complete and last))
+        page: list[PGresult] = []
+        with closing(results_ahead(self._server.connection, name, query, fill)) as results:
+            for result, full, ended in results:
+                page += [result] if result.ntuples else []
+                if full and (page or last):
+                    yield self._written(parts, page, more=not (ended and last))
+                    page = []
 
-    def _written(self, parts: Formatted, result: PGresult, *, more: bool) -> RowChunk:
+    def _written(self, parts: Formatted, page: list[PGresult], *, more: bool) -> RowChunk:
         """What Postgres wrote; the place of the last row that has a timestamp says how far the poll has come."""
-        last = result.ntuples - 1
-        dated = next((row for row in range(last, -1, -1) if result.get_value(row, _PLACES) is not None), last)
-        ends = [self._end(result, row) for row in sorted({dated, last} - {-1})]
-        return RowChunk(last + 1, lambda: self._records(parts, result), ends, more)
+        last = next(_backwards(page), None)
+        dated = next((place for place in _backwards(page) if place[0].get_value(place[1], _PLACES) is not None), last)
+        ends = [self._end(*place) for place in dict.fromkeys((dated, last)) if place is not None]
+
+        def records() -> list[Record]:
+            return [record for result in page for record in self._records(parts, result)]
+
+        return RowChunk(sum(result.ntuples for result in page), records, ends, more)
 
     def _end(self, result: PGresult, row: int) -> RawRow:
         places = range(_PLACES, _PLACES + len(self._order))
@@ -210,3 +218,8 @@ class PollRows:
             columns = composite_parts(result.get_value(row, _ASTRAY) or b"")
             mended += self._render.records([[*columns, *self._end(result, row)]])
         return mended
+
+
+def _backwards(page: Sequence[PGresult]) -> Iterator[tuple[PGresult, int]]:
+    """The rows of a page from its last one on, each as a result and a number."""
+    return ((result, row) for result in reversed(page) for row in range(result.ntuples - 1, -1, -1))

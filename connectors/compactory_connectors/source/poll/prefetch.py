@@ -11,41 +11,52 @@ from psycopg import generators, sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
+from ..postgres.page_size import PageFill
+
 __all__ = ["results_ahead"]
 
 
 def results_ahead(
-    connection: psycopg.Connection[Any], name: str, query: sql.Composed, size: int
-) -> Generator[PGresult]:
-    """Results of ``size`` rows each, then one of fewer, possibly none. Belongs to the running transaction.
+    connection: psycopg.Connection[Any], name: str, query: sql.Composed, fill: PageFill
+) -> Generator[tuple[PGresult, bool, bool]]:
+    """Results, each with whether it ends a page and whether it is the last one, which may be empty.
 
-    Before a result is handed over the next rows are asked for: until the generator goes on or is closed, nothing else
-    may be asked over this connection, and what Postgres sends waits in the sockets. A thread that received it meanwhile
-    would cost more than it brings: it fights for the interpreter's lock. Raises psycopg.Error.
+    They belong to the running transaction. Before a result is handed over the next rows are asked for: until the
+    generator goes on or is closed, nothing else may be asked over this connection, and what Postgres sends waits in the
+    sockets. A thread that received it meanwhile would cost more than it brings: it fights for the interpreter's lock.
+    Raises psycopg.Error.
     """
     cursor = sql.Identifier(name)
-    fetch = sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(size), cursor)
     connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query))
-    asked = False
+    asked = 0
     try:
-        _ask(connection, fetch)
-        asked = True
+        asked = _ask(connection, cursor, fill.ask())
         while asked:
-            asked = False
+            wanted, asked = asked, 0
             result = _answer(connection)
-            if result.ntuples == size:
-                _ask(connection, fetch)
-                asked = True
-            yield result
+            full = fill.came(result.ntuples, _size(result))
+            if result.ntuples == wanted:
+                asked = _ask(connection, cursor, fill.ask())
+            else:
+                fill.begin()
+            yield result, full or not asked, not asked
     finally:
         if asked and not connection.closed:
             with suppress(psycopg.Error):  # whoever gives up has a reason of their own
                 _answer(connection)
 
 
-def _ask(connection: psycopg.Connection[Any], fetch: sql.Composed) -> None:
+def _ask(connection: psycopg.Connection[Any], cursor: sql.Identifier, rows: int) -> int:
+    fetch = sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(rows), cursor)
     connection.pgconn.send_query(fetch.as_bytes(connection))
     connection.pgconn.flush()
+    return rows
+
+
+def _size(result: PGresult) -> int:
+    """The bytes of the values that may be large: all columns of a formatted row but its key and place."""
+    get = result.get_value
+    return sum(len(get(row, 1) or b"") + len(get(row, 2) or b"") for row in range(result.ntuples))
 
 
 def _answer(connection: psycopg.Connection[Any]) -> PGresult:

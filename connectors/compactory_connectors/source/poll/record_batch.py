@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..control.load_progress import Load
+from ..control.removal import Removal
 from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import RawRow
+from ..record.record import RowFailed
 
 if TYPE_CHECKING:
     from .key_ranges import KeyRanges
 
-__all__ = ["PAGE_ROWS", "Reader", "Record", "RecordBatch", "pages"]
+__all__ = ["Reader", "Record", "RecordBatch", "pages"]
 
 _Item = TypeVar("_Item")
-
-PAGE_ROWS = 10_000
-"""Rows of one Kafka transaction; an abandoned one blocks readers, so it stays short."""
 
 Record = Written
 """Key and value, and where the plan is routed topic and headers; the value None is a tombstone."""
@@ -38,15 +38,15 @@ class RecordBatch:
     """Records and the offset that covers them; ``persist`` False: nothing to send, only remember the offset.
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
-    ``deactivated`` are the keys of records that say by a value of theirs that they are deleted.
+    ``removals`` are those of the records that stand for deactivated or deleted rows.
     ``again`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
-    skipped: tuple[str, ...] = ()
-    deactivated: tuple[bytes, ...] = ()
+    skipped: tuple[RowFailed, ...] = ()
+    removals: tuple[Removal, ...] = ()
     again: ResendReason | None = None
     load: Load | None = None
 
@@ -67,8 +67,8 @@ class Reader(Protocol):
         """What has been acknowledged."""
         ...
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
-        """Poll once. Acknowledge each page before asking for the next.
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
+        """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
 
         Raises psycopg.Error, TableReplaced and RowFailed.
         """

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
 
+from ..control.removal import Removal
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
 from ..postgres.server import RawRow, Server, refusal, statement
-from ..record.record import LogUnreadable, RowError, RowFailed
-from .conditions import Conditions
+from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
+from .living_rows import LivingRows, columns_of_keys, type_name
 
-__all__ = ["Renderer"]
+__all__ = ["Renderer", "logged_columns"]
 
 _GONE = (b"2", b"3")
 
@@ -28,28 +28,19 @@ class Renderer:
     """
 
     def __init__(self, server: Server, plan: TablePlan) -> None:
-        self._server = server
         self._plan = plan
-        self._where = Conditions(plan)
         columns = plan.rows.columns
         self.phase = len(columns)
         """Where a row's phase stands; its place begins behind it."""
-        keys = {*plan.rows.key_columns, *plan.rows.case_columns}
-        self.key_columns: sql.Composable = sql.SQL(", ").join(
-            sql.Identifier("t", name) if name in keys else sql.SQL("NULL") for name in columns
-        )
-        self.logged_names = [name for name in columns if name in keys or plan.rows.routed]
-        """Columns that the tombstone of a logged row is made of; headers may be made of any."""
-        declared = {column.name: column.declared for column in plan.rows.table.columns}
-        self.logged_columns: sql.Composable = sql.SQL(", ").join(
-            _logged(name, declared[name]) if name in self.logged_names else sql.SQL("NULL") for name in columns
-        )
+        self.key_columns = columns_of_keys(plan)
+        self._living_rows = LivingRows(server, plan)
+        self.logged_names, self.logged_columns = logged_columns(plan)
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
-        self._id_is_key = bool(plan.incrementing) and plan.incrementing in plan.rows.key_columns
+        self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
-        self.skipped: list[str] = []
+        self.skipped: list[RowFailed] = []
         """What was left out since this was last emptied."""
-        self._deactivated: list[bytes] = []
+        self._removals: list[Removal] = []
 
     def records(self, rows: Sequence[RawRow]) -> list[Written]:
         """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``.
@@ -64,23 +55,22 @@ class Renderer:
             except RowError as error:
                 if row[self.phase] in _GONE and self._plan.sweeps:
                     raise LogUnreadable(str(error)) from error
-                name = self.name(row)
-                problem = f"row {name}: {error}" if name else f"a row: {error}"
+                failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
-                    raise RowFailed(problem) from error
-                self.skipped.append(problem)
+                    raise failed from error
+                self.skipped.append(failed)
             else:
                 records += [] if record is None else [record]
         return records
 
-    def drain_skipped(self) -> tuple[str, ...]:
+    def drain_skipped(self) -> tuple[RowFailed, ...]:
         """What was left out since the last call."""
         skipped, self.skipped = tuple(self.skipped), []
         return skipped
 
-    def drain_deactivated(self) -> tuple[bytes, ...]:
-        """Keys of deactivated rows that became values since the last call."""
-        found, self._deactivated = tuple(self._deactivated), []
+    def drain_removals(self) -> tuple[Removal, ...]:
+        """What became of deactivated and deleted rows since the last call."""
+        found, self._removals = tuple(self._removals), []
         return found
 
     def name(self, row: RawRow) -> str:
@@ -90,7 +80,7 @@ class Renderer:
         pairs = list(zip(names, texts, strict=False))[1 if self._plan.timestamps and len(names) > 1 else 0 :]
         return ", ".join(f"{name} {text}".strip() for name, text in pairs)
 
-    def _record(self, row: RawRow, living: set[bytes | None]) -> Written | None:
+    def _record(self, row: RawRow, living: set[bytes]) -> Written | None:
         plan, phase = self._plan, row[self.phase]
         if phase == b"3":
             raise RowError(f"it was logged without one of the columns {', '.join(self.logged_names)}")
@@ -106,59 +96,46 @@ class Renderer:
         record = plan.rows.render_deletion(row) if gone else plan.rows.render(row)
         if record is not None and record[0] is None and not plan.keyless:
             raise RowError("the record's key is null, which a compacted topic refuses")
-        if phase == b"1" and record is not None and record[0] is not None and record[1] is not None:
-            self._deactivated.append(record[0])
+        if phase != b"0" and record is not None and record[0] is not None:
+            self._removals.append(Removal(record[0], record[1], self._parts(row)))
         return record
 
-    def _living(self, rows: Sequence[RawRow]) -> set[bytes | None]:
-        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins.
-
-        What is equal for Postgres (1.0 and 1.00, citext) may be two keys in the topic, so that rendered keys decide.
-        """
-        phase = self.phase
-        keys = {
-            tuple(row[position] for position in self._key_positions)
-            for row in rows
-            if row[phase] in _GONE or (row[phase] == b"1" and not self._id_is_key)
-        }
+    def _living(self, rows: Sequence[RawRow]) -> set[bytes]:
+        """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""
+        keys: dict[bytes, KeyParts | None] = {}
+        for row in rows:
+            if row[self.phase] in _GONE or (row[self.phase] == b"1" and not self._id_is_key):
+                with suppress(RowError):  # there is no record to be kept from it
+                    if (key := self._plan.rows.render_key(row)) is not None:
+                        keys[key] = self._parts(row)
         if not keys or not self._key_positions:
             return set()
-        living: set[bytes | None] = set()
-        for row in self._alike(keys, logged=any(row[phase] in _GONE for row in rows)):
-            with suppress(RowError):  # the deleted row that has these columns has no key either
-                living.add(self._plan.rows.render_key(row))
-        return living
-
-    def _alike(self, keys: Iterable[tuple[bytes | None, ...]], *, logged: bool) -> list[RawRow]:
-        """Living rows that have one of these keys."""
         try:
-            return self._server.rows(self._rows_under(keys))
+            return self._living_rows.among(keys)
+        except RowError:  # not known of all rows: what publishes the deletes finds that again, and keeps them
+            return set()
         except (psycopg.DataError, psycopg.IntegrityError) as error:
-            if logged and self._plan.sweeps:  # the key's type takes the deleted row's value no more
-                raise LogUnreadable(refusal(error)) from error
+            if self._plan.sweeps and any(row[self.phase] in _GONE for row in rows):
+                raise LogUnreadable(refusal(error)) from error  # the key's type takes the deleted row's value no more
             raise
 
-    def _rows_under(self, keys: Iterable[tuple[bytes | None, ...]]) -> sql.Composed:
-        """The query for living rows that have one of these keys."""
-        names: list[sql.Composable] = []
-        arrays: list[sql.Composable] = []
-        matches: list[sql.Composable] = []
-        columns = zip(self._plan.rows.key_columns, self._plan.key_types, zip(*keys, strict=True), strict=True)
-        for number, (column, declared, parts) in enumerate(columns):
-            name = sql.Identifier(f"k{number}")
-            names.append(name)
-            texts = [None if part is None else part.decode() for part in parts]
-            arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
-            matches.append(_match(column, name, declared, None in parts))
-        return statement(
-            "source/living",
-            columns=self.key_columns,
-            names=sql.SQL(", ").join(names),
-            arrays=sql.SQL(", ").join(arrays),
-            table=self._plan.relation(),
-            matches=sql.SQL(" AND ").join(matches),
-            alive=self._where.alive(),
-        )
+    def _parts(self, row: RawRow) -> KeyParts:
+        return tuple(row[position] for position in self._key_positions)
+
+
+def logged_columns(plan: TablePlan) -> tuple[list[str], sql.Composable]:
+    """Columns that the tombstone of a logged row ``d`` is made of, and the plan's columns with NULL for the others.
+
+    Headers may be made of any column.
+    """
+    rows = plan.rows
+    names = [name for name in rows.columns if rows.routed or name in {*rows.key_columns, *rows.case_columns}]
+    columns: list[sql.Composable] = [sql.SQL("NULL")] * len(rows.columns)
+    for column in rows.table.columns:
+        if column.name in names:
+            parts = {"column": sql.Identifier(column.name), "type": type_name(column.declared)}
+            columns[rows.columns.index(column.name)] = statement("source/logged_column", **parts)
+    return names, sql.SQL(", ").join(columns)
 
 
 def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
@@ -171,24 +148,6 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
         return []
     fixed = {column.name for column in plan.rows.table.columns if column.not_null}
     return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]
-
-
-def _logged(name: str, declared: str) -> sql.Composable:
-    return statement("source/logged_column", column=sql.Identifier(name), type=_type(declared))
-
-
-def _match(column: str, name: sql.Identifier, declared: str, nullable: bool) -> sql.Composable:
-    """A key column equal to a value; NULL, which no index condition takes, only where one is looked for."""
-    parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": _type(declared)}
-    equal = sql.SQL("{column} = {value}::{type}").format(**parts)
-    if not nullable:
-        return equal
-    return sql.SQL("({} OR {column} IS NULL AND {value} IS NULL)").format(equal, **parts)
-
-
-def _type(declared: str) -> sql.SQL:
-    """A type's name as the catalogue writes it, quoted where it needs to be."""
-    return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str
 
 
 def _text(raw: bytes | None) -> str:

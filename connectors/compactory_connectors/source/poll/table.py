@@ -7,9 +7,10 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import structlog
 from psycopg import sql
@@ -20,6 +21,7 @@ from ..cursor.offset import SourceOffset
 from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import seen_ids
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from ..record.record import LogUnreadable
@@ -28,7 +30,7 @@ from .conditions import Conditions
 from .key_ranges import KeyRanges
 from .offset_builder import OffsetBuilder, recent
 from .poll_rows import PollRows, RowChunk
-from .record_batch import PAGE_ROWS, Record, RecordBatch
+from .record_batch import Record, RecordBatch
 from .rendering import Renderer
 
 __all__ = ["TableReader"]
@@ -87,7 +89,7 @@ class TableReader:
         if not batch.offset.compare:
             self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS) -> Generator[RecordBatch]:
+    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
         The last page's offset has the new seen snapshot. The transaction is closed before that page is handed over, so
@@ -97,21 +99,22 @@ class TableReader:
         self._load = None
         if self.comparison is not None:
             self.comparison.take_back()
+        fill = partial(PageFill, page_rows, page_bytes or PageBytes())
         ended = False
         while not ended:
             try:
-                ended = yield from self._within_snapshot(page_rows)
+                ended = yield from self._within_snapshot(fill)
             except LogUnreadable as error:
                 log.warning("logged deletions can't be read; swept", table=self.plan.qualified, detail=str(error))
                 self._rows.reads_log = False
         self._rows.reads_log = True
 
-    def _within_snapshot(self, page_rows: int) -> Generator[RecordBatch, None, bool]:
+    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[RecordBatch, None, bool]:
         """Pages of one snapshot; whether they were all that the poll has."""
         began = time.monotonic()
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
-        ahead = self._rows.readers(base) if indexed else {}
+        ahead = self._rows.readers(base, fill()) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
@@ -119,16 +122,15 @@ class TableReader:
             streaming=base.seen_snapshot is None,
             serializable=self.plan.serializable,
             ahead=[*ahead.values()],
-            limit=page_rows,
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             supposed, base = base, self._adapted(base, at, indexed)
             again = base.again or (ResendReason.PLACE if base.rewind and base.seen_snapshot else None)
-            self._look_ahead(base, page_rows)
+            self._look_ahead(base, fill())
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
-            with closing(self._rows.chunks(base, page_rows, ahead=ahead if base == supposed else {})) as chunks:
+            with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
                 chunk = next(chunks)
                 patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
                 while chunk.more:
@@ -149,29 +151,35 @@ class TableReader:
             xids.update(recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
-            seen = set() if self.plan.adopted else seen_ids(self._server, at.snapshot, xids)
+            seen = set() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
         return True
 
-    def _look_ahead(self, base: SourceOffset, page_rows: int) -> None:
+    def _look_ahead(self, base: SourceOffset, fill: PageFill) -> None:
         """What has to be known of all rows before the first is handed over."""
         if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if self.comparison is not None and not self._id_is_key:
-            with closing(self._rows.chunks(replace(base, pages=()), page_rows, "expected ")) as chunks:
+            with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
                 for chunk in chunks:
                     self.comparison.expect((record[0], record[1]) for record in chunk.records())
         self._render.drain_skipped()
+        self._render.drain_removals()
 
     def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
         self._loaded += chunk.rows
+        records = self._lacking(chunk.records())
+        removals = self._render.drain_removals()
+        if self.comparison is not None and removals:
+            sent = {(record[0], record[1]) for record in records}
+            removals = tuple(each for each in removals if (each.key, each.value) in sent)
         return RecordBatch(
-            self._lacking(chunk.records()),
+            records,
             offset,
             skipped=self._render.drain_skipped(),
-            deactivated=self._render.drain_deactivated(),
+            removals=removals,
             again=again,
             load=self._progress_of_load(),
         )
@@ -216,7 +224,8 @@ class TableReader:
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
-        if not indexed and _too_old(base.seen_snapshot, at.snapshot):
+        known = (base.seen_snapshot, *(page.seen_snapshot for page in base.pages))
+        if not indexed and any(_too_old(horizon, at.snapshot) for horizon in known):
             base = base.afresh(ResendReason.DISTANCE)
         base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
         # pages of another mode, or of a primary key that is another one now, say nothing
@@ -253,7 +262,7 @@ class TableReader:
         query = statement("source/keys", columns=columns, table=self._table, present=present)
         with self._server.poll(self._table, self.plan.oid):
             reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.fetch(PAGE_ROWS):
+            while rows := reader.page():
                 yield rows
 
     def key_ranges(self) -> KeyRanges | None:
@@ -274,7 +283,7 @@ class TableReader:
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:
         """The seen snapshot of everything that this snapshot shows, before all of it has been read."""
-        if self.plan.adopted:
+        if self.plan.stamped:
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))

@@ -7,11 +7,12 @@ decides what they mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -24,6 +25,7 @@ from compactory_sql import SOURCE_LOCK_CLASS, query
 from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
+from .page_size import PAGE_ROWS, PageFill
 from .watched_connection import connect
 
 __all__ = [
@@ -43,6 +45,7 @@ RawRow = Sequence[bytes | None]
 
 _LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
 
+_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote what they stumble upon
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
 
@@ -95,7 +98,7 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         place = f"Postgres at {connection.server}"
-        reason = " ".join(str(error).split())
+        reason = refusal(error)
         if "password authentication failed" in reason or "no password supplied" in reason:
             message = f"{place} refused the login: check user and password"
             raise ConfigError(message) from error
@@ -120,44 +123,60 @@ def connector_lock(connector: str) -> int:
 
 def refusal(error: psycopg.Error) -> str:
     """Why the server refuses a statement: its message alone, without the statement and without values of rows."""
+    if error.sqlstate is None:  # of the driver: nothing was asked yet, or the connection was lost
+        return " ".join(str(error).split())
     text = error.diag.message_primary or str(error).partition("\n")[0]
-    data = (error.sqlstate or "").startswith("22")
-    return f"{_QUOTED.sub('…', text) if data else text} (SQLSTATE {error.sqlstate})"
+    return f"{_QUOTED.sub('…', text) if error.sqlstate.startswith(_DATA) else text} (SQLSTATE {error.sqlstate})"
 
 
 class ChunkReader:
-    """A server-side cursor of the running transaction, read in chunks of raw text rows."""
+    """A server-side cursor of the running transaction, read in pages of raw text rows."""
 
-    def __init__(self, connection: psycopg.Connection[Any], name: str, query: sql.Composed) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], name: str, query: sql.Composed, fill: PageFill | None = None
+    ) -> None:
         self.name = name
         self._connection = connection
         self._name = sql.Identifier(name)
         self._declare = sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}; ").format(self._name, query)
+        self._fill = fill or PageFill(PAGE_ROWS)
+        self._first = 0
         self._ahead: list[RawRow] = []
-        self._ended = False
+        self._exhausted = False
+        self.ended = False
+        """The last page had the last row."""
 
-    def fetch(self, limit: int) -> list[RawRow]:
-        """The next rows, at most ``limit``; fewer mean that there are no more."""
-        rows, self._ahead = self._ahead[:limit], self._ahead[limit:]
-        if len(rows) < limit and not self._ended:
-            cursor = self._connection.execute(self._declare + self._fetch(limit - len(rows)))
-            self._declare = sql.Composed([])
-            rows += raw_rows(_last(cursor))
+    def page(self) -> list[RawRow]:
+        """The next rows, as many as make a page; fewer, or none, where there are no more."""
+        rows: list[RawRow] = []
+        full = False
+        while not (full or self.ended):
+            wanted = self._fill.ask()
+            if not self._ahead and not self._exhausted:
+                cursor = self._connection.execute(self._declare + self._fetch(wanted))
+                self._declare = sql.Composed([])
+                self._ahead = raw_rows(_last(cursor))
+                self._exhausted = len(self._ahead) < wanted
+            came, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
+            self.ended = self._exhausted and not self._ahead
+            full = self._fill.came(len(came), sum(len(part) for row in came for part in row if part))
+            rows += came
         return rows
 
-    def opening(self, limit: int) -> sql.Composed:
+    def opening(self) -> sql.Composed:
         """What opens the cursor and brings its first rows, to be sent with another statement; then :meth:`opened`."""
-        return self._declare + self._fetch(limit)
+        self._first = self._fill.ask()
+        return self._declare + self._fetch(self._first)
 
-    def opened(self, cursor: psycopg.Cursor[Any], limit: int) -> None:
+    def opened(self, cursor: psycopg.Cursor[Any]) -> None:
         """Take the next two results for those of :meth:`opening`."""
         cursor.nextset()
         cursor.nextset()
         self._declare, self._ahead = sql.Composed([]), raw_rows(cursor)
-        self._ended = len(self._ahead) < limit
+        self._exhausted = len(self._ahead) < self._first
 
-    def _fetch(self, limit: int) -> sql.Composed:
-        return sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(limit), self._name)
+    def _fetch(self, rows: int) -> sql.Composed:
+        return sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(rows), self._name)
 
 
 def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
@@ -193,7 +212,7 @@ class Server:
                 " (several hosts and targetServerType=primary find it)"
             )
         self._sights: dict[tuple[int, str], sql.Identifier] = {}
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "system_identifier": system,
             "timeline": timeline,
             "postmaster_start": started,
@@ -220,6 +239,23 @@ class Server:
         """Which server and table transaction ids belong to."""
         return Identity(**self._identity, table_oid=table_oid)
 
+    def begin_session(self, connector: str, kept: Iterable[str]) -> None:
+        """Write a new id beside the lease; from now on identities have it, and those that the database had.
+
+        ``kept`` are the ids that stored offsets name. Where the lease is a lock, the database has none.
+        """
+        session, known = str(uuid4()), None
+        with self.connection.transaction():
+            self.connection.execute("SET TRANSACTION READ WRITE")
+            remembers = self.scalar(statement("lease/remembers"))
+            if remembers:
+                given = {"connector": connector, "session": session, "kept": [*kept]}
+                known = self.connection.execute(query("lease/session"), given).fetchone()
+        if remembers and known is None:
+            return
+        self._identity["session"] = session if remembers else None
+        self._identity["sessions"] = frozenset(map(str, known[0])) if known is not None else frozenset()
+
     def shape(self, table_oid: int) -> str:
         """A digest of the table's columns and triggers; see the query."""
         shape = statement("source/shape", oid=sql.Literal(table_oid))
@@ -244,12 +280,11 @@ class Server:
         streaming: bool = False,
         serializable: bool = False,
         ahead: Sequence[ChunkReader] = (),
-        limit: int = 0,
     ) -> Iterator[PollSnapshot]:
         """A read-only REPEATABLE READ transaction; always rolled back, for there is nothing to keep.
 
         ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
-        ``ahead``: cursors whose first ``limit`` rows come along, in the same round trip.
+        ``ahead``: cursors whose first rows come along, in the same round trip.
         Raises TableReplaced when the table's name no longer belongs to ``table_oid``.
         """
         begin = statement(
@@ -261,7 +296,7 @@ class Server:
             sight=self._sight(table, table_oid),
         )
         try:
-            row = self._begin(begin, ahead, limit)
+            row = self._begin(begin, ahead)
             if row[3] != table_oid:
                 raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
             yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
@@ -271,27 +306,27 @@ class Server:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")
 
-    def _begin(self, begin: sql.Composed, ahead: Sequence[ChunkReader], limit: int) -> tuple[Any, ...]:
+    def _begin(self, begin: sql.Composed, ahead: Sequence[ChunkReader]) -> tuple[Any, ...]:
         """The row of what begins a poll. Cursors that fail are not open then, and fail again where they are read."""
         try:
-            return self._begin_with(begin, ahead, limit)
+            return self._begin_with(begin, ahead)
         except psycopg.errors.LockNotAvailable:
             raise
         except psycopg.Error:
             if self.connection.closed or not ahead:
                 raise
         self.connection.execute("ROLLBACK")
-        return self._begin_with(begin, (), limit)
+        return self._begin_with(begin, ())
 
-    def _begin_with(self, begin: sql.Composed, ahead: Sequence[ChunkReader], limit: int) -> tuple[Any, ...]:
-        opening = [part for reader in ahead for part in (sql.SQL("; "), reader.opening(limit))]
+    def _begin_with(self, begin: sql.Composed, ahead: Sequence[ChunkReader]) -> tuple[Any, ...]:
+        opening = [part for reader in ahead for part in (sql.SQL("; "), reader.opening())]
         cursor = self.connection.execute(sql.Composed([begin, *opening]))
         while cursor.description is None:
             cursor.nextset()
         row: tuple[Any, ...] | None = cursor.fetchone()
         assert row is not None
         for reader in ahead:
-            reader.opened(cursor, limit)
+            reader.opened(cursor)
         return row
 
     def _sight(self, table: sql.Identifier, oid: int) -> sql.Identifier:

@@ -1,14 +1,16 @@
-"""The partition of a key, as Java's producer and librdkafka's ``murmur2_random`` have it. Pure.
+"""The partition of a key, as Java's producer and librdkafka's partitioners have it. Pure.
 
-Source: ``Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey`` of the Kafka client (4.1), ``rdmurmur2.c`` of
-librdkafka (2.11). Records without a key go anywhere.
+Source: ``Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey`` of the Kafka client (4.1), ``rdmurmur2.c``,
+``rdfnv1a.c`` and ``rdkafka_msg.c`` of librdkafka (2.11). Records without a key go anywhere.
 """
 
 from __future__ import annotations
 
-__all__ = ["agrees", "murmur2", "partition_of"]
+from collections.abc import Callable
+from zlib import crc32
 
-_ALIKE = {None, "murmur2", "murmur2_random"}  # ours is the last of them, unless a property says otherwise
+__all__ = ["agrees", "home_of", "murmur2", "partition_of", "placing"]
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _32 = 0xFFFFFFFF
@@ -36,4 +38,30 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 def agrees(partitioner: str | None) -> bool:
     """Whether a producer with this property ``partitioner`` puts keys where :func:`partition_of` has them."""
-    return partitioner in _ALIKE
+    return placing(partitioner) == "murmur2"
+
+
+def placing(partitioner: str | None) -> str:
+    """The function behind a property ``partitioner``; None: the property is not set, and ours is ``murmur2_random``."""
+    return (partitioner or "murmur2").removesuffix("_random")
+
+
+def home_of(key: bytes, partitions: int, partitioner: str | None) -> int | None:
+    """The partition where a producer with this property puts a key; None where that is left to chance."""
+    number = _NUMBERS.get(placing(partitioner))
+    return number(key) % partitions if number is not None and key and partitions else None
+
+
+def _fnv1a(key: bytes) -> int:
+    found = 0x811C9DC5
+    for byte in key:
+        found = (found ^ byte) * 0x01000193 & _32
+    return found if found < 1 << 31 else (1 << 32) - found  # as a signed number without its sign
+
+
+_NUMBERS: dict[str, Callable[[bytes], int]] = {
+    "murmur2": lambda key: murmur2(key) & 0x7FFFFFFF,
+    "consistent": crc32,
+    "fnv1a": _fnv1a,
+}
+"""What is divided by the number of partitions. ``random`` is not among them."""

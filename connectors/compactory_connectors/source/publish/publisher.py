@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from compactory.errors import CompactoryError, LeaseLost
+from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka, kafka_errors
 
 from ..control.removal import Copy
 from ..plan.row_function import Headers
 from ..poll.record_batch import Record
+from .partitioner import placing
 from .topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _REFUSALS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the ACL operation Write on the topic is needed",
     KafkaError.NOT_ENOUGH_REPLICAS: "see min.insync.replicas of the topic and which brokers are away",
     KafkaError._MSG_TIMED_OUT: "Kafka answers otherwise: see which of the topic's replicas are away or have"  # noqa: SLF001
-    " no room, and its min.insync.replicas",
+    " no room, and its min.insync.replicas; where it is only slow, the next pages are smaller",
 }
 """What can be wrong with one topic, or records of it, while others are written; what to do about it."""
 
@@ -127,11 +128,15 @@ class Publisher:
         self._publish_guard = publish_guard
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
+        self.usable = True
+        """Whether it may go on: no failure was about more than some records."""
         self._last_error: KafkaError | None = None
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
             own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
         self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+        self.partitioner = placing({**_DEFAULTS, **kafka.properties(), **own}["partitioner"])
+        """By what keys are put into partitions; see `partitioner.home_of`."""
 
     @classmethod
     def of(cls, connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard | None = None) -> Self:
@@ -295,6 +300,7 @@ class Publisher:
         self._last_error = error
 
     def _guard(self, doing: str, action: Callable[[], object]) -> None:
+        self.usable = False
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
                 action()
@@ -309,7 +315,12 @@ class Publisher:
             if code in _FENCED:
                 raise LeaseLost(f"another process took over the transactional id {self._id!r}") from error
             self._give_up_what_is_refused(error)
+            if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
+                place = f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s"
+                why = "it is away, or takes records too slowly; the next pages are smaller"
+                raise Unreachable("Kafka", f"{place}: {why}") from error
             raise
+        self.usable = True
 
     def _give_up_what_is_refused(self, error: Exception) -> None:
         """Raise TopicRefused where it was for records or their topic alone, and nothing is left of what was sent."""
@@ -325,5 +336,6 @@ class Publisher:
         except KafkaException:
             return
         self._failure = self._began = None
+        self.usable = True
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
         raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error

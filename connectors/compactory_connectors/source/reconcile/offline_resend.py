@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from functools import partial
+
+import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
@@ -16,11 +19,14 @@ from ..plan.table_plan import key_of
 from ..postgres.server import Server, postgres_errors
 from ..publish.offsets_topic import read_offsets
 from ..publish.publisher import Publisher
+from ..publish.removal_guard import RemovalGuard
 from .resend import ResentRows, resend_rows
 from .verification.checker import Finding
 from .verification.outcome import Outcome
 
 __all__ = ["MOST_REPAIRS", "refuse_repair", "repair"]
+
+log = structlog.get_logger("compactory.source")
 
 MOST_REPAIRS = 50_000
 """Keys of one topic that one repair sends again."""
@@ -71,4 +77,9 @@ def _send(
         stored = next((item for item in read_offsets(kafka) if item.key == key), None)
         if stored is None or stored.value is None:
             raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
-        return resend_rows(server, kafka, plan, publisher, keys, (key, stored.value))
+        guard = RemovalGuard(server, plan, publisher, partial(_tell, table))
+        return resend_rows(server, kafka, plan, guard, keys, (key, stored.value))
+
+
+def _tell(table: str, stopped: int) -> None:
+    log.error("removals of living rows stopped", table=table, keys=stopped)

@@ -90,18 +90,23 @@ class Removals:
         if self._passing:
             return batch
         if not self._leaving:
-            gone = [*batch.deactivated, *(record[0] for record in batch.records if record[1] is None)]
+            values = [each.key for each in batch.removals if each.value is not None]
+            gone = [*values, *(record[0] for record in batch.records if record[1] is None)]
             removed = len(gone) and len(gone) + self._reader.removals_left()
             if not self._suspicious(removed):
                 return batch
-            if batch.deactivated or not self._reader.plan.sweeps:
+            if values or not self._reader.plan.sweeps:
                 self._refuse(removed, [key for key in gone if key is not None])
                 return batch
-            self._leaving = self._left = True
-            self._due = 0.0
+            self._leaving = True
             log.warning("removals of a poll are left to a sweep", table=self._name, removed=removed)
+        return self.leave(batch)
+
+    def leave(self, batch: RecordBatch) -> RecordBatch:
+        """A batch without its tombstones, which a sweep is to send."""
+        self._left, self._due = True, 0.0
         puts = [record for record in batch.records if record[1] is not None]
-        return replace(batch, records=puts, offset=replace(batch.offset, sweep=True), persist=True)
+        return replace(batch, records=puts, removals=(), offset=replace(batch.offset, sweep=True), persist=True)
 
     def ended(self) -> None:
         """A poll was published to its end."""
@@ -153,12 +158,14 @@ class Removals:
         self._left, partitions = False, self._reader.offset.partitions
         steps = self.sweeper.run()
         try:
-            found = yield from _steps(steps)
+            yield from self._end((yield from _steps(steps)), partitions)
         except RowError as error:
             self._doubt(f"the key of a row is not known, and may be one that the table seems to lack: {error}")
-            return
         finally:
             steps.close()
+
+    def _end(self, found: Found, partitions: tuple[int, ...]) -> Iterator[int]:
+        """Remove what a sweep has found, which began when the table had these partitions."""
         if found.vanished and not self._reader.plan.sweeps_always and not self._caught_up():
             self.sweeper.forget()
             return

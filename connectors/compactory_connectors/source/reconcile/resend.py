@@ -7,19 +7,23 @@ in a snapshot of now, and what commits later is sent later.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
-from ..control.removal import Copy
+from ..control.removal import Copy, Removal, misplaced
 from ..plan.table_plan import Reading, TablePlan
-from ..poll.record_batch import PAGE_ROWS, Record, pages
+from ..poll.record_batch import Record, pages
+from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server
-from ..publish.partitioner import agrees, partition_of
-from ..publish.publisher import Publisher
+from ..publish.partitioner import home_of
+from ..publish.removal_guard import RemovalGuard
+from ..record.record import RowError
 from .verification.checker import Row
 from .verification.table_side import TableSide
 from .verification.topic_side import TopicSide
@@ -46,21 +50,33 @@ def refuse_resend(plan: TablePlan) -> None:
 
 
 def resend_rows(
-    server: Server, kafka: Kafka, plan: TablePlan, publisher: Publisher, keys: Collection[bytes], offset: Record
+    server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: Record
 ) -> ResentRows:
     """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
 
-    Copies of the keys in partitions where they don't belong get tombstones. Raises ConfigError, psycopg.Error,
-    TableReplaced, and what a publisher raises.
+    Copies of the keys in other partitions get tombstones: of keys that are gone all, of others those that are older
+    than what is sent. Raises ConfigError, psycopg.Error, TableReplaced, and what a publisher raises.
     """
     refuse_resend(plan)
-    wanted = set(keys)
-    records, doubtful = _records(server, plan, wanted)
-    strays = _strays(kafka, plan, {key for key, _ in records})
+    records, doubtful = _records(server, plan, set(keys))
+    copies = _copies(kafka, plan, dict(records), guard.partitioner)
+    sent: list[_KeyValue] = []
     for page in pages(records, PAGE_ROWS):
-        mine = {key for key, _ in page}
-        publisher.publish(plan.topic, page, offset, [copy for copy in strays if copy.key in mine])
-    return ResentRows(records=records, left_alone=len(doubtful))
+        sent += _publish(guard, page, offset, copies)
+    return ResentRows(records=sent, left_alone=len(doubtful) + len(records) - len(sent))
+
+
+def _publish(
+    guard: RemovalGuard, page: Sequence[_KeyValue], offset: Record, copies: Sequence[Copy]
+) -> Sequence[_KeyValue]:
+    """Publish a page; which of it was sent."""
+    removals = [Removal(key) for key, value in page if value is None]
+    try:
+        living = guard.publish(page, offset, removals, [copy for copy in copies if copy.key in dict(page)])
+    except RowError:  # no key may go, for the key of a row is not known
+        page = [(key, value) for key, value in page if value is not None]
+        living = guard.publish(page, offset, (), [copy for copy in copies if copy.key in dict(page)])
+    return [(key, value) for key, value in page if value is not None or key not in living]
 
 
 def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[_KeyValue], set[bytes]]:
@@ -83,22 +99,25 @@ def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[
     return [(key, value) for key, value in values.items() if key not in doubtful], doubtful
 
 
-def _strays(kafka: Kafka, plan: TablePlan, keys: set[bytes]) -> list[Copy]:
-    """Living copies of these keys in other partitions than their own, to be buried older than what is sent now."""
+def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None], partitioner: str) -> list[Copy]:
+    """Living copies of keys in other partitions than those to which these records go."""
     with TopicSide(kafka, plan.topic) as topic:
         count = len(topic.partitions)
-        if count < 2 or not keys or not agrees(kafka.properties().get("partitioner")):
+        if count < 2 or not records:
             return []
         found: dict[tuple[bytes, int], int | None] = {}
         topic.rewind()
         for messages in topic.read_to(topic.ends()):
             for message in messages:
                 key, partition = message.key(), message.partition()
-                if isinstance(key, bytes) and partition is not None and key in keys:
-                    found[key, partition] = message.timestamp()[1] if message.value() is not None else None
-    now = int(time.time() * 1000) - 1
-    return [
-        Copy(key, partition, min(stamp, now))
-        for (key, partition), stamp in found.items()
-        if stamp is not None and partition != partition_of(key, count)
+                if isinstance(key, bytes) and partition is not None and key in records:
+                    kind, stamp = message.timestamp()
+                    stamp = stamp if kind == TIMESTAMP_CREATE_TIME else -1
+                    found[key, partition] = stamp if message.value() is not None else None
+    homes = {key: home_of(key, count, partitioner) for key in records}
+    gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
+    now = int(time.time() * 1000)
+    found |= {(key, home): now for key, home in homes.items() if home is not None and records[key] is not None}
+    return [Copy(key, partition) for key, partition in gone if partition != homes[key]] + [
+        *misplaced(found, homes.get, now)
     ]

@@ -11,19 +11,19 @@ published by the time the caller asks :meth:`Sweeper.untouched`.
 
 from __future__ import annotations
 
+import time
 from array import array
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from compactory.kafka.client import Kafka
 
-from ..control.removal import Copy
+from ..control.removal import Copy, misplaced
 from ..poll.digests import LivingKeys, TopicKeys, digest
 from ..poll.key_ranges import KeyRange
 from ..poll.record_batch import Reader, Record
-from ..publish.partitioner import partition_of
 from ..publish.topics import slices
 
 __all__ = ["Found", "Steps", "Sweeper"]
@@ -51,13 +51,14 @@ class Found:
 class Sweeper:
     """Sweeps one table's topic. Owned by one thread. Raises what Kafka's and Postgres' sides raise, and RowError.
 
-    Takes 8 bytes a key of the table between sweeps, and about three times as much during the first one.
+    ``home`` says in which partition a key belongs, None where that is not known. Takes 8 bytes a key of the table
+    between sweeps, and about three times as much during the first one.
     """
 
-    def __init__(self, kafka: Kafka, reader: Reader, partitions: int) -> None:
+    def __init__(self, kafka: Kafka, reader: Reader, home: Callable[[bytes], int | None]) -> None:
         self.reader = reader
         self._kafka = kafka
-        self._partitions = partitions
+        self._home = home
         self._ranges: list[KeyRange] | None = None
         self._touched: dict[int, bool] = {}
         self._remembered: array[int] = array("Q")
@@ -174,19 +175,11 @@ class Sweeper:
                     kind, stamp = message.timestamp()
                     newest[key, partition] = (stamp if kind == TIMESTAMP_CREATE_TIME else -1) if alive else None
             yield
-        copies = [Copy(key, part, stamp) for (key, part), stamp in newest.items() if stamp is not None]
-        vanished = tuple(replace(copy, timestamp_ms=0) for copy in copies if digest(copy.key) in suspects)
-        return vanished, tuple(
-            copy for copy in copies if digest(copy.key) not in suspects and self._strays(copy, newest)
+        vanished = tuple(
+            Copy(key, part) for (key, part), stamp in newest.items() if stamp is not None and digest(key) in suspects
         )
-
-    def _strays(self, copy: Copy, newest: dict[tuple[bytes, int], int | None]) -> bool:
-        """Whether the key lives where it belongs, and this is another copy that may go.
-
-        Where brokers stamp records, a tombstone would be newer than the record at home.
-        """
-        home = partition_of(copy.key, self._partitions)
-        return copy.timestamp_ms >= 0 and copy.partition != home and newest.get((copy.key, home)) is not None
+        living = {place: stamp for place, stamp in newest.items() if digest(place[0]) not in suspects}
+        return vanished, tuple(misplaced(living, self._home, int(time.time() * 1000)))
 
     def _topic(self) -> Iterator[Iterator[tuple[bytes, int, Message]]]:
         for messages in slices(self._kafka, self.reader.plan.topic, most=_SLICE, pause=_PAUSE):

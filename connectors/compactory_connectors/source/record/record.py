@@ -18,6 +18,7 @@ __all__ = [
     "Cell",
     "Constant",
     "Java",
+    "KeyParts",
     "Kind",
     "Node",
     "Record",
@@ -34,6 +35,9 @@ __all__ = [
 
 
 N = TypeVar("N")
+
+KeyParts: TypeAlias = tuple[bytes | None, ...]
+"""The columns of a record's key, as Postgres writes them."""
 
 
 class Kind(Enum):
@@ -86,7 +90,15 @@ class RowError(ValueError):
 
 
 class RowFailed(RowError):
-    """A row that can't become a record; says which row and column, never a value."""
+    """A row that can't become a record: the ``reason`` names the column, never a value; ``row`` is its id, or empty."""
+
+    def __init__(self, reason: str, row: str | None = None) -> None:
+        super().__init__(reason if row is None else f"row {row}: {reason}" if row else f"a row: {reason}")
+        self.reason = reason
+
+    def told(self, *, name_rows: bool) -> str:
+        """The text for logs, with the row's id only where that is asked for."""
+        return str(self) if name_rows else self.reason
 
 
 class LogUnreadable(Exception):

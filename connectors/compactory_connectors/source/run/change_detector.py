@@ -118,8 +118,9 @@ class ChangeDetector:
 
 def _evidence(plan: TablePlan) -> sql.Composed:
     """The oid where the table may have changed, else NULL."""
-    name = "source/probe_stamped" if plan.adopted else "source/probe_versions"
-    return statement(name, table=sql.Identifier(plan.schema, plan.name), oid=sql.Literal(plan.oid))
+    names = ["source/probe_stamped"] * plan.adopted + ["source/probe_versions"] * (not plan.stamped)
+    parts = {"table": sql.Identifier(plan.schema, plan.name), "oid": sql.Literal(plan.oid)}
+    return sql.SQL("coalesce({})").format(sql.SQL(", ").join(statement(name, **parts) for name in names))
 
 
 def _oids(plans: Iterable[TablePlan]) -> frozenset[int]:

@@ -133,7 +133,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         notifies=plan.notifies,
         rows=_estimate(server, plan),
         records=tuple(first.records[:limit]),
-        skipped=first.skipped[:limit],
+        skipped=tuple(map(str, first.skipped[:limit])),
         sql="masked" if connector.masked else reader.query_text(),
         warnings=(*plan.warnings, *plan.load_warnings),
     )

@@ -14,7 +14,7 @@ from typing import Self
 import psycopg
 import structlog
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 
 from ..config.connector_config import ConnectorConfig
@@ -22,7 +22,9 @@ from ..control.control import Control, Stop
 from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.seen_snapshot import Snapshot
+from ..leadership.lease import LeaseUnsure
 from ..plan.planning import find_plans
+from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced, postgres_errors, refusal
 from ..publish.publisher import Publisher, PublishGuard, TopicRefused
 from ..reconcile.resend import resend_rows
@@ -63,6 +65,7 @@ class Session:
         strict: bool = True,
         control: Control | None = None,
         publish_guard: PublishGuard | None = None,
+        page_bytes: PageBytes | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
 
@@ -88,6 +91,7 @@ class Session:
                 board=board,
                 create_topics=allowed,
                 control=control or Control(),
+                page_bytes=page_bytes or PageBytes(),
             )
             session = cls(context, server)
             try:
@@ -163,9 +167,9 @@ class Session:
 
     def _resend_rows(self, table: TableTask, keys: list[bytes]) -> bool:
         """Send rows again that an operator asked for, as they are now; whether any were."""
-        offset = (table.key, table.reader.offset.dumps())
+        offset = table.stored(table.reader.offset, 0)
         try:
-            mended = resend_rows(self._server, self._context.kafka, table.plan, self._context.publisher, keys, offset)
+            mended = resend_rows(self._server, self._context.kafka, table.plan, table.guard, keys, offset)
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False
@@ -183,7 +187,8 @@ class Session:
         except RemovalHeld as held:
             log.debug("table held", table=table.name, removal=held.removal.id)
         except RowFailed as error:
-            table.failed(f"{table.plan.label}: {error}")
+            logged = error.told(name_rows=self._connector.errors.name_rows)
+            table.failed(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")
         except TableReplaced:
             self._registry.plan_again(table)
         except TopicRefused as error:
@@ -195,7 +200,17 @@ class Session:
             if self._server.connection.closed:
                 raise
             table.failed(f"{table.plan.label}: {refusal(error)}")
+        except CompactoryError as error:
+            if self._concerns_all(error):
+                raise
+            table.failed(f"{table.plan.label}: {error}")
+            self._registry.forget_unsent(table)
         return None
+
+    def _concerns_all(self, error: CompactoryError) -> bool:
+        """Whether no table can be published now: a connection or the lease is lost."""
+        away = isinstance(error, Unreachable) and error.system in {"Kafka", "Postgres"}
+        return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._context.publisher.usable
 
     def _waits(self, table: TableTask) -> bool:
         """Whether an open transaction has made what is to be remembered too much to go on."""

@@ -19,6 +19,7 @@ from ..control.status import SourceState, SourceStatus, StatusBoard
 from ..leadership.abandoned_transactions import end_abandoned
 from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, LeaseUnsure
 from ..leadership.standby import Standby
+from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
 from .backoff import Backoff
 from .pausing import Pausing
@@ -51,6 +52,7 @@ class Source:
         """What operators want of it."""
         self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
         self._standby = Standby(connector, self.control, self._board)
+        self._page_bytes = PageBytes()
         self._fenced: list[float] = []  # when, by others than holders of the lease
         self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
@@ -136,6 +138,7 @@ class Source:
             strict=once or not self._opened,
             control=self.control,
             publish_guard=lease,
+            page_bytes=self._page_bytes,
         )
         try:
             self._opened = True

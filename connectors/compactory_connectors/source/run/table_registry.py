@@ -6,14 +6,15 @@ Owned by the session's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.records import Topic
 
-from ..cursor.offset import SourceOffset, sharing
+from ..cursor.offset import SourceOffset, sessions_of, sharing
 from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
@@ -78,7 +79,9 @@ class TableRegistry:
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        self._add(plans)
+        values = stored_values(self._context.kafka)
+        self._server.begin_session(self._connector.name, sessions_of(self._connector.name, values))
+        self._add(plans, values, strict=strict)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._context.board.warn(self._nothing())
@@ -103,8 +106,13 @@ class TableRegistry:
                     f"topic {name!r} was deleted, or deleted and created again, since this session began"
                 )
         grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
+        self._check_ends(found)
         if grown:  # the producer must not go on with what it knows of them
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
+
+    def _check_ends(self, topics: Mapping[str, Topic]) -> None:
+        if behind := self._context.ends.look(topics):
+            raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
 
     def close(self) -> None:
         """Stop what tables do between their polls."""
@@ -167,7 +175,9 @@ class TableRegistry:
         """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
         try:
             self._make_topics(found.plans)
-        except ConfigError:
+        except Unreachable:
+            raise
+        except CompactoryError:
             return self._one_by_one(found)
         return found.plans, found
 
@@ -177,8 +187,11 @@ class TableRegistry:
         for plan in found.plans:
             try:
                 self._make_topics([plan])
-            except ConfigError as error:
-                unfit.append((plan.qualified, tuple(error.problems)))
+            except Unreachable:
+                raise
+            except CompactoryError as error:
+                problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+                unfit.append((plan.qualified, tuple(problems)))
             else:
                 fit.append(plan)
         return tuple(fit), replace(found, unfit=tuple(unfit))
@@ -189,20 +202,29 @@ class TableRegistry:
         self._context.board.warn(*ensure(self._context.kafka, topics, create=self._context.create_topics))
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
-    def _add(self, plans: Iterable[TablePlan]) -> None:
-        """Begin to poll these tables, each from its offset."""
+    def _add(
+        self, plans: Iterable[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
+    ) -> None:
+        """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
         plans = list(plans)
         if not plans:
             return
-        values = stored_values(self._context.kafka)
+        values = stored_values(self._context.kafka) if values is None else values
         topics = self._context.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
+        self._check_ends(topics)
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
         self._spread |= {name: len(found.partitions) for name, found in topics.items()}
         for plan in plans:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
-            offset = self._usable(self._offset(values.get(key), plan), topic, plan)
-            self._open(plan, key, offset, topic, sharing(plan.topic, key, values))
+            try:
+                stored = self._offset(values.get(key), plan)
+            except CompactoryError as error:
+                if strict:
+                    raise
+                self._leave_out(plan.qualified, str(error))
+                continue
+            self._open(plan, key, self._usable(stored, topic, plan), topic, sharing(plan.topic, key, values))
         self._note_neighbours()
 
     def _note_neighbours(self) -> None:
@@ -229,7 +251,7 @@ class TableRegistry:
             former.removals.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = TableTask(
-            context=self._context, reader=reader, key=key, others=others, partitions=spread
+            context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
         self._context.board.table(
             plan.qualified,
@@ -253,7 +275,10 @@ class TableRegistry:
         """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
         values = stored_values(self._context.kafka)
         for plan in plans:
-            stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
+            try:
+                stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
+            except CompactoryError:
+                continue  # told where the table is opened
             here = self._server.identity(plan.oid)
             if stored is not None and stored.identity.ahead_of(here):
                 raise LeftBehind(
@@ -272,6 +297,9 @@ class TableRegistry:
         if offset is not None and offset.topic != topic:
             log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
             return None
+        if offset is not None and offset.topic_end > self._context.ends.after(plan.topic, 0):
+            log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
+            return offset.without_topic(sweep=plan.sweeps)
         return offset
 
     def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
@@ -313,6 +341,11 @@ class TableRegistry:
             if name in found.locked:
                 self._context.board.table_waits(name, problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        log.error("table can't be polled", table=name, problems=[why])
+        self._unfit[name] = (why,)
+        self._context.board.unfit(name, why)
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)

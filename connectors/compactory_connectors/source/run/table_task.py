@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,12 +21,18 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING
-from ..poll.record_batch import PAGE_ROWS, Reader, RecordBatch
+from ..poll.record_batch import Reader, RecordBatch
+from ..postgres.page_size import PAGE_ROWS, PageBytes
+from ..postgres.server import Server
+from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
+from ..publish.removal_guard import RemovalGuard
+from ..publish.topic_ends import TopicEnds
 from ..publish.topics import ensure, length, read
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
+from ..record.record import RowError
 from .backoff import Backoff
 from .poll_interval import PollInterval
 
@@ -54,6 +61,11 @@ class SessionContext:
     board: StatusBoard
     create_topics: bool = True
     control: Control = field(default_factory=Control)
+    page_bytes: PageBytes = field(default_factory=PageBytes)
+    ends: TopicEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends", TopicEnds(self.kafka))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +73,7 @@ class TableTask:
     """A table that is polled. Owned by the session's thread."""
 
     context: SessionContext
+    server: Server
     reader: Reader
     key: bytes
     others: list[str] = field(default_factory=list)
@@ -76,15 +89,18 @@ class TableTask:
     partitions: int = 1
     """Of its topics."""
     removals: Removals = field(init=False)
+    guard: RemovalGuard = field(init=False)
     _stop: Stop | None = None
     _barred: bool = False  # nothing may be sent: its topic has grown
+    _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         context, connector = self.context, self.context.connector
         self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
+        self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
         self.removals = Removals(
-            sweeper=Sweeper(context.kafka, self.reader, self.partitions),
+            sweeper=Sweeper(context.kafka, self.reader, self._home),
             hold=PendingApproval(connector.name, self.name, context.control, context.board),
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
@@ -166,7 +182,8 @@ class TableTask:
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
         """Publish the pages of one poll; how many records they had, and whether it was all of them."""
         sent = 0
-        with closing(self.reader.pages(min(PAGE_ROWS, self.context.connector.batch_max_rows))) as pages:
+        rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
+        with closing(self.reader.pages(rows, self.context.page_bytes)) as pages:
             for found in pages:
                 batch = self.removals.gate(found) if gated else found
                 self._report(batch)
@@ -209,6 +226,10 @@ class TableTask:
                 # not compared: what belongs in another partition now has to be sent, though the topic has it
                 self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
         self._assume(replace(self.reader.offset, spread=now))
+        if self.plan.sweeps:
+            facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
+            self._keys = self._keys or self.plan.rows.key_digest(*facts)
+            self._assume(self.reader.offset.with_keys(self._keys))
 
     def _assume(self, offset: SourceOffset) -> None:
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
@@ -223,8 +244,8 @@ class TableTask:
         config = self.context.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
         return config.get("message.timestamp.type") == "LogAppendTime"
 
-    def failed(self, detail: str) -> None:
-        """A poll failed: try again after a pause, unless that was tried often enough."""
+    def failed(self, detail: str, logged: str | None = None) -> None:
+        """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
         self.failures += 1
         most = self.context.connector.retry_attempts
         if most > 0 and self.failures >= most:
@@ -232,7 +253,7 @@ class TableTask:
             self.due = float("inf")
         else:
             self.due = time.monotonic() + max(self.backoff.pause(), self.context.connector.poll_interval_ms / 1000)
-        log.error("table failed", table=self.name, detail=detail)
+        log.error("table failed", table=self.name, detail=logged or detail)
         self.context.board.table_failed(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:
@@ -264,9 +285,9 @@ class TableTask:
             return
         errors = self.context.connector.errors
         first = not self.context.board.skipped(self.name, len(batch.skipped))
-        shown = [_named(text, errors.name_rows) for text in batch.skipped[: _LOGGED if errors.log_each else int(first)]]
-        for text in shown:
-            log.warning("row skipped", table=self.name, reason=text)
+        shown = batch.skipped[: _LOGGED if errors.log_each else int(first)]
+        for row in shown:
+            log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
         if len(batch.skipped) > len(shown):
             log.warning("rows skipped", table=self.name, count=len(batch.skipped))
 
@@ -274,12 +295,41 @@ class TableTask:
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            self.context.publisher.publish(self.plan.topic, batch.records, (self.key, batch.offset.dumps()))
-            self.removals.sweeper.note(batch.records)
+            batch = self._send(batch)
         self.reader.acknowledge(batch)
         if batch.again is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
             self.context.board.resent(self.name, batch.again, len(batch.records))
+
+    def _send(self, batch: RecordBatch) -> RecordBatch:
+        """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
+        size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
+        began = time.monotonic()
+        try:
+            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)), batch.removals)
+        except RowError as error:
+            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
+            batch = self.removals.leave(batch)
+            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)))
+        finally:
+            self.context.page_bytes.took(size, time.monotonic() - began)
+        self.wrote(len(batch.records) - len(living))
+        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
+        self.removals.sweeper.note(sent)
+        return batch
+
+    def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
+        """The record of an offset that is published with so many records."""
+        end = self.context.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
+        return self.key, replace(offset, topic_end=end).dumps()
+
+    def wrote(self, records: int) -> None:
+        """So many records are in the table's topics."""
+        if not self.plan.rows.routed:
+            self.context.ends.wrote(self.plan.topic, max(0, records))
+
+    def _home(self, key: bytes) -> int | None:
+        return home_of(key, self.partitions, self.context.publisher.partitioner)
 
     def _make_topics(self, batch: RecordBatch) -> None:
         """Make the topics that the time has brought."""
@@ -292,11 +342,8 @@ class TableTask:
 
     def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""
-        self.context.publisher.publish(self.plan.topic, (), (self.key, batch.offset.dumps()), copies)
-        self.removals.sweeper.note((copy.key, None) for copy in copies if not copy.timestamp_ms)
+        living = self.guard.publish((), self.stored(batch.offset, 0), copies=copies)
+        self.wrote(len(copies) - len(living))
+        gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
+        self.removals.sweeper.note((key, None) for key in gone)
         self.reader.acknowledge(batch)
-
-
-def _named(text: str, name_rows: bool) -> str:
-    """Why a row was skipped, with or without its id."""
-    return text if name_rows else text.partition(": ")[2]

@@ -115,6 +115,7 @@ class SourceWorker:
             "load": None if table.load is None else table.load.fields(),
             "rows_total": table.rows_total,
             "skipped_total": table.skipped_total,
+            "removals_stopped_total": table.stopped_total,
             "resent": dict(table.resent),
             "polls_total": table.polls_total,
             "errors_total": table.errors_total,

@@ -27,8 +27,8 @@ RAW: Final = "_raw"
 FAULT: Final = "_fault"
 """What is wrong with the whole record, a key of :data:`FAULTS`; null where it can be told apart into columns."""
 FAULTS: Final = {
-    "columns": "has not as many columns as the header",
-    "quote": "has a quote that is never closed",
+    "columns": "has another number of columns than the header",
+    "quote": "opens a quote that is never closed, or closed on a later line where the columns no longer fit",
     "encoding": "is not text in the encoding of the file; say read.encoding in the rules",
     "json": "is not a JSON object on one line",
 }

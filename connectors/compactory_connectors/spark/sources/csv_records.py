@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -83,14 +84,18 @@ class Record:
 class Joiner:
     """Lines of one file after another, in order → records. Belongs to one task.
 
-    What follows a quote that is never closed is read as if that quote were not there: one record is bad, and not all
-    that comes after it.
+    A quote is a mistake where it is never closed. It is one too where a later quote closes it by chance: the record of
+    several lines has not ``fields`` fields then, or text behind its quotes. Only the line that opens it is bad; the
+    lines after it are read by themselves.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, fields: int | None = None) -> None:
         self._dialect = dialect
         self._closing = dialect.closing()
+        self._after = re.compile(rb"[ \t]*(?:\r?\Z|" + re.escape(dialect.delimiter) + b")")
+        self._fields = fields
         self._open: list[tuple[int, bytes]] = []
+        self._again: deque[tuple[int, bytes]] = deque()
 
     @property
     def is_open(self) -> bool:
@@ -99,43 +104,59 @@ class Joiner:
 
     def line(self, number: int, text: bytes) -> Iterator[Record]:
         """Take a line, without the newline at its end; gives the records that it completes."""
-        inside = self._ends_inside(text, inside=bool(self._open))
-        if not self._open and not inside:
-            yield Record(number, text)
-            return
-        self._open.append((number, text))
-        if not inside:
-            yield Record(self._open[0][0], b"\n".join(line for _, line in self._open))
-            self._open = []
-        elif len(self._open) >= MOST_LINES:
-            yield from self._give_up()
+        self._again.append((number, text))
+        while self._again:
+            yield from self._take(*self._again.popleft())
 
     def end(self) -> Iterator[Record]:
         """The file is over: gives what is left of it."""
         while self._open:
-            yield from self._give_up()
+            yield self._give_up()
+            while self._again:
+                yield from self._take(*self._again.popleft())
 
-    def _give_up(self) -> Iterator[Record]:
+    def _take(self, number: int, text: bytes) -> Iterator[Record]:
+        inside = self._fields_of(text, inside=bool(self._open)) is None
+        if not self._open and not inside:
+            yield Record(number, text)
+            return
+        self._open.append((number, text))
+        if inside:
+            if len(self._open) >= MOST_LINES:
+                yield self._give_up()
+            return
+        joined = b"\n".join(line for _, line in self._open)
+        if self._fields is not None and self._fields_of(joined, inside=False) != self._fields:
+            yield self._give_up()
+            return
+        yield Record(self._open[0][0], joined)
+        self._open = []
+
+    def _give_up(self) -> Record:
+        """The first of the open lines as a bad record; the others are taken again."""
         (number, text), *rest = self._open
         self._open = []
-        yield Record(number, text, closed=False)
-        for line in rest:
-            yield from self.line(*line)
+        self._again.extendleft(reversed(rest))
+        return Record(number, text, closed=False)
 
-    def _ends_inside(self, text: bytes, *, inside: bool) -> bool:
-        """Whether quoted text goes on in the next line. A quote opens at the beginning of a field, and nowhere else."""
-        quote, place = self._dialect.quote, 0
+    def _fields_of(self, text: bytes, *, inside: bool) -> int | None:
+        """How many fields end in this text; None where quoted text goes on in the next line, 0 where it ends within
+        a field. A quote opens at the beginning of a field, and nowhere else.
+        """
+        quote, delimiter, place, fields, whole = self._dialect.quote, self._dialect.delimiter, 0, 1, True
         while True:
             if inside or text.startswith(quote, place):
                 closed = self._closing.match(text, place if inside else place + len(quote))
                 if closed is None:
-                    return True
+                    return None
                 place = closed.end()
+                whole = whole and self._after.match(text, place) is not None
             inside = False
-            place = text.find(self._dialect.delimiter, place)
+            place = text.find(delimiter, place)
             if place < 0:
-                return False
-            place += len(self._dialect.delimiter)
+                return fields if whole else 0
+            place += len(delimiter)
+            fields += 1
 
 
 def header(beginning: bytes, options: ReadOptions) -> Record | None:

@@ -22,13 +22,14 @@ _compute: Any = pyarrow.compute  # makes its functions when it is imported, whic
 class JoinLines:
     """A function for ``mapInArrow``: (value, file) → (value, file, line, fault). A call belongs to one task."""
 
-    def __init__(self, dialect: Dialect, columns: Sequence[str]) -> None:
+    def __init__(self, dialect: Dialect, columns: Sequence[str], fields: int | None = None) -> None:
         self._dialect = dialect
+        self._fields = fields
         self._columns = ["value", *columns]
 
     def __call__(self, batches: Batches) -> Batches:
         """Join what belongs together. Every file has to be in one task, whole and in order."""
-        joiner, file, read = Joiner(self._dialect), "", 0
+        joiner, file, read = Joiner(self._dialect, self._fields), "", 0
         for batch in batches:
             for values, its in _runs(batch):
                 if its != file:

@@ -73,7 +73,10 @@ def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOpti
     blocks: list[Blocks | None] = [cache(partial(count_blocks, each, opened)) for each in lines]
     if options.multiline or (options.multiline is None and _any_open(files, blocks, options)):
         _read_whole(spark, files)
-        lines = [_joined(each, Dialect.of(options)) for each in lines]
+        lines = [
+            _joined(each, Dialect.of(options), len(layout.columns))
+            for each, layout in zip(lines, layouts.values(), strict=True)
+        ]
         blocks = [None for _ in lines]
     return [_csv_part(*each, options) for each in zip(lines, blocks, layouts, layouts.values(), strict=True)]
 
@@ -191,11 +194,11 @@ def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
         spark.conf.set(name, str(max(most, least)))
 
 
-def _joined(lines: DataFrame, dialect: Dialect) -> DataFrame:
+def _joined(lines: DataFrame, dialect: Dialect, fields: int) -> DataFrame:
     from pyspark.sql import functions as sf
 
     schema = f"value BINARY, {FILE} STRING, {LINE} BIGINT, {FAULT} STRING"
-    joined = lines.select("value", FILE).mapInArrow(JoinLines(dialect, [FILE, LINE, FAULT]), schema)
+    joined = lines.select("value", FILE).mapInArrow(JoinLines(dialect, [FILE, LINE, FAULT], fields), schema)
     return joined.withColumn(BLOCK, sf.lit(None).cast("bigint"))
 
 

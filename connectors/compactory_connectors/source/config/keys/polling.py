@@ -46,8 +46,10 @@ KEYS: tuple[Setting, ...] = (
     honoured("validate.non.null", "refuse nullable incrementing and timestamp columns", "true", boolean),
     honoured("poll.interval.ms", "milliseconds between two polls of a table that changes", "5000", at_least(1)),
     moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
-    honoured("batch.max.rows", "most rows of one Kafka transaction; 10,000 at the most", "10000", at_least(1)),
-    moot("max.buffer.size", "rows held in memory", "batch.max.rows bounds them", at_least(0)),
+    honoured(
+        "batch.max.rows", "most rows of one Kafka transaction; 10,000 and about 8 MiB at the most", "10000", at_least(1)
+    ),
+    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page bound them", at_least(0)),
     honoured(
         "query.retry.attempts",
         "failed polls of a table in a row after which it stays FAILED; -1 or 0: tried for ever",

@@ -48,7 +48,10 @@ KEYS: tuple[Setting, ...] = (
     ),
     honoured("errors.log.enable", "log every skipped row; else the first of a table and the count", "false", boolean),
     honoured(
-        "errors.log.include.messages", "name a skipped row by its id in the log; values never appear", "false", boolean
+        "errors.log.include.messages",
+        "name a row that is skipped, or stops its table, by its id in the log; values never appear",
+        "false",
+        boolean,
     ),
     moot(
         "errors.retry.timeout",

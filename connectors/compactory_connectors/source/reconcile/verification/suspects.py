@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from compactory.kafka.client import Message
 from compactory_connectors.source.postgres.server import RawRow
+from compactory_connectors.source.record.record import KeyParts
 
 from .checker import Finding, Row, Rules, Stored, judge
 from .outcome import Difference, Found
-from .table_side import Expected, KeyParts
+from .table_side import Expected
 
 __all__ = ["Suspects"]
 

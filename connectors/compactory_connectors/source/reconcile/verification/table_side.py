@@ -14,19 +14,16 @@ from compactory_connectors.source.plan.sql_renderer import Formatted, respelt
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan
 from compactory_connectors.source.poll.conditions import Conditions
 from compactory_connectors.source.poll.prefetch import results_ahead
-from compactory_connectors.source.poll.record_batch import PAGE_ROWS
+from compactory_connectors.source.poll.rendering import logged_columns
+from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from compactory_connectors.source.record.composite_text import composite_parts
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.source.record.record import KeyParts, RowError
 
 from .checker import Row
 from .due import due_deletions, due_rows
 
-__all__ = ["Expected", "KeyParts", "Look", "Pages", "TableSide"]
-
-KeyParts: TypeAlias = tuple[bytes | None, ...]
-"""The columns of a record's key, as Postgres writes them."""
-
+__all__ = ["Expected", "Look", "Pages", "TableSide"]
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
@@ -91,8 +88,8 @@ class Look:
         if parts.astray is not None:
             astray = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._columns)
         query = self._query(sql.SQL("{}, {}, {}").format(parts.key, parts.value, astray), None)
-        with closing(results_ahead(self.server.connection, "formatted", query, PAGE_ROWS)) as results:
-            for result in results:
+        with closing(results_ahead(self.server.connection, "formatted", query, PageFill(PAGE_ROWS))) as results:
+            for result, _, _ in results:
                 get, numbers = result.get_value, range(result.ntuples)
                 keys, values = [get(row, 0) for row in numbers], [get(row, 1) for row in numbers]
                 keys = respelt(keys) if parts.key_escapes else keys
@@ -121,7 +118,7 @@ class Look:
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self.server.connection, name, query)
         render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
-        while rows := reader.fetch(PAGE_ROWS):
+        while rows := reader.page():
             found: list[Expected] = []
             for row in rows:
                 try:
@@ -159,13 +156,13 @@ class Look:
             yield key, None, Row.UNREADABLE, row
 
     def _deleted(self) -> sql.Composed:
-        table = sql.Identifier(self.plan.schema, self.plan.name)
         assert self._deletions is not None
+        names, columns = logged_columns(self.plan)
         return statement(
             "verification/deleted",
-            columns=self._columns,
+            columns=columns,
+            names=sql.Literal(names),
             flags=sql.Literal(Row.ABSENT | Row.DUE),
-            table=table,
             oid=sql.Literal(self.plan.oid),
             unseen=self._deletions,
         )

@@ -6,6 +6,7 @@ The only module that imports confluent-kafka's registry client, and only when a 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,8 +21,14 @@ from .converter import SCHEMAS_ENABLE, Half
 __all__ = ["OPTIONS", "Registry", "Subject", "Subjects"]
 
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
-_SECONDS = 10
+_SECONDS = 3
+"""For connection, sending and answer each: a Postgres snapshot and the other tables wait meanwhile."""
+_PAUSE = 5.0
+"""Seconds for which a registry that did not answer is not asked again, by whatever table."""
+_SILENT_UNTIL: dict[str | tuple[str, str], float] = {}
+"""Until when registries that did not answer, and these of their subjects, are left alone, by the monotonic clock."""
 _NOT_FOUND = 404
+_SCHEMES = ("http://", "https://", "mock://")
 
 
 class Subjects(Enum):
@@ -37,6 +44,12 @@ def _strategy(value: str) -> Subjects:
     if value not in names:
         raise ValueError(f"must be one of {', '.join(names)}")
     return names[value]
+
+
+def _addresses(value: str) -> str:
+    if value and not all(address.strip().startswith(_SCHEMES) for address in value.split(",")):
+        raise ValueError("every address must begin with http:// or https://")
+    return value
 
 
 def _moot(name: str, default: str, meaning: str = "no effect here", *, secret: bool = False) -> Setting:
@@ -56,7 +69,13 @@ def _file(name: str, meaning: str) -> Setting:
 _PEM = one_of("PEM", otherwise="a Java key store can't be read; convert it to PEM")
 
 OPTIONS: tuple[Setting, ...] = (
-    Setting(name="schema.registry.url", meaning="addresses of the registry, separated by commas", default=""),
+    Setting(
+        name="schema.registry.url",
+        meaning="addresses of the registry, separated by commas",
+        default="",
+        parse=_addresses,
+        secret=True,
+    ),
     Setting(
         name="basic.auth.credentials.source",
         meaning="where the login comes from",
@@ -187,6 +206,11 @@ class Registry:
         """The answer; None for what the registry lacks, where that is ``missing`` and no error."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
+        began = time.monotonic()
+        if began < max(_SILENT_UNTIL.get(place, 0.0) for place in (self.url, (self.url, subject))):
+            raise Unreachable(
+                "Schema Registry", f"Schema Registry did not answer within {_SECONDS} s; asked again soon"
+            )
         try:
             return ask()
         except SchemaRegistryError as error:
@@ -196,6 +220,9 @@ class Registry:
                 raise Unreachable("Schema Registry", f"Schema Registry: subject {subject}: {error}") from error
             raise ConfigError(f"Schema Registry: subject {subject}: {_refusal(error)}") from error
         except Exception as error:  # the HTTP library's own errors: no connection, no TLS, no answer in time
+            if time.monotonic() - began > _SECONDS / 2:
+                _SILENT_UNTIL[self.url] = time.monotonic() + _PAUSE
+                _SILENT_UNTIL[self.url, subject] = time.monotonic() + 4 * _PAUSE  # others come first
             raise Unreachable("Schema Registry", f"Schema Registry was not reached: {type(error).__name__}") from error
 
     def _properties(self) -> tuple[tuple[str, Any], ...]:
@@ -206,7 +233,7 @@ class Registry:
             "ssl.key.password": self.key_password,
         }
         given = tuple((name, value) for name, value in optional.items() if value)
-        return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 1), *given
+        return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *given
 
 
 _REMEDIES = {
@@ -232,5 +259,8 @@ def _client(properties: tuple[tuple[str, Any], ...]) -> Any:
         ) from None
     try:
         return SchemaRegistryClient.new_client(dict(properties))
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"schema.registry.url: {error}; check it and schema.registry.ssl.*") from error
+    except (ValueError, OSError) as error:  # its text repeats the address, which may hold a password
+        raise ConfigError(
+            f"the client of the Schema Registry can't be made ({type(error).__name__}): check schema.registry.url and"
+            " schema.registry.ssl.*"
+        ) from error
