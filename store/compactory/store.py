@@ -143,8 +143,11 @@ class GlobalStore(Mapping[str, View[Any]]):
     def __len__(self) -> int:
         return len(self._views)
 
-    __eq__ = object.__eq__  # a store is itself, whatever another one holds
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def directory(self, directory: Directory[T]) -> View[T]:
         """Return the view of a directory with its value type. Raises UnknownDirectory."""
