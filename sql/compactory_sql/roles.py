@@ -42,12 +42,13 @@ def grants(
 
 def outbox_grants(database: str, *, publisher: Grantee, relay: Grantee) -> tuple[LiteralString, ...]:
     """The statements, in order, for services that publish and for relays. Running them again changes nothing."""
-    roles = [
-        text
-        for role in (publisher, relay)
-        for text in statements("role", role=role.sql, literal=literal(role.name), database=database)
-    ]
-    return (*roles, *statements("role_outbox", publisher=publisher.sql, relay=relay.sql))
+    return tuple(_outbox_statements(database, publisher, relay))
+
+
+def _outbox_statements(database: str, publisher: Grantee, relay: Grantee) -> Iterator[LiteralString]:
+    for role in (publisher, relay):
+        yield from statements("role", role=role.sql, literal=literal(role.name), database=database)
+    yield from statements("role_outbox", publisher=publisher.sql, relay=relay.sql)
 
 
 def _statements(

@@ -21,7 +21,8 @@ def encoder_of(topic: str, given: Any) -> Encoder:
     Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
     """
     if isinstance(given, type) and hasattr(given, "model_validate"):
-        return _refusing(lambda _topic, value: given.model_validate(value).model_dump_json().encode())
+        model: Any = given
+        return _refusing(lambda _topic, value: model.model_validate(value).model_dump_json().encode())
     if isinstance(given, Mapping):
         return _refusing(_json_schema(topic, given))
     if _is_serializer(given):
@@ -50,7 +51,7 @@ def _refusing(encode: Encoder) -> Encoder:
 
 def _reason(error: Exception) -> str:
     """Where and why; libraries put the value itself into their texts."""
-    errors = getattr(error, "errors", None)  # pydantic
+    errors: Any = getattr(error, "errors", None)  # pydantic
     if callable(errors):
         return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in errors())
     path, rule = getattr(error, "json_path", None), getattr(error, "validator", None)  # jsonschema
@@ -62,9 +63,10 @@ def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
         from jsonschema.validators import validator_for  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(f"encoder of topic {topic!r}: a JSON Schema needs: pip install jsonschema") from error
-    kind = validator_for(dict(schema))
-    kind.check_schema(schema)
-    validator = kind(schema)
+    own = dict(schema)
+    kind = validator_for(own)
+    kind.check_schema(own)
+    validator = kind(own)
 
     def encode(_topic: str, value: Any) -> bytes:
         validator.validate(value)

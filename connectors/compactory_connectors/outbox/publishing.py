@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, get_args
 from uuid import uuid4
 
 import psycopg
@@ -56,28 +56,6 @@ class Outbox:
         self._encoders: dict[str, Encoder] = {t: encoder_of(t, given) for t, given in (encoders or {}).items()}
         self._direct = _Direct(kafka, wait=backend == "kafka") if backend != "db" and kafka is not None else None
 
-    @overload
-    def publish(
-        self,
-        conn: psycopg.AsyncConnection[Any],
-        topic: str,
-        payload: Any,
-        key: bytes | str | None = None,
-        partition_key: str | None = None,
-        headers: Mapping[str, str | bytes | None] | None = None,
-    ) -> Awaitable[int]: ...
-
-    @overload
-    def publish(
-        self,
-        conn: Any,
-        topic: str,
-        payload: Any,
-        key: bytes | str | None = None,
-        partition_key: str | None = None,
-        headers: Mapping[str, str | bytes | None] | None = None,
-    ) -> int: ...
-
     def publish(
         self,
         conn: Any,
@@ -89,22 +67,15 @@ class Outbox:
     ) -> Any:
         """Publish one message and return its id, which the record carries in the header ``compactory-message-id``.
 
-        See :meth:`publish_list`; the other backends have no ids and return 0.
+        An int, to be awaited where the connection is asynchronous. See :meth:`publish_list`; backends other than ``db``
+        have no ids and return 0.
         """
         message = OutboxMessage(topic=topic, payload=payload, key=key, partition_key=partition_key, headers=headers)
         found = self.publish_list(conn, [message])
         return _first(found) if isinstance(found, Awaitable) else found[0]
 
-    @overload
-    def publish_list(
-        self, conn: psycopg.AsyncConnection[Any], messages: Iterable[OutboxMessage]
-    ) -> Awaitable[list[int]]: ...
-
-    @overload
-    def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> list[int]: ...
-
     def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
-        """Publish messages in their order by one statement within the transaction of ``conn``, and return their ids.
+        """Publish messages in their order by one statement within the transaction of ``conn``; return a list of ids.
 
         ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
         the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.

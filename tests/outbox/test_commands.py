@@ -1,0 +1,67 @@
+"""``compactory outbox`` as a process: exit codes, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import Any
+
+from compactory_cli.stack.port import free_port
+from tests.outbox.harness import Bench
+from tests.source.workload import wait_until
+
+
+def run(bench: Bench, *words: str, code: int = 0) -> Any:
+    command = [sys.executable, "-m", "compactory_cli", "outbox", *words]
+    common = ["--postgres", bench.url, "--kafka", bench.address, "--json"]
+    done = subprocess.run([*command, *common], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
+
+
+def test_an_operators_round(bench: Bench) -> None:
+    topic = bench.topic(**{"max.message.bytes": "2000"})
+    bench.publish(topic, "1")
+    poison = bench.publish(topic, random.Random(1).randbytes(5000))
+    bench.publish(topic, "2")
+    assert run(bench, "run", "--once", code=1) == {"sent": {topic: 1}}
+    (status,) = run(bench, "status")["topics"]
+    assert (status["pending"], status["failed"], status["waiting"]) == (0, 1, 1)
+    failed, waiting = run(bench, "failed", "--topic", topic, code=1)["messages"]
+    assert (failed["id"], failed["bytes"], waiting["reason"]) == (poison, 5000, None)
+    assert run(bench, "retry", str(poison)) == {"messages": 2}
+    run(bench, "run", "--once", code=1)
+    assert run(bench, "drop", "--topic", topic) == {"messages": 1}
+    assert run(bench, "failed") == {"messages": []}
+    run(bench, "run", "--once", "--topic", topic)
+    assert bench.values(topic) == ["1", "2"]
+    run(bench, "drop", code=2)
+
+
+def test_a_relay_shows_itself_and_ends_well(bench: Bench) -> None:
+    topic = bench.topic()
+    port = free_port()
+    command = [sys.executable, "-m", "compactory_cli", "outbox", "run", "--listen", f"127.0.0.1:{port}"]
+    relay = subprocess.Popen([*command, "--postgres", bench.url, "--kafka", bench.address])
+    try:
+
+        def ready() -> bool:
+            try:
+                return urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2).status == 200
+            except OSError:
+                return False
+
+        wait_until(ready, what="readiness")
+        bench.publish(topic, "v")
+        bench.wait_for(topic, "v")
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+        assert f'compactory_outbox_sent_total{{topic="{topic}"}} 1.0' in metrics
+        relay.send_signal(signal.SIGTERM)
+        assert relay.wait(20) == 0
+    finally:
+        relay.kill()
+    assert bench.info(topic, "locked_by") is None
