@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -21,8 +21,7 @@ def encoder_of(topic: str, given: Any) -> Encoder:
     Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
     """
     if isinstance(given, type) and hasattr(given, "model_validate"):
-        model: Any = given
-        return _refusing(lambda _topic, value: model.model_validate(value).model_dump_json().encode())
+        return _refusing(lambda _topic, value: cast("Any", given).model_validate(value).model_dump_json().encode())
     if isinstance(given, Mapping):
         return _refusing(_json_schema(topic, given))
     if _is_serializer(given):
@@ -53,7 +52,7 @@ def _reason(error: Exception) -> str:
     """Where and why; libraries put the value itself into their texts."""
     errors: Any = getattr(error, "errors", None)  # pydantic
     if callable(errors):
-        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in errors())
+        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in cast("Any", errors)())
     path, rule = getattr(error, "json_path", None), getattr(error, "validator", None)  # jsonschema
     return f"{path}: {rule}" if path is not None else type(error).__name__
 
