@@ -144,7 +144,7 @@ class GlobalStore(Mapping[str, View[Any]]):
     def __len__(self) -> int:
         return len(self._views)
 
-    def __eq__(self, other: object) -> bool:  # a store is itself, whatever another one holds
+    def __eq__(self, other: object) -> bool:
         return self is other
 
     def __hash__(self) -> int:
