@@ -4,10 +4,11 @@
 #   deploy/kafka-acls.sh source User:directory-source      the rights of `compactory source run`
 #   deploy/kafka-acls.sh store User:payments               those of a GlobalStore, `compactory serve`, get, directories
 #   deploy/kafka-acls.sh writer User:back-office           those of a DirectoryWriter
+#   deploy/kafka-acls.sh outbox User:orders-relay          those of `compactory outbox run`
 #
 # Environment:
 #   BOOTSTRAP      bootstrap servers (needed)
-#   TOPICS         topics of the directories, separated by spaces (needed)
+#   TOPICS         topics of the directories or the outbox, separated by spaces (needed)
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
@@ -16,7 +17,7 @@
 set -euo pipefail
 
 component=${1:-} principal=${2:-}
-if [[ ! $component =~ ^(source|store|writer)$ || $principal != *:* ]]; then
+if [[ ! $component =~ ^(source|store|writer|outbox)$ || $principal != *:* ]]; then
     sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
     exit 2
 fi
@@ -54,5 +55,14 @@ store)
 writer)
     # DescribeConfigs tells how large a record may be and whether the topic is compacted; it can do without.
     allow "${topics[@]}" -- Write DescribeConfigs
+    ;;
+outbox)
+    # DescribeConfigs tells publishers how large a message may be; it can do without. Ids and groups have many names each.
+    allow "${topics[@]}" -- Write DescribeConfigs
+    operations=(Read)
+    [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
+    allow --topic compactory-outbox -- "${operations[@]}"
+    allow --group compactory-outbox- --resource-pattern-type prefixed -- Read
+    allow --transactional-id compactory-outbox- --resource-pattern-type prefixed -- Write
     ;;
 esac

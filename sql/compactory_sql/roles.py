@@ -9,7 +9,7 @@ from typing import LiteralString
 from compactory_sql.loader import statements
 from compactory_sql.naming import literal
 
-__all__ = ["GrantedTable", "Grantee", "grants"]
+__all__ = ["GrantedTable", "Grantee", "grants", "outbox_grants"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,16 @@ def grants(
     ``owner`` installs and adopts, ``source`` polls, ``writer`` is the application that maintains the tables.
     """
     return tuple(_statements(database, list(tables), owner, source, writer))
+
+
+def outbox_grants(database: str, *, publisher: Grantee, relay: Grantee) -> tuple[LiteralString, ...]:
+    """The statements, in order, for services that publish and for relays. Running them again changes nothing."""
+    roles = [
+        text
+        for role in (publisher, relay)
+        for text in statements("role", role=role.sql, literal=literal(role.name), database=database)
+    ]
+    return (*roles, *statements("role_outbox", publisher=publisher.sql, relay=relay.sql))
 
 
 def _statements(

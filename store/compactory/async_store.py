@@ -103,8 +103,11 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
     def __len__(self) -> int:
         return len(self.sync)
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def directory(self, directory: Directory[T]) -> View[T]:
         """Return the view of a directory with its value type. Raises UnknownDirectory."""

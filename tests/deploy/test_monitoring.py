@@ -134,7 +134,12 @@ def test_a_panel_shows_what_there_is(panel: dict[str, Any]) -> None:
 def test_the_dashboard_is_laid_out_and_shows_every_figure_of_stores_and_sources() -> None:
     document = dashboard()
     assert [variable["name"] for variable in document["templating"]["list"]] == ["datasource", "job"]
-    assert [panel["title"] for panel in document["panels"] if panel["type"] == "row"] == ["Store", "Source", "HTTP"]
+    assert [panel["title"] for panel in document["panels"] if panel["type"] == "row"] == [
+        "Store",
+        "Source",
+        "HTTP",
+        "Outbox",
+    ]
     numbers = [panel["id"] for panel in document["panels"]]
     assert len(set(numbers)) == len(numbers)
     taken: set[tuple[int, int]] = set()

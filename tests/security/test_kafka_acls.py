@@ -28,10 +28,12 @@ from confluent_kafka.admin import (
 
 from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
 from compactory.kafka.client import Kafka
+from compactory_connectors.database import install
+from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.source.config.connector import load_connector
 from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 from compactory_connectors.source.offsets.offset_editor import signed
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka
 from tests.source.conftest import ARTICLE, article_environment
@@ -153,10 +155,16 @@ def _bindings(words: list[str]) -> Iterator[AclBinding]:
     given = list(itertools.pairwise(words))
     [principal] = [value for name, value in given if name == "--allow-principal"]
     operations = [value for name, value in given if name == "--operation"]
-    kinds = {"--topic": ResourceType.TOPIC, "--transactional-id": ResourceType.TRANSACTIONAL_ID}
+    kinds = {
+        "--topic": ResourceType.TOPIC,
+        "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+        "--group": ResourceType.GROUP,
+    }
+    prefixed = ("--resource-pattern-type", "prefixed") in given
     for name, value in given:
         for operation in operations if name in kinds else ():
-            pattern = (kinds[name], value, ResourcePatternType.LITERAL, principal, "*")
+            kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+            pattern = (kinds[name], value, kind, principal, "*")
             yield AclBinding(*pattern, _OPERATIONS[operation], AclPermissionType.ALLOW)
 
 
@@ -348,6 +356,38 @@ def test_a_writer_names_the_right_it_lacks(house: House) -> None:
     with pytest.raises(ConfigError, match=f"lacks the ACL operation Write on topic '{house.topic}'"):
         writer.put("1", {})
     writer.close()
+
+
+def test_a_relay_needs_no_more(house: House) -> None:
+    """Also to take over from a relay that died."""
+    house.create(house.topic)
+    house.grant("outbox", SOURCE)
+    install(house.database)
+    with psycopg.connect(house.database, autocommit=True) as connection:
+        for value in ("1", "2"):
+            connection.execute("SELECT compactory.publish(%s, %s::text, 'k')", [house.topic, value])
+            connection.execute(
+                "INSERT INTO compactory.kafka_topic_info (topic, locked_by, locked_at) VALUES (%s, 'gone', '-infinity')"
+                " ON CONFLICT (topic) DO UPDATE SET locked_by = 'gone', locked_at = '-infinity'",
+                [house.topic],
+            )
+            with OutboxRelay(house.database, house.server.client(SOURCE)) as relay:
+                assert relay.drain(threading.Event())
+    assert [message.value() for message in read(Kafka(house.server.client()), house.topic)] == [b"1", b"2"]
+
+
+def test_a_relay_that_may_not_write_a_topic_says_so(house: House) -> None:
+    house.create(house.topic)
+    house.grant("outbox", SOURCE)
+    house.take(SOURCE, ResourceType.TOPIC, house.topic, AclOperation.WRITE)
+    install(house.database)
+    with psycopg.connect(house.database, autocommit=True) as connection:
+        connection.execute("SELECT compactory.publish(%s, 'v', 'k')", [house.topic])
+        with (
+            OutboxRelay(house.database, house.server.client(SOURCE)) as relay,
+            pytest.raises(CompactoryError, match="the ACL operation Write on the topic is needed"),
+        ):
+            relay.drain(threading.Event())
 
 
 def test_a_password_is_never_printed(house: House) -> None:

@@ -188,6 +188,38 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
     _operate(flags, ids, topic, everything, operators.drop, "dropped")
 
 
+@app.command("roles")
+@command
+def roles(
+    flags: Flags,
+    publisher: Annotated[
+        str, typer.Option("--publisher", metavar="ROLE", help="Services that publish.")
+    ] = "compactory_publisher",
+    relay: Annotated[str, typer.Option("--relay", metavar="ROLE", help="Relays, and operators.")] = "compactory_relay",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Make a database role for services that publish and one for relays, with just their rights."""
+    import psycopg
+
+    from compactory_connectors import database
+    from compactory_connectors.source.postgres.server import postgres_errors
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json
+
+    postgres = begin(flags).postgres()
+    parameters: dict[str, Any] = {**postgres.conninfo}
+    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
+        plan = database.plan_outbox_grants if only_print else database.grant_outbox
+        texts = plan(connection, publisher, relay)
+    if flags.json:
+        print_json({"sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        output().print(f"[green]✓[/] {publisher} and {relay} have their rights", highlight=False)
+
+
 def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
     from compactory.errors import ConfigError
 

@@ -10,12 +10,12 @@ from psycopg.rows import dict_row
 
 from compactory.errors import ConfigError
 from compactory_sql import query
-from compactory_sql.roles import GrantedTable, Grantee, grants
+from compactory_sql.roles import GrantedTable, Grantee, grants, outbox_grants
 
 from .catalogue import resolve
 from .session import Connection, check_server
 
-__all__ = ["Roles", "grant", "plan_grants"]
+__all__ = ["Roles", "grant", "grant_outbox", "plan_grants", "plan_outbox_grants"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,26 @@ def grant(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[
 
     What concerns schema ``compactory`` is left out until it is installed: run it once more after that.
     """
-    texts = plan_grants(connection, tables, roles)
+    return _run(connection, plan_grants(connection, tables, roles))
+
+
+def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
+    """The statements that make a role for services that publish and one for relays; changes nothing."""
+    check_server(connection)
+    facts = _row(connection, "roles/names", {"owner": "", "source": relay, "writer": publisher})
+    return outbox_grants(
+        facts["database"],
+        publisher=Grantee(name=publisher, sql=facts["writer"]),
+        relay=Grantee(name=relay, sql=facts["source"]),
+    )
+
+
+def grant_outbox(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
+    """Make these roles where they are missing and give each its rights, once the outbox is installed."""
+    return _run(connection, plan_outbox_grants(connection, publisher, relay))
+
+
+def _run(connection: Connection, texts: tuple[LiteralString, ...]) -> tuple[LiteralString, ...]:
     with connection.transaction():
         for text in texts:
             connection.execute(text)

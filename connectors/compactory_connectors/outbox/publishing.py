@@ -28,6 +28,7 @@ Backend = Literal["db", "kafka", "kafka_async"]
 
 _DEFAULTS = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "compression.type": "lz4"}
 _TIMEOUT = 30.0  # seconds for acknowledgements
+_BEGIN = "SELECT 1"  # has SQLAlchemy know of the transaction, which it would not commit otherwise
 
 
 class Outbox:
@@ -198,6 +199,8 @@ def _driver(conn: Any) -> psycopg.Connection[Any]:
     if not isinstance(inner, psycopg.Connection) and hasattr(inner, "get_bind"):  # a session
         inner = inner.connection()
     if not isinstance(inner, psycopg.Connection) and hasattr(inner, "dialect"):  # a connection of SQLAlchemy
+        if not inner.in_transaction():
+            inner.exec_driver_sql(_BEGIN)
         inner = inner.connection.driver_connection
     if isinstance(inner, psycopg.Connection):
         return inner
@@ -209,6 +212,8 @@ async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[i
     if hasattr(driver, "sync_session"):
         driver = await driver.connection()
     if hasattr(driver, "sync_connection"):
+        if not driver.in_transaction():
+            await driver.exec_driver_sql(_BEGIN)
         driver = (await driver.get_raw_connection()).driver_connection
     if not isinstance(driver, psycopg.AsyncConnection):
         raise ConfigError(_not_psycopg(conn))

@@ -180,17 +180,20 @@ class Sender:
             if batch.moved is not None:
                 claim = batch.moved
                 continue
-            rows = self._without_waiting(claim.topic, batch.rows)
+            if batch.waiting:
+                self._table.hold_back(claim.topic, batch.waiting)
+                continue
+            rows = batch.rows
             if rows:
                 try:
-                    rows = self._send(claim.topic, rows)
+                    rows = self._send(claim.topic, rows, batch.created)
                 except TopicRefused as error:
                     self._shrink(claim.topic, rows, error)
                     continue
                 self._limits.pop(claim.topic, None)
                 if limit < usual:
                     self._limits[claim.topic] = min(usual, limit * 4)
-                done = [row.id for row in rows]
+                done = [row[0] for row in rows]
                 total += len(rows)
             claim = self._behind(claim, batch, rows)
             full = batch.full or len(rows) < len(batch.rows)
@@ -201,37 +204,27 @@ class Sender:
 
     def _behind(self, claim: Claim, batch: Batch, rows: Sequence[Row]) -> Claim:
         """The claim after what was read is sent, as far as it was."""
-        last: int | None = None
-        if len(rows) < len(batch.rows):
-            last = rows[-1].id if rows else claim.position.start
-        elif batch.full and batch.rows:
-            last = batch.rows[-1].id
+        more = batch.full or len(rows) < len(batch.rows)
+        last = rows[-1][0] if more and rows else None
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
-    def _without_waiting(self, topic: str, rows: list[Row]) -> list[Row]:
-        """Messages whose key does not wait for one that failed; the others are moved out of the way."""
-        waiting = [row.id for row in rows if row.waits]
-        if not waiting:
-            return rows
-        self._table.hold_back(topic, waiting)
-        return [row for row in rows if not row.waits]
-
-    def _send(self, topic: str, rows: list[Row]) -> list[Row]:
+    def _send(self, topic: str, rows: list[Row], created: str) -> list[Row]:
         """Send messages in one transaction, and return them: as many as one offset can name. Raises TopicRefused."""
         partitions = self._facts.look(topic, self._table.limit)
-        number, mark = fitting([row.id for row in rows], [row.created for row in rows])
+        number, mark = fitting([row[0] for row in rows], created)
         rows = rows[:number]
         kept = newest_of_keys(rows) if self._rules(topic).compact else rows
 
         def produce(producer: Any) -> None:
             put = producer.produce
-            for row in kept:
-                headers = [(MESSAGE_ID, b"%d" % row.id), *headers_of(row.headers)]
-                if row.partition_key is None:
-                    put(topic, row.payload, row.key, headers=headers)
-                else:
-                    place = partition_of(row.partition_key.encode(), partitions)
-                    put(topic, row.payload, row.key, place, headers=headers)
+            for number, key, payload, more in kept:
+                headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
+                if more is None:
+                    put(topic, payload, key, headers=headers)
+                    continue
+                partition_key, given = more
+                place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
+                put(topic, payload, key, place, headers=headers + headers_of(given))
             self._marks.mark(producer, topic, mark, _TIMEOUT)
 
         self._publisher.transact(produce)
@@ -246,9 +239,9 @@ class Sender:
             self._limits[topic] = max(1, len(rows) // 8)
             return
         holds = self._rules(topic).on_failure == "wait"
-        self._table.set_aside(topic, rows[0].id, str(error), holds=holds)
+        self._table.set_aside(topic, rows[0][0], str(error), holds=holds)
         self._shared.board.set_aside(topic)
-        log.error("message set aside", topic=topic, id=rows[0].id, error=str(error))
+        log.error("message set aside", topic=topic, id=rows[0][0], error=str(error))
 
     def _fence(self, holder: str) -> None:
         """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled."""
@@ -271,5 +264,5 @@ class Sender:
 
 def newest_of_keys(rows: Sequence[Row]) -> list[Row]:
     """Messages without those that a later one with the same key supersedes. Pure."""
-    newest = {row.key: row.id for row in rows}
-    return [row for row in rows if row.key is None or newest[row.key] == row.id]
+    newest = {key: number for number, key, _, _ in rows}
+    return [row for row in rows if row[1] is None or newest[row[1]] == row[0]]

@@ -29,34 +29,31 @@ MOST: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class SentIds:
-    """Ids of messages, ascending, and when the first and the last was published, as Postgres sends times."""
+    """Ids of messages, ascending, and when the first was published, in Postgres' words."""
 
     ids: list[int]
-    first_created: bytes
-    last_created: bytes
+    created: str
 
     def text(self) -> str:
         """As metadata: distances between ids, packed."""
         distances = [later - earlier for earlier, later in pairwise(self.ids)]
         small = max(distances, default=0) < 128
         packed = bytes(distances) if small else b"".join(map(_varint, distances))
-        times = (self.first_created + self.last_created).hex()
-        return f"{self.ids[0]}:{times}:{base64.b85encode(zlib.compress(packed, 1)).decode()}"
+        return f"{self.ids[0]}|{self.created}|{base64.b64encode(zlib.compress(packed, 1)).decode()}"
 
     @classmethod
     def parse(cls, text: str) -> SentIds:
         """Read what :meth:`text` wrote. Raises ValueError."""
-        first, times, packed = text.split(":", 2)
-        created = bytes.fromhex(times)
-        distances = _varints(zlib.decompress(base64.b85decode(packed)))
-        return cls(list(accumulate(distances, initial=int(first))), created[:8], created[8:])
+        first, created, packed = text.split("|")
+        distances = _varints(zlib.decompress(base64.b64decode(packed)))
+        return cls(list(accumulate(distances, initial=int(first))), created)
 
 
-def fitting(ids: Sequence[int], created: Sequence[bytes]) -> tuple[int, str]:
+def fitting(ids: Sequence[int], created: str) -> tuple[int, str]:
     """How many of these messages one offset can hold, and its metadata."""
     number = len(ids)
     while True:
-        text = SentIds(list(ids[:number]), created[0], created[number - 1]).text()
+        text = SentIds(list(ids[:number]), created).text()
         if len(text) <= MOST:
             return number, text
         number = max(1, int(number * 0.9 * MOST / len(text)))

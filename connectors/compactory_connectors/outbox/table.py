@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg.rows import dict_row
@@ -28,16 +28,8 @@ PAUSE: Final = 60.0
 """Seconds for which a topic is left alone after an error of its own."""
 
 
-class Row(NamedTuple):
-    """A message as it is read. ``waits``: an earlier one of its key has failed."""
-
-    id: int
-    key: bytes | None
-    payload: bytes | None
-    partition_key: str | None
-    headers: Mapping[str, Any] | None
-    created: bytes
-    waits: bool
+Row: TypeAlias = tuple[int, bytes | None, bytes | None, tuple[str | None, Mapping[str, Any] | None] | None]
+"""A message as it is read: id, key, payload; partition key and headers where it has one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +54,16 @@ class Claim:
 class Batch:
     """Messages in order of their ids, what ran when they were read, and the newest id then.
 
+    ``created`` is when the first was published, ``waiting`` has ids of those whose key waits for one that failed.
     ``full``: there may be more. ``moved``: a claim to read again with, as messages came back.
     """
 
     rows: list[Row]
-    running: tuple[int, ...]
-    newest: int
-    full: bool
+    running: tuple[int, ...] = ()
+    newest: int = 0
+    created: str = ""
+    waiting: tuple[int, ...] = ()
+    full: bool = True
     moved: Claim | None = None
 
 
@@ -97,16 +92,21 @@ class OutboxTable:
             self._delete(claim.topic, done)
             cursor = self._connection.cursor(binary=True)
             cursor.execute(query("outbox/read"), self._reading(claim) | {"limit": limit, "bytes": size})
-        head, *rows = cursor.fetchall() or (None,)
-        if head is None:
+        rows = cursor.fetchall()
+        if not rows:
             raise LeaseLost(f"another relay took over topic {claim.topic!r}")
-        facts = head[4]
+        facts = rows.pop(0)[3]
         if facts["rewinds"] != claim.rewinds:
             again = Claim(claim.topic, Position.at(facts["reached"], claim.position.newest), facts["rewinds"])
-            return Batch([], (), 0, full=True, moved=again)
-        found = [Row._make(row) for row in rows]
-        full = len(found) == limit or sum(len(row.payload or b"") for row in found) >= size
-        return Batch(found, Snapshot.parse(facts["snapshot"]).xip, facts["newest"], full)
+            return Batch([], moved=again)
+        return Batch(
+            rows,
+            Snapshot.parse(facts["snapshot"]).xip,
+            facts["newest"],
+            facts["created"] or "",
+            tuple(facts["waiting"] or ()),
+            full=len(rows) == limit or sum(len(row[2] or b"") for row in rows) >= size,
+        )
 
     def release(self, claim: Claim, done: Sequence[int]) -> None:
         """Delete what was sent and give the lock back."""
@@ -127,11 +127,11 @@ class OutboxTable:
             given = {"topic": topic, "id": message, "reason": reason, "holds": holds}
             self._connection.execute(query("outbox/set_aside"), given)
 
-    def hold_back(self, topic: str, messages: list[int]) -> None:
+    def hold_back(self, topic: str, messages: Sequence[int]) -> None:
         """Move messages out of the way whose key waits. Two statements: what was put back meanwhile must be seen."""
         with self._connection.transaction():
             self._lock(topic)
-            self._connection.execute(query("outbox/hold_back"), {"topic": topic, "ids": messages})
+            self._connection.execute(query("outbox/hold_back"), {"topic": topic, "ids": list(messages)})
 
     def delete_sent(self, topic: str, sent: SentIds) -> int:
         """Delete what a holder that died has sent, where it had no time to; how many there were."""
@@ -139,9 +139,7 @@ class OutboxTable:
             "topic": topic,
             "ids": sent.ids,
             "first": sent.ids[0],
-            "last": sent.ids[-1],
-            "first_created": sent.first_created,
-            "last_created": sent.last_created,
+            "created": sent.created,
             "count": len(sent.ids),
         }
         return self._connection.execute(query("outbox/delete_sent"), given).rowcount
@@ -189,7 +187,7 @@ def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConne
         lacking = connection.execute(query("outbox/rights")).fetchall()
         if lacking:
             raise ConfigError(
-                f"{role} may not send the outbox: GRANT {needed} TO {role}; compactory sql roles grants it"
+                f"{role} may not send the outbox: GRANT {needed} TO {role}; compactory outbox roles grants it"
                 for role, needed in lacking
             )
     except (psycopg.Error, ConfigError):

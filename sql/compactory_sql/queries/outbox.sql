@@ -10,7 +10,7 @@ SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers:
 -- are nearly empty and full of dead rows mislead the planner: the one index is always right.
 SELECT set_config(name, value, false)
   FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
-               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('default_transaction_isolation', 'read committed'),
+               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('work_mem', '64MB'), ('default_transaction_isolation', 'read committed'),
                ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                                       ELSE current_setting('synchronous_commit') END)) AS s (name, value);
 
@@ -22,8 +22,8 @@ SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_messages') 
 
 -- name: outbox/rights
 -- Which rights a relay's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
-SELECT quote_ident(current_user) AS role, format('%%s on %%s %%s.%%s', string_agg(needed, ', '),
-       CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, nspname, relname) AS lacking
+SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON ',
+       CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, nspname, '.', relname) AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
   JOIN (VALUES ('kafka_messages', 'SELECT'), ('kafka_messages', 'DELETE'), ('kafka_messages_id_seq', 'SELECT'),
                ('kafka_failed_messages', 'SELECT'), ('kafka_failed_messages', 'INSERT'),
@@ -84,17 +84,19 @@ batch AS (SELECT b.*, sum(coalesce(octet_length(b.payload), 0)) OVER (ORDER BY b
                    WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
                      AND m.id > least(%(start)s, (SELECT low FROM ended))
                    ORDER BY m.topic, m.id LIMIT %(limit)s) AS b)
-SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload, NULL::text AS partition_key,
-       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text, 'newest',
-                          (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq)) AS headers,
-       NULL::bytea AS created, false AS waits
+SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
+       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'created', (SELECT created_at::text FROM batch LIMIT 1),
+                          'snapshot', pg_current_snapshot()::text,
+                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
+                          'waiting', CASE WHEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                                                        WHERE f.topic = %(topic)s AND f.holds_key)
+                                     THEN (SELECT jsonb_agg(b.id) FROM batch AS b
+                                            WHERE EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                                                           WHERE f.topic = %(topic)s AND f.key = b.key AND f.holds_key)) END) AS more
   FROM held
  UNION ALL
-SELECT b.id, b.key, b.payload, b.partition_key, b.headers, timestamptz_send(b.created_at),
-       CASE WHEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = %(topic)s AND f.holds_key)
-            THEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                          WHERE f.topic = %(topic)s AND f.key = b.key AND f.holds_key)
-            ELSE false END
+SELECT b.id, b.key, b.payload,
+       CASE WHEN b.partition_key IS NOT NULL OR b.headers IS NOT NULL THEN jsonb_build_array(b.partition_key, b.headers) END
   FROM batch AS b WHERE b.bytes - coalesce(octet_length(b.payload), 0) < %(bytes)s;
 
 -- name: outbox/delete
@@ -102,13 +104,11 @@ SELECT b.id, b.key, b.payload, b.partition_key, b.headers, timestamptz_send(b.cr
 DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
 
 -- name: outbox/delete_sent
--- The same for the last batch of a holder that died, where it is there still: whole, and as old as it was. Other messages
--- may have got its ids since a backup was restored.
+-- The same for the last batch of a holder that died, where it is there still: whole, its first message as old as it
+-- was. Other messages may have got its ids since a backup was restored.
 DELETE FROM compactory.kafka_messages
  WHERE topic = %(topic)s AND id = ANY (%(ids)s)
-   AND (SELECT (timestamptz_send(min(m.created_at) FILTER (WHERE m.id = %(first)s)),
-                timestamptz_send(min(m.created_at) FILTER (WHERE m.id = %(last)s)), count(*))
-               = (%(first_created)s::bytea, %(last_created)s::bytea, %(count)s::int8)
+   AND (SELECT (min(m.created_at) FILTER (WHERE m.id = %(first)s), count(*)) = (%(created)s::timestamptz, %(count)s::int8)
           FROM compactory.kafka_messages AS m WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s));
 
 -- name: outbox/release

@@ -87,7 +87,8 @@ def _model_problems(directory: Directory[Any], record: QuarantinedRecord) -> str
     try:
         decoder(directory)(record.value or b"")
     except Exception as error:  # noqa: BLE001 (as it was when the record came)
-        found: list[dict[str, Any]] = error.errors() if hasattr(error, "errors") else []
+        errors = getattr(error, "errors", list)  # of pydantic's ValidationError
+        found: list[dict[str, Any]] = errors()
         named = [f"{item['loc'][0]}: {item['type']}" for item in found if item["loc"]]
         return f" ({', '.join(named[:_SHOWN])})" if named else ""
     return ""

@@ -1,0 +1,200 @@
+"""Many writers, two relays that are killed, frozen and started again at any moment: Kafka ends with what was committed.
+
+A writer that changes a key locks its row and publishes its next version, so that what depends on one another is known.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from compactory.kafka.client import Kafka
+from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.database import install
+from compactory_connectors.outbox import Outbox, OutboxMessage
+from tests.outbox.harness import Bench, Mortal
+from tests.source.proof import LONG
+from tests.source.workload import wait_until
+from tests.stack.apache_kafka import ApacheKafka
+
+KEYS = [f"k{n}" for n in range(6)]
+
+
+class Undo(Exception):
+    """Rolls back."""
+
+
+class Crowd:
+    """Writers in threads of their own; a server that is away is waited for."""
+
+    def __init__(self, url: str, topics: list[str], seeded: random.Random, count: int = 8) -> None:
+        self._url, self._topics = url, topics
+        self._outbox = Outbox()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.free: set[int] = set()  # ids of messages that depend on nothing, committed for certain
+        self.errors: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=[random.Random(seeded.getrandbits(32))]) for _ in range(count)
+        ]
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+        assert not self.errors, self.errors
+
+    def _run(self, random_: random.Random) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._url) as connection:
+                    while not self._stop.is_set():
+                        self._transaction(connection, random_)
+            except psycopg.OperationalError:
+                self._stop.wait(0.1)
+            except BaseException as error:  # noqa: BLE001 - shown by writing()
+                self.errors.append(error)
+                return
+
+    def _transaction(self, connection: psycopg.Connection, random_: random.Random) -> None:
+        free: list[int] = []
+        try:
+            with connection.transaction():
+                for key in sorted(random_.sample(KEYS, random_.randint(0, 2))):
+                    self._change(connection, random_, key)
+                if random_.random() < 0.5:
+                    batch = [
+                        OutboxMessage(topic=random_.choice(self._topics), payload="free", key="free")
+                        for _ in range(random_.randint(1, 5))
+                    ]
+                    free += self._outbox.publish_list(connection, batch)
+                if random_.random() < 0.1:
+                    self._stop.wait(random_.random())  # commits late
+                if random_.random() < 0.15:
+                    raise Undo
+        except Undo:
+            return
+        with self._lock:
+            self.free.update(free)
+
+    def _change(self, connection: psycopg.Connection, random_: random.Random, key: str) -> None:
+        statement = "UPDATE versions SET version = version + 1 WHERE topic = %s AND key = %s RETURNING version"
+        for topic in self._topics:
+            try:
+                with connection.transaction():
+                    for _ in range(random_.randint(1, 2)):
+                        row = connection.execute(statement, [topic, key]).fetchone()
+                        assert row is not None
+                        self._outbox.publish(connection, topic, str(row[0]), key=key)
+                    if random_.random() < 0.15:
+                        raise Undo
+            except Undo:
+                pass
+
+
+def prepared(bench: Bench) -> list[str]:
+    topics = [bench.topic(2), bench.topic(1)]
+    bench.sql.execute("CREATE TABLE versions (topic text, key text, version int8, PRIMARY KEY (topic, key))")
+    with bench.sql.cursor() as cursor:
+        cursor.executemany("INSERT INTO versions VALUES (%s, %s, 0)", [(t, k) for t in topics for k in KEYS])
+    return topics
+
+
+def disturb(bench: Bench, relays: list[Mortal], random_: random.Random, wait: Callable[[float], object]) -> None:
+    """Kill or freeze one of the relays; a killed one is started again."""
+    number = random_.randrange(len(relays))
+    if random_.random() < 0.5:
+        relays[number].end()
+        wait(random_.random())
+        relays[number] = bench.mortal()
+    else:
+        relays[number].process.send_signal(signal.SIGSTOP)
+        wait(random_.random() * 3)
+        relays[number].resume()
+    wait(random_.random() * 2)
+
+
+def compare(bench: Bench, topics: list[str], free: set[int]) -> None:
+    """What Kafka has is what was committed: all of it, once, each key's versions in order."""
+    seen: set[int] = set()
+    for topic in topics:
+        versions: dict[str, list[int]] = defaultdict(list)
+        for record in bench.sent(topic):
+            assert record.id not in seen, f"{record.id} twice"
+            seen.add(record.id)
+            if record.key != "free":
+                versions[str(record.key)].append(int(str(record.value)))
+        for key, last in bench.sql.execute("SELECT key, version FROM versions WHERE topic = %s", [topic]).fetchall():
+            assert versions[key] == list(range(1, last + 1)), (topic, key)
+    assert free <= seen
+
+
+def history(bench: Bench, seeded: random.Random, seconds: float, outages: Callable[[], object]) -> None:
+    topics = prepared(bench)
+    crowd = Crowd(bench.url, topics, seeded)
+    relays = [bench.mortal(), bench.mortal()]
+    over = threading.Event()
+    timer = threading.Timer(seconds, over.set)
+    timer.start()
+    with crowd.writing():
+        while not over.is_set():
+            disturb(bench, relays, seeded, over.wait)
+            outages()
+    wait_until(lambda: bench.left() == 0, 60, "everything")
+    compare(bench, topics, crowd.free)
+
+
+def test_relays_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:
+    """Guarantees 14 and 15: every committed message once, none of a rolled-back transaction, keys in order."""
+    history(bench, seeded, 8.0, lambda: None)
+
+
+@pytest.mark.parametrize("seconds", [LONG])
+def test_long_histories_with_restarts_of_postgres_and_a_broker_that_is_away(
+    own_outbox: tuple[Bench, PostgresServer, ApacheKafka], seeded: random.Random, seconds: float
+) -> None:
+    """Guarantees 14 and 15, with Postgres started again, killed, and a broker that is away for 30 s."""
+    bench, postgres, kafka = own_outbox
+    wait = threading.Event().wait
+
+    def outages() -> None:
+        chance = seeded.random()
+        if chance < 0.1:
+            postgres.kill()
+            postgres.start()
+            bench.sql = psycopg.connect(bench.url, autocommit=True)
+        elif chance < 0.14:
+            kafka.freeze()
+            wait(30)
+            kafka.thaw()
+
+    history(bench, seeded, seconds, outages)
+
+
+@pytest.fixture
+def own_outbox(unique: Callable[[str], str]) -> Iterator[tuple[Bench, PostgresServer, ApacheKafka]]:
+    """An outbox on servers that may be killed."""
+    postgres, kafka = PostgresServer(), ApacheKafka()
+    try:
+        postgres.start()
+        kafka.start()
+        install(postgres.url())
+        bench = Bench(postgres.url(), Kafka(kafka.address), kafka.address, unique)
+        yield bench, postgres, kafka
+        bench.close()
+    finally:
+        kafka.remove()
+        postgres.remove()

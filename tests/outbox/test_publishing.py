@@ -1,0 +1,188 @@
+"""`Outbox` on connections of all kinds: what it writes, and what it refuses in the caller's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from compactory.errors import ConfigError, WriteRefused
+from compactory.kafka.client import Kafka
+from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay
+from compactory_connectors.source.publish.topics import read
+
+outbox = Outbox()
+
+
+def rows(url: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(
+            "SELECT id, topic, key, payload FROM compactory.kafka_messages ORDER BY id"
+        ).fetchall()
+
+
+def test_the_callers_transaction_decides(migrated: str, conn: psycopg.Connection) -> None:
+    """Guarantee 14: publishing never commits."""
+    first = outbox.publish(conn, "t", b"\x00\xff", key="k")
+    more = outbox.publish_list(conn, [OutboxMessage(topic="t", payload=f"{n}", key=b"k") for n in range(3)])
+    assert more == [first + 1, first + 2, first + 3]
+    assert rows(migrated) == []
+    conn.commit()
+    assert [row[1:] for row in rows(migrated)] == [
+        ("t", b"k", b"\x00\xff"), ("t", b"k", b"0"), ("t", b"k", b"1"), ("t", b"k", b"2")
+    ]  # fmt: skip
+
+
+def test_an_asynchronous_connection(migrated: str) -> None:
+    async def publish() -> int:
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            assert await outbox.publish_list(connection, [OutboxMessage(topic="t", payload="a")]) == [1]
+            return await outbox.publish(connection, "t", "b")
+
+    assert asyncio.run(publish()) == 2
+    assert [row[3] for row in rows(migrated)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", ["session", "connection"])
+def test_sqlalchemy(migrated: str, kind: str) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(migrated.replace("postgresql://", "postgresql+psycopg://"))
+    from sqlalchemy.orm import Session
+
+    with Session(engine) if kind == "session" else engine.connect() as session:
+        outbox.publish(session, "t", "rolled back")
+        session.rollback()
+        outbox.publish(session, "t", "committed")
+        session.commit()
+    engine.dispose()
+    assert [row[3] for row in rows(migrated)] == [b"committed"]
+
+
+def test_sqlalchemy_asynchronously(migrated: str) -> None:
+    pytest.importorskip("sqlalchemy")
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    async def publish() -> None:
+        engine = create_async_engine(migrated.replace("postgresql://", "postgresql+psycopg://"))
+        async with AsyncSession(engine) as session:
+            await outbox.publish(session, "t", "session")
+            await session.commit()
+        async with engine.connect() as connection:
+            await outbox.publish(connection, "t", "rolled back")
+            await connection.rollback()
+            await outbox.publish(connection, "t", "connection")
+            await connection.commit()
+        await engine.dispose()
+
+    asyncio.run(publish())
+    assert [row[3] for row in rows(migrated)] == [b"session", b"connection"]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"topic": "a b", "payload": "v"}, "can not be the name of a Kafka topic"),
+        ({"topic": "t", "payload": {"a": 1}}, "payload must be bytes or text, not dict"),
+        ({"topic": "t", "payload": "v", "key": 1}, "key must be bytes or text, not int"),
+        ({"topic": "t", "payload": None}, "a tombstone needs the key"),
+        ({"topic": "t", "payload": "v", "headers": {"": "x"}}, "a header's name"),
+        ({"topic": "t", "payload": "v", "headers": {"compactory-message-id": "x"}}, "is taken"),
+        ({"topic": "t", "payload": "v", "headers": {"h": 1}}, "header 'h' must be text or bytes"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_written(conn: psycopg.Connection, message: Any, told: str) -> None:
+    with pytest.raises(WriteRefused, match=told):
+        outbox.publish_list(conn, [OutboxMessage(**message)])
+    conn.execute("SELECT 1")  # the transaction goes on
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT compactory.publish('a b', 'v')",
+        "SELECT compactory.publish(NULL, 'v')",
+        "SELECT compactory.publish('t', NULL::bytea)",
+        "SELECT compactory.publish('t', 'v', headers => '[1]')",
+        """SELECT compactory.publish('t', 'v', headers => '{"a": 1}')""",
+        """SELECT compactory.publish('t', 'v', headers => '{"compactory-message-id": "1"}')""",
+    ],
+)
+def test_sql_refuses_the_same(conn: psycopg.Connection, statement: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
+        conn.execute(statement.encode())
+    assert caught.value.diag.message_hint
+
+
+def test_sql_takes_bytes_and_texts(migrated: str, conn: psycopg.Connection) -> None:
+    for given in ("'p', 'k'", "'p'::bytea, 'k'::bytea", "'p'::bytea, 'k'::text", "'p'::text, 'k'::bytea", "NULL, 'k'"):
+        conn.execute(f"SELECT compactory.publish('t', {given})".encode())
+    conn.commit()
+    assert [(row[2], row[3]) for row in rows(migrated)] == [(b"k", b"p")] * 4 + [(b"k", None)]
+
+
+def test_autocommit_without_a_transaction_is_refused(migrated: str) -> None:
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        with pytest.raises(WriteRefused, match=r"with conn.transaction\(\)"):
+            outbox.publish(connection, "t", "v")
+        with connection.transaction():
+            assert outbox.publish(connection, "t", "v")
+
+
+def test_a_warning_where_nobody_has_asked_how_much_a_topic_takes(conn: psycopg.Connection) -> None:
+    said: list[str] = []
+    conn.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+    outbox.publish(conn, "t", b"x" * 1_100_000)
+    assert "may be too large for topic t: no relay has asked yet" in said[0]
+
+
+class Order(BaseModel):
+    id: int
+
+
+def test_encoders_refuse_in_the_callers_transaction(migrated: str, conn: psycopg.Connection) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    own = Outbox(encoders={"model": Order, "schema": schema, "function": lambda value: value.encode()})
+    for topic, good, bad in (
+        ("model", {"id": 1}, {"id": "secret"}),
+        ("schema", {"id": 1}, {"id": "secret"}),
+        ("function", "a", 1),
+    ):
+        own.publish(conn, topic, good)
+        with pytest.raises(WriteRefused, match=f"payload for topic '{topic}' does not fit") as caught:
+            own.publish(conn, topic, bad)
+        assert "secret" not in str(caught.value)
+    own.publish(conn, "model", None, key="k")
+    conn.commit()
+    assert [row[3] for row in rows(migrated)] == [b'{"id":1}', b'{"id":1}', b"a", None]
+    with pytest.raises(ConfigError, match="encoder of topic 't': give a pydantic model"):
+        Outbox(encoders={"t": 1})
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown backend 'kafkaa': choose db, kafka, kafka_async"):
+        Outbox("kafkaa")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="needs kafka="):
+        Outbox("kafka")
+    with pytest.raises(ConfigError, match="threads must be at least 1"):
+        OutboxRelay("postgresql://nowhere/none", "localhost:1", threads=0)
+    with pytest.raises(ConfigError, match="needs a connection of psycopg"):
+        outbox.publish(object(), "t", "v")
+
+
+def test_missing_migrations_are_told(database: str, kafka: str) -> None:
+    with pytest.raises(ConfigError, match="compactory sql install"):
+        OutboxRelay(database, kafka).start()
+
+
+@pytest.mark.parametrize("backend", ["kafka", "kafka_async"])
+def test_other_backends_send_by_the_same_call(kafka: str, unique: Any, backend: Any) -> None:
+    topic = unique("direct")
+    Kafka(kafka).create_topic(topic, partitions=1)
+    own = Outbox(backend, kafka=kafka)
+    assert own.publish(None, topic, "v", key="k", headers={"h": b"x"}) == 0
+    own.close()
+    (message,) = read(Kafka(kafka), topic)
+    assert (message.key(), message.value(), dict(message.headers())["h"]) == (b"k", b"v", b"x")

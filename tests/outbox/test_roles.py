@@ -1,0 +1,60 @@
+"""Publisher and relay work with just the rights of ``compactory outbox roles``, and say which one is missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from compactory.errors import ConfigError
+from compactory_connectors.database import grant_outbox
+from compactory_connectors.outbox import OutboxRelay
+from compactory_connectors.outbox.failed import retry
+from tests.outbox.harness import Bench
+
+TABLES = ("kafka_messages", "kafka_failed_messages", "kafka_topic_info")
+
+
+@pytest.fixture
+def roles(bench: Bench, unique: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """URLs of a publisher and a relay."""
+    names = unique("publisher"), unique("relay")
+    for _ in range(2):  # running it again changes nothing
+        grant_outbox(bench.sql, *names)
+    place = urlsplit(bench.url)
+    yield tuple(f"postgresql://{name}@{place.hostname}:{place.port}{place.path}" for name in names)
+    for name in names:
+        bench.sql.execute(f'DROP OWNED BY "{name}"; DROP ROLE "{name}"')
+
+
+def test_publisher_and_relay_need_no_more(bench: Bench, roles: tuple[str, str]) -> None:
+    publisher, relay = roles
+    topic = bench.topic()
+    with psycopg.connect(publisher) as conn:
+        bench.outbox.publish(conn, topic, "v", key="k")
+    with OutboxRelay(relay, bench.address) as running:
+        assert running.drain(threading.Event())
+    assert bench.values(topic) == ["v"]
+    with psycopg.connect(relay, autocommit=True) as operator:
+        assert retry(operator) == 0
+
+
+def test_a_publisher_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -> None:
+    with psycopg.connect(roles[0], autocommit=True) as conn:
+        for table in TABLES:
+            for statement in (f"SELECT FROM compactory.{table}", f"DELETE FROM compactory.{table}"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    conn.execute(statement)
+    with psycopg.connect(roles[1], autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        conn.execute("UPDATE compactory.kafka_messages SET payload = NULL")
+
+
+@pytest.mark.parametrize("right", ["SELECT", "DELETE"])
+def test_one_right_less_and_the_relay_names_it(bench: Bench, roles: tuple[str, str], right: str) -> None:
+    role = urlsplit(roles[1]).username
+    bench.sql.execute(f'REVOKE {right} ON compactory.kafka_messages FROM "{role}"')
+    with pytest.raises(ConfigError, match=rf"GRANT {right} ON TABLE compactory.kafka_messages TO"):
+        OutboxRelay(roles[1], bench.address).start()
