@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from compactory.apart import apart
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
+from compactory.forks import keep_forever
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.ingest.loading import Loading
@@ -214,6 +215,7 @@ class GlobalStore(Mapping[str, View[Any]]):
         except BaseException as error:
             self._progress.move(StoreState.FAILED, error)
             self._engine.give_up()
+            self._finalizer.detach()  # it would keep the error, whose frames refer to this store, for ever
             raise
         self._load_seconds = clock() - began
         annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=self._load_seconds)
@@ -418,6 +420,7 @@ def _after_fork() -> None:
     """In a forked child the threads are gone: the copies must not answer from data that nobody keeps up to date."""
     for store in list(_started):
         store._engine.orphan(CompactoryError(_forked(store._pid)))  # noqa: SLF001 (this module's own class)
+        keep_forever(store._engine)  # noqa: SLF001 (frames of the error that ended it may hold the parent's clients)
         store._finalizer.detach()  # noqa: SLF001
 
 

@@ -203,7 +203,6 @@ def test_a_users_error_callback_is_called_beside_ours() -> None:
     while not (heard and ours):
         producer.poll(0.1)
     assert heard == ours
-    del producer
 
 
 def test_a_forked_child_frees_an_inherited_client(kafka: str) -> None:
