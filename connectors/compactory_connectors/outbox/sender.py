@@ -169,67 +169,86 @@ class Sender:
         return sent
 
     def _drain(self, claim: Claim) -> int:
+        """Send batches until one is not full; how many messages. While one is sent, the server reads the next."""
         began = time.monotonic()
-        done: Sequence[int] = ()
+        sent: Sequence[int] = ()  # Kafka has them, and they are not deleted yet
+        batch: Batch | None = None
         total = 0
         while True:
             usual = self._shared.batch
             limit = self._limits.get(claim.topic, usual)
-            batch = self._table.read(claim, done, limit, _BYTES)
-            done = ()
+            if batch is None or (batch.rows and sent and batch.rows[0][0] <= sent[-1]):  # read too early
+                batch, sent = self._table.read(claim, sent, limit, _BYTES), ()
             if batch.moved is not None:
-                claim = batch.moved
+                claim, batch = batch.moved, None
                 continue
             if batch.waiting:
                 self._table.hold_back(claim.topic, batch.waiting)
+                batch = None
                 continue
-            rows = batch.rows
+            number, mark = fitting([row[0] for row in batch.rows], batch.created) if batch.rows else (0, "")
+            rows = batch.rows[:number]
+            more = batch.full or number < len(batch.rows)
+            behind = self._behind(claim, batch, rows[-1][0] if more and rows else None)
+            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
+            goes_on = more and not tired and not self._shared.stop.is_set()
             if rows:
                 try:
-                    rows = self._send(claim.topic, rows, batch.created)
+                    batch = self._send(claim, rows, mark, sent, behind if goes_on and limit == usual else None)
                 except TopicRefused as error:
                     self._shrink(claim.topic, rows, error)
+                    batch = None
                     continue
                 self._limits.pop(claim.topic, None)
                 if limit < usual:
                     self._limits[claim.topic] = min(usual, limit * 4)
-                done = [row[0] for row in rows]
+                sent = [row[0] for row in rows]
                 total += len(rows)
-            claim = self._behind(claim, batch, rows)
-            full = batch.full or len(rows) < len(batch.rows)
-            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
-            if not full or tired or self._shared.stop.is_set():
-                self._table.release(claim, done)
+            claim = behind
+            if not goes_on:
+                self._table.release(claim, sent)
                 return total
 
-    def _behind(self, claim: Claim, batch: Batch, rows: Sequence[Row]) -> Claim:
-        """The claim after what was read is sent, as far as it was."""
-        more = batch.full or len(rows) < len(batch.rows)
-        last = rows[-1][0] if more and rows else None
+    def _behind(self, claim: Claim, batch: Batch, last: int | None) -> Claim:
+        """The claim after a batch was sent, as far as ``last`` where there is more."""
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
-    def _send(self, topic: str, rows: list[Row], created: str) -> list[Row]:
-        """Send messages in one transaction, and return them: as many as one offset can name. Raises TopicRefused."""
-        partitions = self._facts.look(topic, self._table.limit)
-        number, mark = fitting([row[0] for row in rows], created)
-        rows = rows[:number]
-        kept = newest_of_keys(rows) if self._rules(topic).compact else rows
+    def _send(
+        self, claim: Claim, rows: Sequence[Row], mark: str, sent: Sequence[int], behind: Claim | None
+    ) -> Batch | None:
+        """Send messages in one transaction; return the next batch where it is to be read ahead, ``behind`` them.
 
-        def produce(producer: Any) -> None:
+        What was sent before is deleted for good before this transaction's ids replace those of the last. Raises
+        TopicRefused.
+        """
+        topic = claim.topic
+        partitions = self._facts.look(topic, self._table.limit)
+        kept = newest_of_keys(rows) if self._rules(topic).compact else rows
+        batch: Batch | None = None
+
+        def produce(producer: Any, finish: Callable[[], Batch] | None) -> None:
+            nonlocal batch
             put = producer.produce
             for number, key, payload, more in kept:
                 headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
                 if more is None:
                     put(topic, payload, key, headers=headers)
                     continue
-                partition_key, given = more
+                partition_key, given, _, _ = more
                 place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
                 put(topic, payload, key, place, headers=headers + headers_of(given))
+            if finish is not None:
+                batch = finish()
             self._marks.mark(producer, topic, mark, _TIMEOUT)
 
-        self._publisher.transact(produce)
+        if behind is None:
+            self._table.delete(topic, sent)
+            self._publisher.transact(lambda producer: produce(producer, None))
+        else:
+            with self._table.reading(behind, sent, self._shared.batch, _BYTES, claim.position.reached) as finish:
+                self._publisher.transact(lambda producer: produce(producer, finish))
         self._shared.board.sent(topic, len(kept))
-        return rows
+        return batch
 
     def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
         """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""
@@ -255,8 +274,9 @@ class Sender:
         log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
 
     def _producer(self, holder: str) -> Publisher:
-        large = {"message.max.bytes": _LARGEST}
-        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=large)
+        # a wake-up for each message doubles what producing costs; a commit does not wait for the linger time
+        own = {"message.max.bytes": _LARGEST, "linger.ms": 5}
+        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=own)
 
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())
