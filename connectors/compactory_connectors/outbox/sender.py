@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Final
 from uuid import uuid4
@@ -42,6 +42,7 @@ BATCH: Final = 10_000  # messages
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
+_KEEP = 0.5  # seconds that a lock is kept for more messages
 _FACTS_AGE = 60.0  # seconds
 _TIMEOUT = 9.0  # seconds; below transaction.timeout.ms
 
@@ -89,7 +90,10 @@ class TopicFacts:
 
 @dataclass(slots=True)
 class Shared:
-    """What the threads of a relay have in common. ``poke`` tells the keeper that a sender is done."""
+    """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
+
+    ``ending``: whether the relay ends once everything is sent.
+    """
 
     conninfo: Mapping[str, Any]
     kafka: Kafka
@@ -99,6 +103,7 @@ class Shared:
     stop: threading.Event
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
+    ending: threading.Event = field(default_factory=threading.Event)
 
 
 class Sender:
@@ -159,7 +164,7 @@ class Sender:
             self._settle(pending)
         with self._shared.board.sending(pending.topic):
             try:
-                sent = self._drain(claim)
+                sent = self._drain(claim, pending)
             except (_TopicFailed, TopicRefused) as error:
                 sent = 0
                 self._shared.board.retried(pending.topic)
@@ -168,66 +173,62 @@ class Sender:
         self._lost = None
         return sent
 
-    def _drain(self, claim: Claim) -> int:
-        """Send batches until one is not full; how many messages. While one is sent, the server reads the next."""
+    def _drain(self, claim: Claim, pending: Pending) -> int:
+        """Send batches until no more come; how many messages."""
         began = time.monotonic()
-        sent: Sequence[int] = ()  # Kafka has them, and they are not deleted yet
-        batch: Batch | None = None
+        done: Sequence[int] = ()
         total = 0
         while True:
             usual = self._shared.batch
             limit = self._limits.get(claim.topic, usual)
-            if batch is None or (batch.rows and sent and batch.rows[0][0] <= sent[-1]):  # read too early
-                batch, sent = self._table.read(claim, sent, limit, _BYTES), ()
+            pending.seen.clear()
+            batch = self._table.read(claim, done, limit, _BYTES)
+            done = ()
             if batch.moved is not None:
-                claim, batch = batch.moved, None
+                claim = batch.moved
                 continue
             if batch.waiting:
                 self._table.hold_back(claim.topic, batch.waiting)
-                batch = None
                 continue
-            number, mark = fitting([row[0] for row in batch.rows], batch.created) if batch.rows else (0, "")
-            rows = batch.rows[:number]
-            more = batch.full or number < len(batch.rows)
-            behind = self._behind(claim, batch, rows[-1][0] if more and rows else None)
-            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
-            goes_on = more and not tired and not self._shared.stop.is_set()
+            rows = batch.rows
             if rows:
                 try:
-                    batch = self._send(claim, rows, mark, sent, behind if goes_on and limit == usual else None)
+                    rows = self._send(claim.topic, rows, batch.created)
                 except TopicRefused as error:
                     self._shrink(claim.topic, rows, error)
-                    batch = None
                     continue
                 self._limits.pop(claim.topic, None)
                 if limit < usual:
                     self._limits[claim.topic] = min(usual, limit * 4)
-                sent = [row[0] for row in rows]
+                done = [row[0] for row in rows]
                 total += len(rows)
-            claim = behind
-            if not goes_on:
-                self._table.release(claim, sent)
+            more = batch.full or len(rows) < len(batch.rows)
+            claim = self._behind(claim, batch, rows[-1][0] if more and rows else None)
+            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
+            goes_on = not tired if more else self._waits(pending, empty=not rows)
+            if not goes_on or self._shared.stop.is_set():
+                self._table.release(claim, done)
                 return total
+
+    def _waits(self, pending: Pending, *, empty: bool) -> bool:
+        """Whether to read once more with the lock kept, as messages often follow one another."""
+        shared = self._shared
+        if pending.own or shared.ending.is_set() or shared.stop.is_set() or not shared.work.empty():
+            return False
+        return not empty or (pending.seen.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty())
 
     def _behind(self, claim: Claim, batch: Batch, last: int | None) -> Claim:
         """The claim after a batch was sent, as far as ``last`` where there is more."""
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
-    def _send(
-        self, claim: Claim, rows: Sequence[Row], mark: str, sent: Sequence[int], behind: Claim | None
-    ) -> Batch | None:
-        """Send messages in one transaction; return the next batch where it is to be read ahead, ``behind`` them.
-
-        What was sent before is deleted for good before this transaction's ids replace those of the last. Raises
-        TopicRefused.
-        """
-        topic = claim.topic
+    def _send(self, topic: str, rows: list[Row], created: str) -> list[Row]:
+        """Send messages in one transaction, and return them: as many as one offset can name. Raises TopicRefused."""
         partitions = self._facts.look(topic, self._table.limit)
+        number, mark = fitting([row[0] for row in rows], created)
+        rows = rows[:number]
         kept = newest_of_keys(rows) if self._rules(topic).compact else rows
-        batch: Batch | None = None
 
-        def produce(producer: Any, finish: Callable[[], Batch] | None) -> None:
-            nonlocal batch
+        def produce(producer: Any) -> None:
             put = producer.produce
             for number, key, payload, more in kept:
                 headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
@@ -237,18 +238,11 @@ class Sender:
                 partition_key, given, _, _ = more
                 place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
                 put(topic, payload, key, place, headers=headers + headers_of(given))
-            if finish is not None:
-                batch = finish()
             self._marks.mark(producer, topic, mark, _TIMEOUT)
 
-        if behind is None:
-            self._table.delete(topic, sent)
-            self._publisher.transact(lambda producer: produce(producer, None))
-        else:
-            with self._table.reading(behind, sent, self._shared.batch, _BYTES, claim.position.reached) as finish:
-                self._publisher.transact(lambda producer: produce(producer, finish))
+        self._publisher.transact(produce)
         self._shared.board.sent(topic, len(kept))
-        return batch
+        return rows
 
     def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
         """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""

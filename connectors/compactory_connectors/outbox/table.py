@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
@@ -38,11 +38,15 @@ Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process."""
+    """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process.
+
+    ``seen`` is set when messages were seen again, for a sender that waits for them with the lock.
+    """
 
     topic: str
     lapsed: str | None = None
     own: bool = False
+    seen: threading.Event = field(default_factory=threading.Event, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +96,16 @@ class OutboxTable:
 
     def read(self, claim: Claim, done: Sequence[int], limit: int, size: int) -> Batch:
         """Delete what was sent, renew the lock and read the next batch, in one transaction and one round trip."""
-        with self.reading(claim, done, limit, size, claim.position.reached) as finish:
-            return finish()
-
-    @contextmanager
-    def reading(
-        self, claim: Claim, done: Sequence[int], limit: int, size: int, reached: int
-    ) -> Iterator[Callable[[], Batch]]:
-        """Have the server do what `read` does; the function waits for it. All is done on return.
-
-        ``reached``: no message with this id or a lower one is there once ``done`` is deleted.
-        """
-        with self._connection.pipeline() as pipeline:  # one transaction, which ends with its sync
-            self.delete(claim.topic, done)
+        with self._connection.pipeline():  # one transaction, which ends with it
+            self._delete(claim.topic, done)
             cursor = self._connection.cursor(binary=True)
-            given = self._reading(claim) | {"limit": limit, "bytes": size, "reached": reached}
-            cursor.execute(query("outbox/read"), given)
-
-            def finish() -> Batch:
-                pipeline.sync()
-                return _batch(claim, cursor.fetchall(), limit, size)
-
-            yield finish
+            cursor.execute(query("outbox/read"), self._reading(claim) | {"limit": limit, "bytes": size})
+        return _batch(claim, cursor.fetchall(), limit, size)
 
     def release(self, claim: Claim, done: Sequence[int]) -> None:
         """Delete what was sent and give the lock back."""
         with self._connection.transaction():
-            self.delete(claim.topic, done)
+            self._delete(claim.topic, done)
             released = self._connection.execute(query("outbox/release"), self._reading(claim))
             if not released.rowcount:
                 raise LeaseLost(f"another relay took over topic {claim.topic!r}")
@@ -160,8 +147,7 @@ class OutboxTable:
         if not found.rowcount:
             raise LeaseLost(f"another relay took over topic {topic!r}")
 
-    def delete(self, topic: str, ids: Sequence[int]) -> None:
-        """Delete what was sent."""
+    def _delete(self, topic: str, ids: Sequence[int]) -> None:
         if ids:
             array = f"{{{str(list(ids))[1:-1]}}}"  # psycopg's own dumper takes ten times as long
             self._connection.execute(query("outbox/delete"), {"topic": topic, "ids": array})
