@@ -27,7 +27,7 @@ def encoder_of(topic: str, given: Any) -> Encoder:
     if _is_serializer(given):
         return _refusing(_serializer(given))
     if callable(given):
-        return _refusing(lambda _topic, value: given(value))
+        return _refusing(lambda _topic, value: cast("bytes", given(value)))
     raise ConfigError(
         f"encoder of topic {topic!r}: give a pydantic model, a JSON Schema, a Schema Registry serializer or a function,"
         f" not {type(given).__name__}"
