@@ -87,7 +87,7 @@ def test_null_is_active_for_the_unique_index(terminals: psycopg.Connection):
     with pytest.raises(ConfigError, match=r"several active rows \(is_active is not false\).*T1.*\(2 rows\)"):
         adopt(terminals, TERMINALS)
     terminals.execute("UPDATE terminal_acquirer SET is_active = false WHERE is_active IS NULL")
-    assert any("build index terminal_acquirer_compactory_key" in title for title in adopt(terminals, TERMINALS))
+    assert any("build index terminal_acquirer_compactory_key" in step.title for step in adopt(terminals, TERMINALS))
     with pytest.raises(psycopg.errors.UniqueViolation):
         terminals.execute(
             "INSERT INTO terminal_acquirer (terminal_id, acquirer_id, is_active) VALUES ('T1', 'B', NULL)"
