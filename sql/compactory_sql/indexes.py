@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.naming import made_name, quoted
 from compactory_sql.step import Phase, Step
-from compactory_sql.table import Index, Member, Table
+from compactory_sql.table import Column, Index, Member, Table
 
 __all__ = ["index_steps", "spans_partitions"]
 
-_SPELLINGS = ("(%s IS TRUE)", "(%s = true)", "(%s IS NOT FALSE)")
+# Predicates, as the server spells them, of indexes that hold all active rows; ours has the first. NULL is active.
+_ACTIVE = ("(%s IS NOT FALSE)",)
+_ACTIVE_NOT_NULL = ("(%s IS TRUE)", "%s", "(%s = true)", *_ACTIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,18 +27,14 @@ class _Wanted:
     purpose: str
     columns: tuple[str, ...]
     unique: bool = False
-    active: str | None = None
+    predicates: tuple[str, ...] = ()
 
     def fits(self, index: Index) -> bool:
         """Whether an index serves the purpose, once it is valid."""
         if self.unique:
             within = {*index.columns} <= {*self.columns} and index.unique
-            return within and index.predicate in self._holding_enough()
+            return within and index.predicate in {None, *self.predicates}
         return index.columns[: len(self.columns)] == self.columns and index.predicate is None
-
-    def _holding_enough(self) -> set[str | None]:
-        """Predicates, as the server spells them, of indexes that hold the active rows at least."""
-        return {None} if self.active is None else {None, self.active, *(form % self.active for form in _SPELLINGS)}
 
     def name(self, member: Member) -> str:
         return made_name(member.name, self.suffix)
@@ -55,7 +53,7 @@ def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
         purpose="one active row a key" if adoption.active else "one row a key",
         columns=adoption.key,
         unique=True,
-        active=table.columns[adoption.active].sql if adoption.active is not None else None,
+        predicates=_predicates(table.columns[adoption.active]) if adoption.active is not None else (),
     )
     builder = _Builder(table, adoption)
     for wanted in (xid, order, key):
@@ -143,8 +141,12 @@ class _Builder:
     def _create(self, wanted: _Wanted, member: Member, kind: str, target: str) -> str:
         columns = ", ".join(self.table.columns[name].sql if name != XID_COLUMN else name for name in wanted.columns)
         unique = "UNIQUE " if wanted.unique else ""
-        where = f" WHERE ({wanted.active} IS TRUE)" if wanted.active is not None else ""
+        where = f" WHERE {wanted.predicates[0]}" if wanted.predicates else ""
         return f"CREATE {unique}{kind} {quoted(wanted.name(member))} ON {target} ({columns}){where}"
+
+
+def _predicates(active: Column) -> tuple[str, ...]:
+    return tuple(form % active.sql for form in (_ACTIVE_NOT_NULL if active.not_null else _ACTIVE))
 
 
 def _lacking(wanted: _Wanted, member: Member) -> str:

@@ -70,7 +70,7 @@ def notes(table: Table, adoption: Adoption) -> tuple[str, ...]:
 def duplicates_query(table: Table, adoption: Adoption) -> LiteralString:
     """Keys that more than one active row has, five at most: the key as JSON, and how many rows."""
     columns = ", ".join(table.columns[name].sql for name in adoption.key)
-    active = "" if adoption.active is None else f" AND {table.columns[adoption.active].sql} IS TRUE"
+    active = "" if adoption.active is None else f" AND {table.columns[adoption.active].sql} IS NOT FALSE"
     filled = " AND ".join(f"{table.columns[name].sql} IS NOT NULL" for name in adoption.key)
     (text,) = statements("duplicates", table=table.root.sql, columns=columns, condition=filled + active)
     return text

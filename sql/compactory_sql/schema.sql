@@ -97,7 +97,7 @@ DECLARE
     active text := settings ->> 'active';
     gone jsonb := to_jsonb(OLD);
 BEGIN
-    IF (gone ->> active)::boolean THEN
+    IF gone -> active <> 'false' THEN
         RAISE EXCEPTION
             'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
     END IF;
@@ -118,7 +118,7 @@ DECLARE
     settings jsonb := TG_ARGV[0];
     active text := settings ->> 'active';
 BEGIN
-    IF EXISTS (SELECT FROM gone WHERE (to_jsonb(gone) ->> active)::boolean) THEN
+    IF EXISTS (SELECT FROM gone WHERE to_jsonb(gone) -> active <> 'false') THEN
         RAISE EXCEPTION
             'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;
     END IF;
@@ -173,7 +173,7 @@ BEGIN
                                 WHERE t.tgrelid = c.oid AND t.tgname = TG_NAME AND t.tgenabled = 'A')
     LOOP
         IF active IS NOT NULL THEN
-            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE t.%I IS TRUE)', leaf, active) INTO refused;
+            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE t.%I IS NOT FALSE)', leaf, active) INTO refused;
             IF refused THEN
                 RAISE EXCEPTION
                     'Active settings (% = true) can not be deleted. Make it inactive firstly (% = false)', active, active;

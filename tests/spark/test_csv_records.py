@@ -43,7 +43,7 @@ def test_records_are_those_that_were_written(rows: list[list[str]], quoting: int
         rows = [[field.replace("\r", "") for field in row] for row in rows]
     text = written(rows, quoting, ending)
     found = records(text)
-    assert all(record.closed for record in found)
+    assert all(record.fault is None for record in found)
     texts = [record.text.removesuffix(b"\r") if ending == "\r\n" else record.text for record in found]
     assert [row for each in texts for row in csv.reader(io.StringIO(each.decode(), newline=""))] == rows
     assert b"\n".join(record.text for record in found) == text
@@ -57,15 +57,16 @@ def test_rows_between_two_stray_quotes_are_not_lost() -> None:
     lines = [b'1,"Gold,de', b"2,Silver,se", b'3,"Bronze",no', b'4,"two\nlines",de', b"5,Tin,de"]
     joiner, text = Joiner(Dialect.of(OPTIONS), fields=3), b"\n".join(lines)
     found = [record for number, line in enumerate(text.split(b"\n"), 1) for record in joiner.line(number, line)]
-    assert [(record.line, record.text, record.closed) for record in [*found, *joiner.end()]] == [
-        (line, text, line != 1) for line, text in zip((1, 2, 3, 4, 6), lines, strict=True)
+    fault = "a quote opened on line 1 ends on line 3, where the columns no longer fit"
+    assert [(record.line, record.text, record.fault) for record in [*found, *joiner.end()]] == [
+        (line, text, fault if line == 1 else None) for line, text in zip((1, 2, 3, 4, 6), lines, strict=True)
     ]
 
 
 def test_many_stray_quotes_are_each_one_bad_line() -> None:
     joiner, count = Joiner(Dialect.of(OPTIONS), fields=2), 2 * MOST_LINES
     found = [record for number in range(1, count + 1) for record in joiner.line(number, b'"a,b')]
-    assert [(record.line, record.closed) for record in [*found, *joiner.end()]] == [
+    assert [(record.line, record.fault is None) for record in [*found, *joiner.end()]] == [
         (number, False) for number in range(1, count + 1)
     ]
 
@@ -91,11 +92,11 @@ def test_batches_and_files_change_nothing(rows: list[list[str]], quoting: int, s
 
 def test_a_quote_that_is_never_closed_takes_no_other_record_along() -> None:
     found = records(b'1,a\n2,"b\n3,c\n4,d')
-    assert [(record.line, record.text, record.closed) for record in found] == [
-        (1, b"1,a", True),
-        (2, b'2,"b', False),
-        (3, b"3,c", True),
-        (4, b"4,d", True),
+    assert [(record.line, record.text, record.fault) for record in found] == [
+        (1, b"1,a", None),
+        (2, b'2,"b', "a quote opened on line 2 is never closed"),
+        (3, b"3,c", None),
+        (4, b"4,d", None),
     ]
 
 
@@ -103,7 +104,9 @@ def test_a_record_has_an_end() -> None:
     many = b"\n".join([b'1,"a', *[b"2,b"] * (MOST_LINES + 5), b'3,"c"'])
     found = records(many)
     assert len(found) == MOST_LINES + 7
-    assert [record.line for record in found if not record.closed] == [1]
+    assert [record.fault for record in found if record.fault] == [
+        "a quote opened on line 1 is not closed within 1,000 lines"
+    ]
 
 
 def test_a_quote_within_a_field_opens_nothing() -> None:

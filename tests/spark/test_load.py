@@ -22,7 +22,7 @@ from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.mapping import Layout, map_columns
-from compactory_connectors.spark.rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
+from compactory_connectors.spark.rules.parts import BLOCK, FAULT, FAULTS, FILE, LINE, RAW, Part, position
 from compactory_connectors.spark.rules.rules import FileFormat, ReadOptions
 from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.sources.line_blocks import numbered
@@ -182,10 +182,10 @@ def test_csv_files_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
         (4, None, "2", None),
         (5, None, "3", ""),
         (7, None, "4", 'a "b", c'),
-        (8, "columns", "5", None),
-        (9, "columns", "6", "7"),
+        (8, "columns:has 1 column; the header has 2", "5", None),
+        (9, "columns:has 3 columns; the header has 2", "6", "7"),
         (11, None, "7", " z "),
-        (12, "quote", "8", "open"),
+        (12, "quote:a quote opened on line 12 is never closed", "8", "open"),
         (13, "encoding", "9", "�"),
         (14, None, "😀", "\\N"),
     ]
@@ -447,19 +447,25 @@ def test_a_load_with_rejects_and_duplicates(load: Loader, table: Ask, tmp_path: 
     """Every row is counted once: loaded, rejected with all reasons, or given way to another of its key."""
     text = (
         'code,name,fee\nA,"😀\n""x""",1\nB,old,1\nB,new,2\nC,same,3\nC,same,3\n,none,1\nD,too long for a name of 20,x\n'
+        'E,"Gold, de\nF,"a, ""b"", c",1,2\n'
     )
     report = load(text, "duplicates: [fee desc]")
-    assert (report.read, report.rejected, report.duplicates, report.accepted) == (7, 2, 2, 3)
+    assert (report.read, report.rejected, report.duplicates, report.accepted) == (9, 4, 2, 3)
     assert report.outcome is Outcome.DONE
     assert {str(reason): count for reason, count in report.reasons.items()} == {
         "code is missing": 1,
         "name is longer than 20 characters": 1,
         "fee is not a number": 1,
+        **dict.fromkeys([FAULTS["quote"], FAULTS["columns"]], 1),
     }
     assert table(WANTED) == [("A", '😀\n"x"', "1.00"), ("B", "new", "2.00"), ("C", "same", "3.00")]
     [file] = (tmp_path / "rejects").glob("part-*.json")
-    first, second = (json.loads(line) for line in file.read_text().splitlines())
+    first, second, *faulty = (json.loads(line) for line in file.read_text().splitlines())
     assert first["record"] == ",none,1"
+    assert [reason["text"] for each in faulty for reason in each["reasons"]] == [
+        "a quote opened on line 10 ends on line 11, where the columns no longer fit",
+        "has 4 columns; the header has 3",
+    ]
     assert (second["file"], second["line"]) == (str(tmp_path / "load.csv"), 9)
     assert [(each["column"], each["rule"]) for each in second["reasons"]] == [("name", "type"), ("fee", "type")]
     again = load(text, "duplicates: [fee desc]")

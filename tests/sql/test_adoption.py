@@ -80,11 +80,26 @@ def test_unique_indexes_that_do_not_are_not(terminals: psycopg.Connection, predi
         terminals.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'B')")
 
 
+def test_null_is_active_for_the_unique_index(terminals: psycopg.Connection):
+    """Where the column may be NULL, an index of the rows with TRUE does not keep active rows unique."""
+    terminals.execute("ALTER TABLE terminal_acquirer ALTER is_active DROP NOT NULL")
+    terminals.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id, is_active) VALUES ('T1', 'B', NULL)")
+    with pytest.raises(ConfigError, match=r"several active rows \(is_active is not false\).*T1.*\(2 rows\)"):
+        adopt(terminals, TERMINALS)
+    terminals.execute("UPDATE terminal_acquirer SET is_active = false WHERE is_active IS NULL")
+    assert any("build index terminal_acquirer_compactory_key" in step.title for step in adopt(terminals, TERMINALS))
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        terminals.execute(
+            "INSERT INTO terminal_acquirer (terminal_id, acquirer_id, is_active) VALUES ('T1', 'B', NULL)"
+        )
+    assert adopt(terminals, TERMINALS) == []
+
+
 def test_names_of_every_kind(database: str, db: psycopg.Connection):
     db.execute(WEIRD)
     adopt(db, WEIRD_ADOPTION)
     table = '"My Schema"."Ünï ""q"".t\'"'
-    db.execute(f'UPDATE {table} SET "Is Active" = NULL')
+    db.execute(f'UPDATE {table} SET "Is Active" = false')
     db.execute(f"DELETE FROM {table} WHERE \"K'ey\\é\" = 'b'")
     assert one(db, """SELECT "row" ->> 'K''ey\\é' FROM compactory.deleted_rows""") == "b"
     assert one(db, """SELECT "table"::text FROM compactory.deleted_rows""") == table

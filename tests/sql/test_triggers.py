@@ -110,6 +110,25 @@ def test_an_active_row_is_not_deleted(adopted: psycopg.Connection):
     assert deleted(adopted) == []
 
 
+@pytest.mark.parametrize("partitions", ["", "PARTITION BY LIST (terminal_id)"])
+def test_a_row_with_null_is_active(db: psycopg.Connection, partitions: str):
+    """As for a source and a store: only FALSE deletes."""
+    db.execute(
+        "CREATE TABLE t (id int, terminal_id text, is_active boolean, updated_date timestamp NOT NULL DEFAULT now())"
+        + partitions
+    )
+    if partitions:
+        db.execute("CREATE TABLE part PARTITION OF t DEFAULT")
+    adopt(db, Adoption(table="t", key=("terminal_id",), active="is_active"))
+    db.execute("INSERT INTO t VALUES (1, 'a', NULL)")
+    for statement in ("DELETE FROM t", "TRUNCATE t"):
+        with pytest.raises(RaiseException, match=REFUSED):
+            db.execute(statement)
+    db.execute("UPDATE t SET is_active = false")
+    db.execute("DELETE FROM t")
+    assert deleted(db) == ["a"]
+
+
 def test_a_deleted_row_is_logged_whole(tx: psycopg.Connection):
     tx.execute("UPDATE terminal_acquirer SET is_active = false, acquirer_id = 'ü\"' WHERE terminal_id IN ('T1', 'T2')")
     row = one(tx, "SELECT to_jsonb(t) FROM terminal_acquirer AS t WHERE terminal_id = 'T1'")

@@ -118,7 +118,7 @@ def _duplicates(connection: Connection, table: Table, adoption: Adoption) -> Ite
     with connection.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(duplicates_query(table, adoption)).fetchall()
     if found:
-        kind = "rows" if adoption.active is None else f"active rows ({adoption.active} is true)"
+        kind = "rows" if adoption.active is None else f"active rows ({adoption.active} is not false)"
         listed = ", ".join(f"{row['key']} ({row['rows']} rows)" for row in found)
         yield (
             f"{table.root.sql} has several {kind} with one key ({', '.join(adoption.key)}): {listed}"

@@ -29,13 +29,13 @@ def test_a_source_that_waits_for_postgres_goes_on_from_the_edited_offset(
     running = bench.start()
     bench.wait_for_records(2)
     database = bench.url.rsplit("/", 1)[1]
-    with psycopg.connect(postgres_server.url(), autocommit=True) as admin:
-        admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
+    with psycopg.connect(postgres_server.url(), autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
         running.wait_for(SourceState.WAITING)
         with OffsetAdmin.open(bench.connector(), bench.kafka, alone=True) as admin:
             assert len(admin.write(admin.resets(()), signed("reset"), force=False)) == 1
-        admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
+        server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
     assert len(bench.wait_for_records(4)) == 4
     running.stop()
     assert all(SourceOffset.loads(value).seen_snapshot for value in ours(bench).values())

@@ -28,6 +28,7 @@ from compactory.storage.rocksdb.topic_storage import FORMAT, RocksTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
+from tests.store.topics import eventually
 
 Open = Callable[[], RocksTopicStorage]
 
@@ -180,7 +181,7 @@ def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
     assert len(list(keys)) == 1499
     del directory_storage, keys
     gc.collect()
-    assert generations(tmp_path) == ["000002"]
+    eventually(lambda: generations(tmp_path) == ["000002"])
     new.close()
     backend.close()
     backend = RocksDB(tmp_path)

@@ -96,16 +96,17 @@ class Checks:
         reasons = sf.when(broken, self._faults().otherwise(sf.array_compact(sf.array(*several))))
         kept = [name for name in staged.columns if name.startswith(ORDER)]
         names = [quoted(item.name) for item in self.mapped.fillings]
-        return valued.select(*names, *PLACE, RAW, *kept, reasons.alias(REASONS))
+        return valued.select(*names, *PLACE, RAW, FAULT, *kept, reasons.alias(REASONS))
 
     def _faults(self) -> Column:
         from pyspark.sql import functions as sf
 
         numbers = {code: self.number(Reason(column="", rule="record", text=text)) for code, text in FAULTS.items()}
         first, *others = numbers.items()
-        found = sf.when(sf.col(FAULT) == first[0], sf.array(sf.lit(first[1])))
+        given = sf.split_part(FAULT, sf.lit(":"), sf.lit(1))
+        found = sf.when(given == first[0], sf.array(sf.lit(first[1])))
         for code, number in others:
-            found = found.when(sf.col(FAULT) == code, sf.array(sf.lit(number)))
+            found = found.when(given == code, sf.array(sf.lit(number)))
         return found
 
     def _text(self, named: DataFrame, item: Filling, place: int | None) -> Column:

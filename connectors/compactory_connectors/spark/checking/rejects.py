@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compactory.errors import ConfigError
 
 from ..identifier import quoted
-from ..rules.parts import FILE, LINE, RAW
+from ..rules.parts import FAULT, FILE, LINE, RAW
 from ..sources.source_files import SourceFile, names_in, qualified
 from .checks import REASONS, Reason
 
@@ -61,15 +61,17 @@ def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason])
 def _told(reasons: Sequence[Reason]) -> Column:
     from pyspark.sql import functions as sf
 
-    table = sf.array(*[_struct(reason) for reason in reasons])
+    facts = sf.nullif(sf.split_part(FAULT, sf.lit(":"), sf.lit(2)), sf.lit(""))
+    table = sf.array(*[_struct(reason, facts) for reason in reasons])
     return sf.transform(REASONS, lambda number: sf.get(table, number)).alias("reasons")
 
 
-def _struct(reason: Reason) -> Column:
+def _struct(reason: Reason, facts: Column) -> Column:
     from pyspark.sql import functions as sf
 
-    parts = {"column": reason.column, "rule": reason.rule, "text": str(reason)}
-    return sf.struct(*[sf.lit(text).alias(name) for name, text in parts.items()])
+    text = sf.coalesce(facts, sf.lit(str(reason))) if reason.rule == "record" else sf.lit(str(reason))
+    parts = {"column": sf.lit(reason.column), "rule": sf.lit(reason.rule), "text": text}
+    return sf.struct(*[part.alias(name) for name, part in parts.items()])
 
 
 def _record(otherwise: Column) -> Column:

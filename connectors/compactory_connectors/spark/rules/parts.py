@@ -25,7 +25,9 @@ PLACE: Final = (FILE, BLOCK, LINE)
 RAW: Final = "_raw"
 """The record as it is in the file; null where it is not text."""
 FAULT: Final = "_fault"
-"""What is wrong with the whole record, a key of :data:`FAULTS`; null where it can be told apart into columns."""
+"""What is wrong with the whole record: a key of :data:`FAULTS`, then a colon and the facts where they are known; null
+where it can be told apart into columns.
+"""
 FAULTS: Final = {
     "columns": "has another number of columns than the header",
     "quote": "opens a quote that is never closed, or closed on a later line where the columns no longer fit",

@@ -74,11 +74,11 @@ def _sign(sign: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is in the file; ``line`` counts from 1. ``closed`` is False where a quote never ends."""
+    """A record as it is in the file; ``line`` counts from 1. ``fault``: what is wrong with a quote that it opens."""
 
     line: int
     text: bytes
-    closed: bool = True
+    fault: str | None = None
 
 
 class Joiner:
@@ -111,7 +111,7 @@ class Joiner:
     def end(self) -> Iterator[Record]:
         """The file is over: gives what is left of it."""
         while self._open:
-            yield self._give_up()
+            yield self._give_up("is never closed")
             while self._again:
                 yield from self._take(*self._again.popleft())
 
@@ -123,21 +123,21 @@ class Joiner:
         self._open.append((number, text))
         if inside:
             if len(self._open) >= MOST_LINES:
-                yield self._give_up()
+                yield self._give_up(f"is not closed within {MOST_LINES:,} lines")
             return
         joined = b"\n".join(line for _, line in self._open)
         if self._fields is not None and self._fields_of(joined, inside=False) != self._fields:
-            yield self._give_up()
+            yield self._give_up(f"ends on line {number}, where the columns no longer fit")
             return
         yield Record(self._open[0][0], joined)
         self._open = []
 
-    def _give_up(self) -> Record:
+    def _give_up(self, why: str) -> Record:
         """The first of the open lines as a bad record; the others are taken again."""
         (number, text), *rest = self._open
         self._open = []
         self._again.extendleft(reversed(rest))
-        return Record(number, text, closed=False)
+        return Record(number, text, f"a quote opened on line {number} {why}")
 
     def _fields_of(self, text: bytes, *, inside: bool) -> int | None:
         """How many fields end in this text; None where quoted text goes on in the next line, 0 where it ends within

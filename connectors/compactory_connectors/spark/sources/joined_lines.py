@@ -15,7 +15,6 @@ from .open_quotes import are_open
 
 __all__ = ["JoinLines"]
 
-_UNCLOSED = "quote"
 _compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 
 
@@ -52,7 +51,7 @@ class JoinLines:
         if found:
             values = pa.array([record.text for record in found], pa.binary())
             lines = pa.array([record.line for record in found], pa.int64())
-            faults = pa.array([None if record.closed else _UNCLOSED for record in found], pa.string())
+            faults = pa.array([record.fault and f"quote:{record.fault}" for record in found], pa.string())
             yield self._arrays(values, lines, faults, file)
 
     def _arrays(self, values: pa.Array, lines: pa.Array, faults: pa.Array, file: str) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ Spark itself takes the first header for all files of a read, and shifts the colu
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -20,7 +21,7 @@ from ..rules.rules import ReadOptions
 from .csv_records import Dialect, header, header_names
 from .joined_lines import JoinLines
 from .line_blocks import count_blocks, places
-from .open_quotes import any_open, is_open
+from .open_quotes import any_open, is_open, unquoted
 from .source_files import SourceFile, beginning, shown
 
 if TYPE_CHECKING:
@@ -152,13 +153,25 @@ def _csv_part(lines: DataFrame, blocks: Blocks | None, head: bytes, layout: Layo
     count = len(layout.columns)
     schema = _schema([position(number) for number in range(count)])
     parsed = sf.from_csv(sf.col(RAW), schema, _csv_options(options))
-    fault = sf.when(parsed[_BAD].isNotNull(), "columns")
+    fault = sf.when(parsed[_BAD].isNotNull(), sf.concat(sf.lit("columns"), _counted(options, count)))
     frame = records.select(
         *[parsed[position(number)].alias(position(number)) for number in range(count)],
         *[*PLACE, RAW],
         sf.coalesce(FAULT, fault).alias(FAULT),
     )
     return Part(layout=layout, frame=frame, blocks=blocks)
+
+
+def _counted(options: ReadOptions, wanted: int) -> Column:
+    """How many columns a record has, where that is certain, for :data:`FAULT`; else an empty text."""
+    from pyspark.sql import functions as sf
+
+    bare = unquoted(sf.col(RAW), Dialect.of(options))
+    found = sf.regexp_count(bare, sf.lit(re.escape(options.delimiter))) + 1
+    certain = ~sf.contains(bare, sf.lit(options.quote)) & (found != wanted)
+    unit = sf.when(found == 1, " column").otherwise(" columns")
+    text = sf.concat(sf.lit(":has "), found.cast("string"), unit, sf.lit(f"; the header has {wanted}"))
+    return sf.when(certain, text).otherwise("")
 
 
 def _csv_options(options: ReadOptions) -> dict[str, str]:

@@ -17,7 +17,7 @@ from .csv_records import Dialect
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["any_open", "are_open", "is_open"]
+__all__ = ["any_open", "are_open", "is_open", "unquoted"]
 
 _compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 _CHUNK: Final = 16 << 20
@@ -39,10 +39,17 @@ def is_open(text: Column, dialect: Dialect) -> Column:
 
     quote = dialect.quote.decode()
     has_quote = sf.contains(text, sf.lit(quote))
+    return has_quote & unquoted(text, dialect).rlike(dialect.opening) if dialect.doubles else has_quote
+
+
+def unquoted(text: Column, dialect: Dialect) -> Column:
+    """A record without what is in quotes, for Spark; with a quote left where one is open or none can tell."""
+    from pyspark.sql import functions as sf
+
     if not dialect.doubles:
-        return has_quote
-    single = sf.replace(text, sf.lit(quote * 2), sf.lit(""))
-    return has_quote & sf.regexp_replace(single, dialect.quoted, "$1").rlike(dialect.opening)
+        return text
+    single = sf.replace(text, sf.lit(dialect.quote.decode() * 2), sf.lit(""))
+    return sf.regexp_replace(single, dialect.quoted, "$1")
 
 
 def any_open(files: Sequence[Path], dialect: Dialect) -> bool:
