@@ -153,9 +153,6 @@ def history(bench: Bench, seeded: random.Random, seconds: float, outages: Callab
         while not over.is_set():
             disturb(bench, relays, seeded, over.wait)
             outages()
-    for relay in relays:  # one that was started while a server was away has ended
-        relay.end()
-    bench.mortal()
     wait_until(lambda: bench.left() == 0, 60, "everything")
     compare(bench, topics, crowd.free)
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import structlog
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.source.config.jdbc_url import Connection, parse_url
@@ -84,11 +84,12 @@ class OutboxRelay:
         self._failure: CompactoryError | None = None
 
     def start(self) -> None:
-        """Check database and Kafka, then send in the background. Raises ConfigError, Unreachable."""
-        with self._opened("start") as (connection, identity):
-            SentMarks(self._kafka, identity).ensure()
-            row = connection.execute(query("outbox/newest")).fetchone()
-            self._newest = row[0] if row is not None else 0
+        """Check database and Kafka, then send in the background; one that is away is waited for. Raises ConfigError."""
+        try:
+            self._check()
+        except Unreachable as error:
+            self.board.failed(str(error))
+            log.warning("the outbox is not sent yet", error=" ".join(str(error).split()))
         for thread in [*self._senders, self._keeper]:
             thread.start()
 
@@ -124,11 +125,11 @@ class OutboxRelay:
         return all(thread.is_alive() for thread in [*self._senders, self._keeper])
 
     def drain(self, stop: threading.Event) -> bool:
-        """Wait until everything is sent that was committed before the start; False where it was stopped before.
+        """Wait until everything is sent that is committed by now; False where it was stopped before.
 
-        Raises CompactoryError where something can't be sent.
+        Raises CompactoryError where something can't be sent, Unreachable where database or Kafka is away at the call.
         """
-        self._until = self._newest
+        self._until = self._check()
         self._shared.ending.set()
         self._wake_senders()
         self._poke()
@@ -137,6 +138,13 @@ class OutboxRelay:
         if self._failure is not None:
             raise self._failure
         return self._finished.is_set()
+
+    def _check(self) -> int:
+        """The newest id that was given to a message. Raises ConfigError, Unreachable."""
+        with self._opened("start") as (connection, identity):
+            SentMarks(self._kafka, identity).ensure()
+            row = connection.execute(query("outbox/newest")).fetchone()
+            return row[0] if row is not None else 0
 
     @contextmanager
     def _opened(self, purpose: str) -> Iterator[tuple[WatchedConnection, str]]:

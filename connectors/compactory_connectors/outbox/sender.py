@@ -137,6 +137,7 @@ class Sender:
             self._publisher.open()
             self._table = OutboxTable(connection, self._holder)
             self._marks = SentMarks(self._shared.kafka, identity)
+            self._marks.ensure()
             self._facts = TopicFacts(self._shared.kafka)
             with self._shared.board.holding(self._holder):
                 yield
