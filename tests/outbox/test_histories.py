@@ -178,6 +178,7 @@ def test_long_histories_with_restarts_of_postgres_and_a_broker_that_is_away(
         if chance < 0.1:
             postgres.kill()
             postgres.start()
+            bench.sql.close()
             bench.sql = psycopg.connect(bench.url, autocommit=True)
         elif chance < 0.14:
             kafka.freeze()

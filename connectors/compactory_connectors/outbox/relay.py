@@ -67,7 +67,7 @@ class OutboxRelay:
         self._stop = threading.Event()
         self._work: SimpleQueue[Pending | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards the next three
-        self._given: set[str] = set()  # topics that are in the queue or with a sender
+        self._given: dict[str, Pending] = {}  # topics that are in the queue or with a sender
         self._large = False  # a sender sent many messages at once
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
@@ -100,6 +100,7 @@ class OutboxRelay:
         self._stop.set()
         for _ in self._senders:
             self._work.put(None)
+        self._wake_senders()
         deadline = time.monotonic() + timeout
         for thread in self._senders:
             if thread.ident is not None:
@@ -128,6 +129,8 @@ class OutboxRelay:
         Raises CompactoryError where something can't be sent.
         """
         self._until = self._newest
+        self._shared.ending.set()
+        self._wake_senders()
         self._poke()
         while not self._finished.is_set() and not stop.is_set():
             self._finished.wait(0.1)
@@ -186,16 +189,21 @@ class OutboxRelay:
 
     def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
         """Give topics with messages to the senders; whether there were any."""
-        given = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
-        rows = connection.execute(query("outbox/pending"), given).fetchall()
+        asked = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
+        rows = connection.execute(query("outbox/pending"), asked).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
         found = False
         for topic, _first, _age, lapsed, free in sorted(rows, key=lambda row: -row[2]):
             with self._lock:
-                if not free or topic in self._given or self._stop.is_set():
+                given = self._given.get(topic)
+                if given is not None:
+                    found |= not given.seen.is_set()
+                    given.seen.set()
+                if not free or given is not None or self._stop.is_set():
                     continue
-                self._given.add(topic)
-            self._work.put(Pending(topic, lapsed))
+                self._given[topic] = pending = Pending(topic, lapsed)
+            self._work.put(pending)
+            self._wake_senders()
             found = True
         if self._until is not None:
             self._see_whether_done(connection, [row for row in rows if row[1] <= self._until])
@@ -215,9 +223,15 @@ class OutboxRelay:
 
     def _done(self, topic: str, sent: int) -> None:
         with self._lock:
-            self._given.discard(topic)
+            self._given.pop(topic, None)
             self._large |= sent >= _BUSY
         self._poke()
+
+    def _wake_senders(self) -> None:
+        """Have those look up that wait for more messages of their topics."""
+        with self._lock:
+            for given in self._given.values():
+                given.seen.set()
 
     def _poke(self) -> None:
         wakeup = self._wakeup

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Final
 from uuid import uuid4
@@ -42,6 +42,7 @@ BATCH: Final = 10_000  # messages
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
+_KEEP = 0.5  # seconds that a lock is kept for more messages
 _FACTS_AGE = 60.0  # seconds
 _TIMEOUT = 9.0  # seconds; below transaction.timeout.ms
 
@@ -89,7 +90,10 @@ class TopicFacts:
 
 @dataclass(slots=True)
 class Shared:
-    """What the threads of a relay have in common. ``poke`` tells the keeper that a sender is done."""
+    """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
+
+    ``ending``: whether the relay ends once everything is sent.
+    """
 
     conninfo: Mapping[str, Any]
     kafka: Kafka
@@ -99,6 +103,7 @@ class Shared:
     stop: threading.Event
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
+    ending: threading.Event = field(default_factory=threading.Event)
 
 
 class Sender:
@@ -159,7 +164,7 @@ class Sender:
             self._settle(pending)
         with self._shared.board.sending(pending.topic):
             try:
-                sent = self._drain(claim)
+                sent = self._drain(claim, pending)
             except (_TopicFailed, TopicRefused) as error:
                 sent = 0
                 self._shared.board.retried(pending.topic)
@@ -168,13 +173,15 @@ class Sender:
         self._lost = None
         return sent
 
-    def _drain(self, claim: Claim) -> int:
+    def _drain(self, claim: Claim, pending: Pending) -> int:
+        """Send batches until no more come; how many messages."""
         began = time.monotonic()
         done: Sequence[int] = ()
         total = 0
         while True:
             usual = self._shared.batch
             limit = self._limits.get(claim.topic, usual)
+            pending.seen.clear()
             batch = self._table.read(claim, done, limit, _BYTES)
             done = ()
             if batch.moved is not None:
@@ -195,17 +202,23 @@ class Sender:
                     self._limits[claim.topic] = min(usual, limit * 4)
                 done = [row[0] for row in rows]
                 total += len(rows)
-            claim = self._behind(claim, batch, rows)
-            full = batch.full or len(rows) < len(batch.rows)
+            more = batch.full or len(rows) < len(batch.rows)
+            claim = self._behind(claim, batch, rows[-1][0] if more and rows else None)
             tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
-            if not full or tired or self._shared.stop.is_set():
+            goes_on = not tired if more else self._waits(pending, empty=not rows)
+            if not goes_on or self._shared.stop.is_set():
                 self._table.release(claim, done)
                 return total
 
-    def _behind(self, claim: Claim, batch: Batch, rows: Sequence[Row]) -> Claim:
-        """The claim after what was read is sent, as far as it was."""
-        more = batch.full or len(rows) < len(batch.rows)
-        last = rows[-1][0] if more and rows else None
+    def _waits(self, pending: Pending, *, empty: bool) -> bool:
+        """Whether to read once more with the lock kept, as messages often follow one another."""
+        shared = self._shared
+        if pending.own or shared.ending.is_set() or shared.stop.is_set() or not shared.work.empty():
+            return False
+        return not empty or (pending.seen.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty())
+
+    def _behind(self, claim: Claim, batch: Batch, last: int | None) -> Claim:
+        """The claim after a batch was sent, as far as ``last`` where there is more."""
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
     def _send(self, topic: str, rows: list[Row], created: str) -> list[Row]:
@@ -222,7 +235,7 @@ class Sender:
                 if more is None:
                     put(topic, payload, key, headers=headers)
                     continue
-                partition_key, given = more
+                partition_key, given, _, _ = more
                 place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
                 put(topic, payload, key, place, headers=headers + headers_of(given))
             self._marks.mark(producer, topic, mark, _TIMEOUT)
@@ -255,8 +268,9 @@ class Sender:
         log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
 
     def _producer(self, holder: str) -> Publisher:
-        large = {"message.max.bytes": _LARGEST}
-        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=large)
+        # a wake-up for each message doubles what producing costs; a commit does not wait for the linger time
+        own = {"message.max.bytes": _LARGEST, "linger.ms": 5}
+        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=own)
 
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())

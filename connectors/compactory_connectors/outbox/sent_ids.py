@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import sub
 from typing import Any, Final
 
 from compactory.errors import ConfigError
@@ -36,7 +37,7 @@ class SentIds:
 
     def text(self) -> str:
         """As metadata: distances between ids, packed."""
-        distances = [later - earlier for earlier, later in pairwise(self.ids)]
+        distances = list(map(sub, self.ids[1:], self.ids))
         small = max(distances, default=0) < 128
         packed = bytes(distances) if small else b"".join(map(_varint, distances))
         return f"{self.ids[0]}|{self.created}|{base64.b64encode(zlib.compress(packed, 1)).decode()}"

@@ -70,7 +70,8 @@ RETURNING reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 E
 -- name: outbox/read
 -- Renew the lock and read the next batch, in one statement: no row means that the lock was lost. The first row tells how
 -- things stand. It begins behind the ids that were seen, or where the first transaction has published that ran when they
--- were and has ended since. A batch ends with the message that brings it to so many bytes.
+-- were and has ended since. A batch ends with the message that brings it to so many bytes. Only the first message and
+-- those that need it have "more": partition key, headers, time, and whether the key waits for a message that failed.
 WITH held AS (
     UPDATE compactory.kafka_topic_info
        SET locked_at = clock_timestamp(), reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
@@ -78,30 +79,30 @@ WITH held AS (
     RETURNING rewinds, reached),
 ended AS (SELECT min(r.low) AS low
             FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
-           WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
-batch AS (SELECT b.*, sum(coalesce(octet_length(b.payload), 0)) OVER (ORDER BY b.id ROWS UNBOUNDED PRECEDING) AS bytes
-            FROM (SELECT m.* FROM compactory.kafka_messages AS m
-                   WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
-                     AND m.id > least(%(start)s, (SELECT low FROM ended))
-                   ORDER BY m.topic, m.id LIMIT %(limit)s) AS b)
+           WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot()))
 SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
-       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'created', (SELECT created_at::text FROM batch LIMIT 1),
-                          'snapshot', pg_current_snapshot()::text,
-                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
-                          'waiting', CASE WHEN EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                                                        WHERE f.topic = %(topic)s AND f.holds_key)
-                                     THEN (SELECT jsonb_agg(b.id) FROM batch AS b
-                                            WHERE EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                                                           WHERE f.topic = %(topic)s AND f.key = b.key AND f.holds_key)) END) AS more
+       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text,
+                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq)) AS more
   FROM held
  UNION ALL
 SELECT b.id, b.key, b.payload,
-       CASE WHEN b.partition_key IS NOT NULL OR b.headers IS NOT NULL THEN jsonb_build_array(b.partition_key, b.headers) END
-  FROM batch AS b WHERE b.bytes - coalesce(octet_length(b.payload), 0) < %(bytes)s;
+       CASE WHEN b.before = 0 OR b.partition_key IS NOT NULL OR b.headers IS NOT NULL OR b.waits
+            THEN jsonb_build_array(b.partition_key, b.headers, b.created_at, b.waits) END
+  FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers, m.created_at,
+               sum(coalesce(octet_length(m.payload), 0)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING)
+               - coalesce(octet_length(m.payload), 0) AS before,
+               (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = %(topic)s AND f.holds_key))
+               AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                            WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key) AS waits
+          FROM compactory.kafka_messages AS m
+         WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
+           AND m.id > least(%(start)s, (SELECT low FROM ended))
+         ORDER BY m.topic, m.id LIMIT %(limit)s) AS b
+ WHERE b.before < %(bytes)s;
 
 -- name: outbox/delete
 -- Messages that Kafka has, by exact id.
-DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
+DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s::int8[]);
 
 -- name: outbox/delete_sent
 -- The same for the last batch of a holder that died, where it is there still: whole, its first message as old as it
