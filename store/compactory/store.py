@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from compactory.apart import apart
 from compactory.directory import Directory
+from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory, Unreachable, WaitTimeout
 from compactory.forks import keep_forever
 from compactory.ingest.engine import Engine
@@ -33,7 +34,6 @@ from compactory.lookup.view import View
 from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory.table.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned

@@ -12,8 +12,8 @@ import pytest
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.identity import ResendReason
 from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.cursor.resend_reason import ResendReason
 from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected

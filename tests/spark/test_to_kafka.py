@@ -28,9 +28,9 @@ from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_edit import Change as OffsetChange
 from compactory_connectors.source.offsets.offset_editor import edit_offsets, signed
-from compactory_connectors.source.publish.offsets_topic import StoredOffset, read_offsets
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.converters.json_converter import JsonConverter

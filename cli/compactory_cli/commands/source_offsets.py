@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.cursor.offset import Edit
     from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
     from compactory_connectors.source.offsets.offset_edit import Change
-    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+    from compactory_connectors.source.publish.stored_offsets import StoredOffset
 
 __all__ = ["app"]
 
@@ -65,7 +65,7 @@ def show(
     if not count:
         show_offsets(config, *_stored(config, kafka, table or ()), as_json=flags.json)
         return
-    from compactory_connectors.source.publish.offsets_topic import matching
+    from compactory_connectors.source.publish.stored_offsets import matching
 
     with _admin(config, kafka) as admin:
         stored = admin.stored()
@@ -286,7 +286,7 @@ def _stored(
     config: ConnectorConfig, kafka: Kafka, tables: Sequence[str]
 ) -> tuple[list[tuple[str, StoredOffset | None]], str]:
     """The connector's offsets by table, and a hint where it has none."""
-    from compactory_connectors.source.publish.offsets_topic import connectors_like, matching, read_offsets
+    from compactory_connectors.source.publish.stored_offsets import connectors_like, matching, read_offsets
 
     everything = read_offsets(kafka)
     own = {item.table: item for item in everything if item.connector == config.name}

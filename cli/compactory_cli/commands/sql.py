@@ -125,7 +125,7 @@ def prune(
     from datetime import timedelta
 
     from compactory_connectors.source.offsets.pruning import prune as remove
-    from compactory_connectors.source.publish.offsets_topic import read_offsets
+    from compactory_connectors.source.publish.stored_offsets import read_offsets
 
     from ..context.session import begin
 

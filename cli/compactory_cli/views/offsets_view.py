@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.cursor.offset import SourceOffset
     from compactory_connectors.source.offsets.connect_export import Exported
     from compactory_connectors.source.offsets.offset_admin import Preview
-    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+    from compactory_connectors.source.publish.stored_offsets import StoredOffset
     from compactory_connectors.source.reconcile.pending import Difference
 
 __all__ = ["show_changes", "show_export", "show_offsets"]

@@ -13,7 +13,7 @@ from .terminal import errors, number, output, print_json, say, table
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.publish.offsets_topic import StoredOffset
+    from compactory_connectors.source.publish.stored_offsets import StoredOffset
     from compactory_connectors.source.run.overview import Overview
 
 __all__ = ["healthy", "show_overviews", "show_status"]

@@ -10,6 +10,9 @@ from threading import Lock
 from typing import Any
 
 from compactory.directory import Directory
+from compactory.entries.quarantine import Place
+from compactory.entries.table import Table
+from compactory.entries.unusable import why_unusable
 from compactory.errors import CompactoryError, NotReady, StartTimeout
 from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery, Start
@@ -26,9 +29,6 @@ from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.table.quarantine import Place
-from compactory.table.table import Table
-from compactory.table.unusable import why_unusable
 
 __all__ = ["Engine"]
 

@@ -14,6 +14,8 @@ from functools import partial
 from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
+from compactory.entries.batch import Run, split
+from compactory.entries.unusable import absent_fields, why_unusable
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
 from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
@@ -24,8 +26,6 @@ from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicP
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp
-from compactory.table.batch import Run, split
-from compactory.table.unusable import absent_fields, why_unusable
 from compactory.tracing import passed
 
 __all__ = ["Reader"]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compactory.directory import Directory, Index
+from compactory.entries.batch import Run
+from compactory.entries.table import Table
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.table.batch import Run
-from compactory.table.table import Table
 
 __all__ = ["TopicTables"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from compactory.codec.decoding import Term, term_values
 from compactory.codec.packed_record import newer
+from compactory.entries.secondary_index import Secondary
+from compactory.entries.table import Table
 from compactory.errors import DecodeError, UnknownIndex
 from compactory.storage.backend import Reading
-from compactory.table.secondary_index import Secondary
-from compactory.table.table import Table
 
 __all__ = ["Pair", "collisions", "index_named", "index_over", "matching", "matching_between"]
 

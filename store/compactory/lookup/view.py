@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar, overload
 from compactory.codec.decoding import decoder, frozen, key_bytes
 from compactory.codec.packed_record import TRAILER, origin, unpack
 from compactory.directory import Directory
+from compactory.entries.table import Table
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
-from compactory.table.table import Table
 
 __all__ = ["Served", "View"]
 

@@ -15,7 +15,7 @@ from compactory_connectors.database import install
 from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt
 from compactory_connectors.source.control.status import SourceState, StatusBoard
 from compactory_connectors.source.control.target_state import Target, TargetState
-from compactory_connectors.source.publish.offsets_topic import read_offsets
+from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.run import pausing
 from compactory_connectors.source.run.pausing import read_target_state, write_target_state
 from compactory_connectors.source.run.source import Source

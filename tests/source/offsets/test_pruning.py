@@ -9,8 +9,8 @@ import pytest
 
 from compactory.errors import CompactoryError
 from compactory_connectors.source.offsets.pruning import prune
-from compactory_connectors.source.publish.offsets_topic import read_offsets
 from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.stored_offsets import read_offsets
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, adopted, living
 from tests.source.workload import wait_until

@@ -17,7 +17,7 @@ from compactory_connectors.database import install
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.poll.comparison import Comparison
-from compactory_connectors.source.publish.offsets_topic import read_offsets
+from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.reconcile.sweeper import Sweeper
 from compactory_connectors.source.run import table_task as polled
 from compactory_connectors.source.run.session import Session

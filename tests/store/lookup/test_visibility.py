@@ -11,11 +11,11 @@ import orjson
 import pytest
 
 from compactory import Directory, GlobalStore, Index, View, WaitTimeout
+from compactory.entries.table import Table
 from compactory.errors import NotReady
 from compactory.lookup.view import Served
 from compactory.records import Partition
 from compactory.storage.memory_backend import MemoryDirectoryStorage, MemoryPostings
-from compactory.table.table import Table
 from tests.store.tables import Log
 from tests.store.topics import Topics
 

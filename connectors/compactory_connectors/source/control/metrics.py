@@ -11,7 +11,7 @@ from typing import Literal
 
 from compactory.worker import Metric
 
-from ..cursor.identity import ResendReason
+from ..cursor.resend_reason import ResendReason
 from .status import SourceState, SourceStatus, TableStatus
 from .target_state import Target
 

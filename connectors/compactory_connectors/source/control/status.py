@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from ..cursor.identity import ResendReason
+from ..cursor.resend_reason import ResendReason
 from ..postgres.open_transaction import OpenTransaction
 from .load_progress import Load
 from .removal import HeldRemoval

@@ -1,26 +1,10 @@
-"""Which server an offset's transaction ids belong to, and why they may have to be given up. Pure data."""
+"""Which server an offset's transaction ids belong to. Pure data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
-__all__ = ["Identity", "ResendReason"]
-
-
-class ResendReason(Enum):
-    """Why a poll begins behind what was sent, so that records may go out twice. The value is a metric's label."""
-
-    CRASH = "crash"  # of the server: it may have taken back what was sent, and gives transaction ids out again
-    HISTORY = "history"  # another server, timeline, database or table: nothing is comparable
-    DISTANCE = "distance"  # the offset is older than 2³¹ transactions
-    IDS = "ids"  # the ids that were seen were too many to be written down
-    SHAPE = "shape"  # the table was rewritten, or its triggers were others for a while
-    PARTITION = "partition"  # an attached partition is sent whole
-    SPREAD = "spread"  # the topic was given more partitions
-    TOPIC = "topic"  # the topic ends before what was written to it: an older copy was put back
-    KEYS = "keys"  # other keys than before are made of the rows, or they go to other partitions
-    PLACE = "place"  # somebody set the offset back
+__all__ = ["Identity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

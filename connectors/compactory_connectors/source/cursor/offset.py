@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from .id_ranges import IdRanges
-from .identity import Identity, ResendReason
+from .identity import Identity
+from .resend_reason import ResendReason
 from .seen_snapshot import SeenSnapshot, Snapshot
 
 __all__ = [

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka, kafka_errors
 
-from ..publish.offsets_topic import StoredOffset
+from ..publish.stored_offsets import StoredOffset
 from .connect_offsets import connect_keys, connect_value, connector_offsets, find_offset, read_topic
 
 __all__ = ["Exported", "export_offsets", "write_offsets"]

@@ -23,7 +23,7 @@ from ..plan.table_plan import Reading, TablePlan, key_of
 from ..poll.readers import open_reader
 from ..poll.table import TableReader
 from ..postgres.server import Server, postgres_errors, statement
-from ..publish.offsets_topic import StoredOffset, matching, read_offsets
+from ..publish.stored_offsets import StoredOffset, matching, read_offsets
 from ..reconcile.pending import Difference, difference, pending_rows
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, imported, moved

@@ -13,7 +13,7 @@ from compactory.errors import ConfigError
 from ..cursor.id_ranges import IdRanges
 from ..cursor.offset import Cursor, Edit, Identity, SourceOffset
 from ..plan.table_plan import Reading, TablePlan
-from ..publish.offsets_topic import StoredOffset
+from ..publish.stored_offsets import StoredOffset
 
 __all__ = ["Change", "imported", "moved", "refusal"]
 

@@ -20,8 +20,8 @@ from ..config.connector import ConnectorConfig
 from ..cursor.offset import Edit
 from ..plan.row_function import Headers
 from ..postgres.server import Server, postgres_errors
-from ..publish.offsets_topic import StoredOffset, read_offsets
 from ..publish.publisher import Publisher
+from ..publish.stored_offsets import StoredOffset, read_offsets
 from ..publish.topics import ensure
 from .offset_edit import Change
 

@@ -18,7 +18,7 @@ from compactory_sql import query
 
 from ..cursor.offset import SourceOffset
 from ..postgres.server import Server, statement
-from ..publish.offsets_topic import StoredOffset
+from ..publish.stored_offsets import StoredOffset
 
 __all__ = ["Pruned", "prune"]
 

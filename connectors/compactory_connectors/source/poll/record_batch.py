@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..control.load_progress import Load
 from ..control.removal import Removal
-from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
+from ..cursor.resend_reason import ResendReason
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan

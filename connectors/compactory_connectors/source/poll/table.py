@@ -16,8 +16,8 @@ import structlog
 from psycopg import sql
 
 from ..control.load_progress import Load
-from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
+from ..cursor.resend_reason import ResendReason
 from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan

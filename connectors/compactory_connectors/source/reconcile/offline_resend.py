@@ -17,9 +17,9 @@ from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
 from ..plan.table_plan import key_of
 from ..postgres.server import Server, postgres_errors
-from ..publish.offsets_topic import read_offsets
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
+from ..publish.stored_offsets import read_offsets
 from .resend import ResentRows, resend_rows
 from .verification.checker import Finding
 from .verification.outcome import Outcome

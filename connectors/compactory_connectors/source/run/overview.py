@@ -20,7 +20,7 @@ from ..config.connector_config import ConnectorConfig
 from ..control.target_state import TargetState
 from ..leadership.lease_claim import TTL
 from ..postgres.server import Server, connector_lock, postgres_errors
-from ..publish.offsets_topic import StoredOffset, read_offsets
+from ..publish.stored_offsets import StoredOffset, read_offsets
 from .pausing import read_target_state, write_target_state
 
 __all__ = ["Overview", "running_sources", "sight", "target_state_from_outside"]

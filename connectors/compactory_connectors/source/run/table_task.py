@@ -16,8 +16,8 @@ from compactory.kafka.client import Kafka
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
-from ..cursor.identity import ResendReason
 from ..cursor.offset import SourceOffset
+from ..cursor.resend_reason import ResendReason
 from ..plan.table_plan import TablePlan
 from ..poll.comparison import MOST_COMPARED, Comparison
 from ..poll.readers import COMPARING

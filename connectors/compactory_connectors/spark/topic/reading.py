@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from compactory.entries.batch import Run, split
 from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
-from compactory.table.batch import Run, split
 
 from ..record_batch import Batches, Task, of_columns
 from .extent import Span

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from compactory.directory import Directory
+from compactory.entries.batch import Run
+from compactory.entries.table import Table
 from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
 from compactory.storage.memory_backend import MemoryDirectoryStorage
-from compactory.table.batch import Run
-from compactory.table.table import Table
 
 from ..record_batch import Batches, Task, of_rows
 from .digest_rows import digest_of, digest_rows

@@ -10,7 +10,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.plan.table_plan import TablePlan
 from compactory_connectors.source.postgres.server import Server, postgres_errors
-from compactory_connectors.source.publish.offsets_topic import matching
+from compactory_connectors.source.publish.stored_offsets import matching
 
 from .outcome import Outcome
 from .progress import Progress, untold

@@ -17,7 +17,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan, key_of
 from compactory_connectors.source.postgres.server import Server, postgres_errors
-from compactory_connectors.source.publish.offsets_topic import StoredOffset, read_offsets
+from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 
 from .checker import Finding, Rules
 from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally

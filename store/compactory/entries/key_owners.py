@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from compactory.codec.packed_record import TRAILER, newer
-from compactory.table.pairing_heap import PairingHeap
+from compactory.entries.pairing_heap import PairingHeap
 
 __all__ = ["KeyOwners", "Swap"]
 

@@ -17,9 +17,9 @@ import orjson
 from compactory.codec.decoding import Document, Term, column, decoder, document, key_texts
 from compactory.codec.packed_record import pack, partition_base
 from compactory.directory import Directory
+from compactory.entries.batch import Run
+from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
-from compactory.table.batch import Run
-from compactory.table.secondary_index import Secondary
 
 __all__ = ["Bulk"]
 

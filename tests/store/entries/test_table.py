@@ -205,8 +205,8 @@ def test_records_without_a_key_and_keys_that_are_not_text_are_bad() -> None:
 
 def test_a_bad_record_in_the_middle_of_a_run_leaves_its_neighbours_alone() -> None:
     """Guarantee 4: the column-wise way falls back to the record-wise one."""
+    from compactory.entries.batch import Run
     from compactory.records import Partition
-    from compactory.table.batch import Run
 
     log = Log(Directory("d"))
     keys = [b"a", b"b", b"c"]

@@ -13,8 +13,8 @@ import orjson
 
 from compactory.codec.decoding import Document, decoder, document, path
 from compactory.directory import Directory
+from compactory.entries.table import Table
 from compactory.records import QuarantinedRecord
-from compactory.table.table import Table
 
 __all__ = ["absent_fields", "why_unusable"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory.codec.packed_record import newer, pack
-from compactory.table.key_owners import KeyOwners
+from compactory.entries.key_owners import KeyOwners
 
 
 class Counting(UserDict[bytes, bytes]):

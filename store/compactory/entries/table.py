@@ -14,14 +14,14 @@ from weakref import ref
 from compactory.codec.decoding import Document, Term, decoder, document, key_text, path
 from compactory.codec.packed_record import TRAILER, newer, origin, pack, partition_base
 from compactory.directory import Directory
+from compactory.entries.batch import Run
+from compactory.entries.bulk import Bulk
+from compactory.entries.key_owners import KeyOwners, Swap
+from compactory.entries.quarantine import Place, Quarantine
+from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 from compactory.records import Contested, Partition
 from compactory.storage.backend import DirectoryStorage, Still
-from compactory.table.batch import Run
-from compactory.table.bulk import Bulk
-from compactory.table.key_owners import KeyOwners, Swap
-from compactory.table.quarantine import Place, Quarantine
-from compactory.table.secondary_index import Secondary
 
 __all__ = ["Table"]
 
