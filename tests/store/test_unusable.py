@@ -117,7 +117,7 @@ def test_a_typo_in_the_key_is_not_ready(
     why = "0 of 2 records usable: key field 'terminalID' is missing in all of them; fields seen: terminalId,"
     directory = Directory("terminals", topic=name, key="terminalID")
     for _ in range(2 if disk else 1):
-        store = GlobalStore(kafka, [directory], stall_timeout=2, backend=RocksDB(tmp_path) if disk else None)
+        store = GlobalStore(kafka, [directory], stall_timeout=6, backend=RocksDB(tmp_path) if disk else None)
         starting = Thread(target=too_late, args=[store])
         starting.start()
         worker = StoreWorker(store)

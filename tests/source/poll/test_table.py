@@ -241,9 +241,9 @@ def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServe
         postgres_crashing.kill()
         postgres_crashing.start()
     else:
-        os.kill(lost.info.backend_pid, signal.SIGKILL)
-        with pytest.raises(psycopg.OperationalError):
-            lost.execute("SELECT")
+        with psycopg.connect(url, autocommit=True) as witness:
+            os.kill(lost.info.backend_pid, signal.SIGKILL)
+            wait_until(lambda: _is_cut_off(witness), what="the end of all connections")
         wait_until(lambda: _answers(url), what="the end of crash recovery")
     lost.close()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -255,6 +255,15 @@ def test_a_crashed_server_sends_the_source_back(postgres_crashing: PostgresServe
     feed.poll()
     assert feed.topic == expected(url)
     feed.close()
+
+
+def _is_cut_off(connection: psycopg.Connection) -> bool:
+    """Whether the postmaster has ended this connection, as it ends all of them after the crash of another."""
+    try:
+        connection.execute("SELECT")
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _answers(url: str) -> bool:

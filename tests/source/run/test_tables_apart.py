@@ -112,7 +112,7 @@ def test_a_registry_that_hangs_keeps_no_other_table_waiting(
     failed(shop, "silent", "Schema Registry")
     failed(shop, "silent_too", "Schema Registry")
     shop.add("t", 2)
-    wait_until(lambda: len(shop.keys("t")) == 2, 20, "the other table's rows")
+    wait_until(lambda: len(shop.keys("t")) == 2, 60, "the other table's rows")
     kind.released.set()
     wait_until(lambda: shop.keys("silent_too") and shop.keys("silent"), 30, "the tables that waited")
     running.stop()
