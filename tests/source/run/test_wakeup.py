@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.postgres.listener import Listener, Slept
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
 from compactory_connectors.source.run import poll_interval
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench

@@ -19,14 +19,14 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.session import refuse_pooling
+from compactory_connectors.database.watched_connection import connect
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
-from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
 from ..cursor.seen_snapshot import Snapshot
 from .page_size import PAGE_ROWS, PageFill
-from .watched_connection import connect
 
 __all__ = [
     "ChunkReader",
