@@ -14,9 +14,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS, query
-
-from ..cursor.seen_snapshot import Snapshot
 
 __all__ = ["Listener", "Slept"]
 

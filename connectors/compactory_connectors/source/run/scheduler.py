@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..control.control import Control, Stop
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import Reading
 from ..poll.readers import COMPARING
 from ..postgres.listener import Listener

@@ -16,16 +16,17 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors, refusal
+from compactory_connectors.database.snapshot import Snapshot
 
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
-from ..cursor.seen_snapshot import Snapshot
 from ..leadership.lease import LeaseUnsure
 from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
-from ..postgres.server import Server, TableReplaced, postgres_errors, refusal
+from ..postgres.server import Server, TableReplaced
 from ..publish.publisher import Publisher, PublishGuard, TopicRefused
 from ..reconcile.resend import resend_rows
 from ..record.record import RowFailed

@@ -17,9 +17,9 @@ from uuid import uuid4
 import psycopg
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import check_server
 from compactory_connectors.database.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
-from compactory_connectors.source.postgres.server import postgres_errors
 from compactory_sql import query
 
 from ..target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
