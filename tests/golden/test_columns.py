@@ -13,7 +13,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
-from compactory_connectors.source.postgres.server import connect, raw_rows
+from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.source.postgres.server import raw_rows
 from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
 from compactory_connectors.source.record.column_type import column_cell

@@ -8,6 +8,7 @@ from typing import Any
 
 from compactory.errors import ConfigError
 from compactory.kafka.kafka_errors import property_problems
+from compactory_connectors.database.jdbc_url import Connection, parse_url
 
 from ..record.column_options import ColumnOptions, NumericMapping
 from ..record.converters import ConverterSpec, read_converter, read_header_converter
@@ -15,7 +16,6 @@ from ..record.transforms import TransformSpec, read_transforms
 from ..setting import Status, rejected
 from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
 from .connector_keys import SETTINGS, find_setting, unknown_key
-from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection, split_identifier
