@@ -122,7 +122,7 @@ def page_text() -> str:
     for name, entry in _plain(PREDICATES).items():
         parts += _described(name, entry, "predicates.isInternal")
     parts += ["## A Python function", _FUNCTION, "## Other than in Kafka Connect", _DIFFERENCES]
-    return page("Transforms", "`connectors/compactory_connectors/source/transforms`", *parts)
+    return page("Transforms", "`connectors/compactory_connectors/source/record/transforms`", *parts)
 
 
 def _plain(registry: Mapping[str, Entry]) -> dict[str, Entry]:

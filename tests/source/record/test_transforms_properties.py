@@ -21,7 +21,7 @@ from compactory_connectors.source.record.converters.string_converter import Stri
 from compactory_connectors.source.record.record import Java, RowError
 from compactory_connectors.source.record.schema import Schema, Type
 from compactory_connectors.source.record.transforms import SourceRecord
-from compactory_connectors.source.record.transforms.cast_value import caster, float32
+from compactory_connectors.source.record.transforms.cast import caster, float32
 from tests.source.transform_cases import chain_of, functions_of, raw_row, source_record
 
 KAFKA = "org.apache.kafka.connect.transforms."

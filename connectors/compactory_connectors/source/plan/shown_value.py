@@ -18,7 +18,7 @@ from ..javatext.java_number import double_text_of
 from ..record.converters.json_text import finite, json_string
 from ..record.record import Cell, Constant, Java, Kind, Node, RowError, StructNode
 from ..record.schema import DATE, Schema, Type
-from ..record.transforms.cast_value import float32
+from ..record.transforms.cast import float32
 
 __all__ = ["Shown", "free_json"]
 

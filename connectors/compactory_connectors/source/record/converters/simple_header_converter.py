@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...setting import Setting
 from ..record import Cell, Constant, Java, Node, Step, StructNode
 from ..schema import Type
-from ..transforms.cast_value import caster
+from ..transforms.cast import caster
 from .converter import Render, Topicless
 from .string_converter import StringConverter
 
