@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 N = TypeVar("N")
+W = TypeVar("W")
 
 _INT32 = 1 << 31
 
@@ -209,14 +210,14 @@ def time_number(millis: int) -> int:
     return millis
 
 
-def writer_of(cell: Cell, write: Callable[[Any], bytes], null: N) -> Callable[[bytes], bytes | N]:
+def writer_of(cell: Cell, write: Callable[[Any], W], null: N) -> Callable[[bytes], W | N]:
     """Raw bytes that are not null → decoded, converted by the steps, written; ``null`` where either gives None.
 
     A RowError names the column.
     """
     decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
 
-    def convert(raw: bytes) -> bytes | N:
+    def convert(raw: bytes) -> W | N:
         try:
             value = decode(raw)
             for step in steps:
