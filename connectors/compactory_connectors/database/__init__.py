@@ -9,7 +9,7 @@ from .adoption import adopt, plan
 from .inspection import Inspection, Status, inspect, judge, status
 from .lock import Patience
 from .migration import MigrationStatus, install
-from .roles import Roles, grant, grant_outbox, plan_grants, plan_outbox_grants
+from .roles import Roles, grant, grant_outbox, grant_sink, plan_grants, plan_outbox_grants, plan_sink_grants
 
 __all__ = [
     "Adoption",
@@ -23,11 +23,13 @@ __all__ = [
     "adopt",
     "grant",
     "grant_outbox",
+    "grant_sink",
     "inspect",
     "install",
     "judge",
     "plan",
     "plan_grants",
     "plan_outbox_grants",
+    "plan_sink_grants",
     "status",
 ]
