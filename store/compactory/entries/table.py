@@ -21,7 +21,7 @@ from compactory.entries.quarantine import Place, Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 from compactory.records import Contested, Partition
-from compactory.storage.backend import DirectoryStorage, Still
+from compactory.storage.backend import DirectoryStorage, Snapshot
 
 __all__ = ["Table"]
 
@@ -77,7 +77,7 @@ class Table:
         self._key_owners = KeyOwners(
             self._entries, directory_storage.mapping("rivals"), directory_storage.mapping("ranks")
         )
-        self._stills: list[ref[Still]] = []  # what somebody reads that there was
+        self._snapshots: list[ref[Snapshot]] = []  # what somebody reads that there was
         self._tombstones = directory_storage.mapping(
             "graves"
         )  # topic key -> trailer of its tombstone, while ``multi_partition``
@@ -129,20 +129,20 @@ class Table:
         """Whether records with a value were read, and every one of them is bad."""
         return not self.usable and self.quarantine.outstanding > 0
 
-    def still(self) -> Still:
+    def snapshot(self) -> Snapshot:
         """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
-        found = self.directory_storage.still("owners" if self.directory.key else "entries")
-        self._stills.append(ref(found))
+        found = self.directory_storage.snapshot("owners" if self.directory.key else "entries")
+        self._snapshots.append(ref(found))
         return found
 
     def _announce(self, keys: Iterable[bytes | None]) -> None:
         """Records of these topic keys come now."""
         self.revision = next(_revisions)
-        if self._stills:
-            living = [still for each in self._stills if (still := each()) is not None and not still.closed]
-            for still in living:
-                still.keep(keys)
-            self._stills = [ref(still) for still in living]
+        if self._snapshots:
+            living = [found for each in self._snapshots if (found := each()) is not None and not found.closed]
+            for snapshot in living:
+                snapshot.keep(keys)
+            self._snapshots = [ref(snapshot) for snapshot in living]
 
     def forget_tombstones(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""

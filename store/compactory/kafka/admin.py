@@ -21,8 +21,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
+from compactory.cleanup import keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
-from compactory.forks import keep_forever
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
 from compactory.kafka.listener import look, mismatch

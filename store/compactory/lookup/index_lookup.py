@@ -68,7 +68,7 @@ def matching_between(
         return  # nothing else is ever indexed
     if wanted is None:
         return
-    reading = table.directory_storage.snapshot()
+    reading = table.directory_storage.reading()
     for pair in _cells(reading, reading.names_between(secondary.index.name, wanted, start, stop)):
         if secondary.term_of(table.document_of(pair[1])) == wanted:
             yield pair
@@ -77,8 +77,10 @@ def matching_between(
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
     """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
     name = secondary.index.name
-    for term in table.directory_storage.terms(name):
-        cells = _claiming(table, secondary, term) if len(table.directory_storage.names(name, term)) > 1 else []
+    for term in table.directory_storage.reading().terms(name):
+        cells = (
+            _claiming(table, secondary, term) if len(table.directory_storage.reading().names(name, term)) > 1 else []
+        )
         if len(cells) > 1:
             order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]
@@ -87,7 +89,7 @@ def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, 
 def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
-    reading = table.directory_storage.snapshot()
+    reading = table.directory_storage.reading()
     names = reading.names(index, term)
     while True:
         found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]

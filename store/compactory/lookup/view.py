@@ -118,7 +118,7 @@ class View(Mapping[str, T], Generic[T]):
         return len(self._table.directory_storage.entries)
 
     def __iter__(self) -> Iterator[str]:
-        for name in self._table.directory_storage.all_keys():
+        for name in self._table.directory_storage.reading().all_keys():
             yield name.decode()
 
     def items(self) -> ItemsView[str, T]:
@@ -131,7 +131,7 @@ class View(Mapping[str, T], Generic[T]):
 
     def snapshot(self) -> Iterator[tuple[str, T]]:
         """Yield keys and decoded values of the entries that were there when the iteration began."""
-        reading = self._table.directory_storage.snapshot()
+        reading = self._table.directory_storage.reading()
         for name, cell in reading.pairs():
             yield name.decode(), self._decoded(cell)
 
@@ -210,7 +210,7 @@ class View(Mapping[str, T], Generic[T]):
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
-        return (name.decode() for name in self._table.directory_storage.range(*_span(after, prefix)))
+        return (name.decode() for name in self._table.directory_storage.reading().range(*_span(after, prefix)))
 
     def find_entries_from(
         self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
@@ -275,7 +275,9 @@ class View(Mapping[str, T], Generic[T]):
         Raises UnknownIndex.
         """
         index = index_named(self._table, name).index
-        return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.directory_storage.terms(name))
+        return IndexView(
+            index, lambda fields: self.find(**fields), lambda: self._table.directory_storage.reading().terms(name)
+        )
 
     def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
         """Return the entries that an index has under these values, in the order of their keys."""
@@ -336,7 +338,7 @@ class View(Mapping[str, T], Generic[T]):
         return value
 
     def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
-        reading = self._table.directory_storage.snapshot()
+        reading = self._table.directory_storage.reading()
         return ((name.decode(), self._decoded(cell)) for name, cell in reading.pairs(start, stop))
 
     def _decoded(self, cell: bytes) -> T:

@@ -47,11 +47,11 @@ class MemoryTopicStorage:
     persistent = False
 
     def __init__(self) -> None:
-        self._shelves: dict[str, MemoryDirectoryStorage] = {}
+        self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
         """Return the directory's dicts."""
-        return self._shelves.setdefault(directory, MemoryDirectoryStorage())
+        return self._directories.setdefault(directory, MemoryDirectoryStorage())
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Nothing to do: readers saw it all."""
@@ -65,7 +65,7 @@ class MemoryTopicStorage:
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them."""
-        for directory_storage in self._shelves.values():
+        for directory_storage in self._directories.values():
             directory_storage.clear()
 
 
@@ -89,13 +89,13 @@ class MemoryDirectoryStorage:
         """Return the index, which is both of its sides."""
         return self._postings.setdefault(index, MemoryPostings())
 
-    def snapshot(self) -> MemoryDirectoryStorage:
+    def reading(self) -> MemoryDirectoryStorage:
         """Return the directory storage itself."""
         return self
 
-    def still(self, part: str) -> MemoryStill:
+    def snapshot(self, part: str) -> MemorySnapshot:
         """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
-        return MemoryStill(self.entries if part == "entries" else self.mapping(part))
+        return MemorySnapshot(self.entries if part == "entries" else self.mapping(part))
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
@@ -153,7 +153,7 @@ class MemoryDirectoryStorage:
             postings.filed.clear()
 
 
-class MemoryStill:
+class MemorySnapshot:
     """A dict as it was, by copy on write: what a name had before it changed is kept before that happens.
 
     The reader looks at the dict first and at what is kept second: what is not kept by then had not changed.

@@ -11,7 +11,7 @@ from itertools import count
 from threading import Event, Thread, current_thread
 from typing import Any
 
-from compactory.forks import keep_forever
+from compactory.cleanup import keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
 
 __all__ = ["Delivery", "Record", "Shipment"]

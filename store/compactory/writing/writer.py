@@ -10,7 +10,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from compactory.apart import apart
+from compactory.cleanup import apart
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused

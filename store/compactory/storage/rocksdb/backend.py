@@ -11,9 +11,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.apart import apart
+from compactory.cleanup import apart, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
-from compactory.forks import keep_forever
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE

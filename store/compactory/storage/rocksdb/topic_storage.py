@@ -15,9 +15,8 @@ from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Source
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
 from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
-from compactory.storage.rocksdb.seen import Seen
 
 __all__ = ["FORMAT", "RocksTopicStorage", "State"]
 
