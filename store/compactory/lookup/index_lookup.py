@@ -76,11 +76,9 @@ def matching_between(
 
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
     """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
-    name = secondary.index.name
-    for term in table.directory_storage.reading().terms(name):
-        cells = (
-            _claiming(table, secondary, term) if len(table.directory_storage.reading().names(name, term)) > 1 else []
-        )
+    name, reading = secondary.index.name, table.directory_storage.reading
+    for term in reading().terms(name):
+        cells = _claiming(table, secondary, term) if len(reading().names(name, term)) > 1 else []
         if len(cells) > 1:
             order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]

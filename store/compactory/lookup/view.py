@@ -265,9 +265,7 @@ class View(Mapping[str, T], Generic[T]):
         """
         return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
 
-    def entries(self, **fields: Any) -> list[Entry]:
-        """Return `find_entries`: its former name, which goes with the next release."""
-        return self.find_entries(**fields)
+    entries = find_entries  # its former name, which goes with the next release
 
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.

@@ -19,7 +19,7 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.rocksdb import seen as seen_module
+from compactory.storage.rocksdb import key_space
 from compactory.storage.rocksdb.database import DAMAGED, Database, failure_of
 from compactory.storage.rocksdb.folder import TopicFolder
 from compactory.storage.rocksdb.key_space import Seen
@@ -630,7 +630,7 @@ def test_terms_round_trip() -> None:
 
 @pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
 def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_EXACT", exact)
+    monkeypatch.setattr(key_space, "_EXACT", exact)
     seen, names = Seen(), [b"%d" % n for n in range(5000)]
     assert seen.known(b"p", names) == []
     assert seen.add(b"p", names) == []
@@ -643,7 +643,7 @@ def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.Monkey
 
 
 def test_what_was_seen_survives_the_change_to_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_EXACT", 100)
+    monkeypatch.setattr(key_space, "_EXACT", 100)
     seen = Seen()
     for start in range(0, 1000, 50):
         names = [b"%d" % n for n in range(start, start + 50)]
