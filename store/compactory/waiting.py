@@ -1,7 +1,7 @@
 """Coroutines that wait for a store to get further, without a thread each.
 
-The store's threads knock on the event loops in which somebody waits, the loops look who is satisfied. Facts about
-asyncio were checked on Python 3.11 to 3.13 and uvloop 0.23.
+The store's threads notify the event loops in which somebody waits; each loop finds the waiters that are satisfied.
+Facts about asyncio were checked on Python 3.11 to 3.13 and uvloop 0.23.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
-from compactory.errors import CompactoryError, WaitTimeout
+from compactory.errors import CompactoryError
+from compactory.ingest.loading import gap, too_late
 from compactory.records import Partition
 
 __all__ = ["Waiting", "Watched"]
@@ -70,7 +71,7 @@ class Waiting:
             async with asyncio.timeout(timeout):
                 await waiter.future
         except TimeoutError:
-            raise self._late(targets, timeout, what) from None
+            raise too_late(what, timeout, self.gap(targets)) from None
         finally:
             self._leave(loop, waiter)
         if self.gap(targets):
@@ -85,12 +86,7 @@ class Waiting:
 
     def gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets are missing in each partition that is not there yet."""
-        positions = self._store.positions()
-        return {
-            place: target - max(0, positions.get(place, 0))
-            for place, target in targets.items()
-            if positions.get(place, -1) < target
-        }
+        return gap(self._store.positions(), targets)
 
     def _enter(self, running: asyncio.AbstractEventLoop, waiter: _Waiter) -> _Loop:
         with self._changing:
@@ -117,11 +113,6 @@ class Waiting:
                 del self._loops[loop.running]
         loop.stop_listening()
 
-    def _late(self, targets: Mapping[Partition, int], timeout: float, what: str) -> WaitTimeout:
-        gap = self.gap(targets)
-        places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in gap.items())
-        return WaitTimeout(f"{what} was not reached in {round(timeout, 3):g} s: behind in {places}", gap)
-
 
 class _Loop:
     """The waiters of one event loop. They belong to the loop's thread; `notify` is for the store's."""
@@ -131,7 +122,7 @@ class _Loop:
         self.waiters: set[_Waiter] = set()
         self._store = store
         self._on_closed = on_closed
-        self._knocked = False
+        self._notified = False
         self._unsubscribe: Callable[[], None] | None = None
 
     def listen(self) -> None:
@@ -147,9 +138,9 @@ class _Loop:
 
     def notify(self) -> None:
         """Have the loop look, once for any number of changes."""
-        if self._knocked:
+        if self._notified:
             return
-        self._knocked = True
+        self._notified = True
         try:
             self.running.call_soon_threadsafe(self.look)
         except RuntimeError:  # the loop is closed, and with it everybody who waited in it
@@ -157,7 +148,7 @@ class _Loop:
 
     def look(self) -> None:
         """Wake who is satisfied; everybody where the store has ended."""
-        self._knocked = False  # before the look, so that a change during it knocks again
+        self._notified = False  # before the look, so that a change during it notifies again
         positions = self._store.positions()
         ended = self._has_ended()
         for waiter in self.waiters:

@@ -171,15 +171,15 @@ class Engine:
 
         def taken() -> DirectorySnapshot:
             topic_tables = self.serving.get(topic)
-            moving = topic in self.progress.demanded() or self.progress.awaits(topic)
+            reading = self.progress.topics[topic]
+            moving = reading.demand is not None or not reading.positions
             if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
-            reached = self.progress.reached()
             return DirectorySnapshot(
                 directory=directory,
                 topic_id=topic_tables.topic_id,
-                positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
+                positions={part.partition: offset for part, offset in reading.positions.items()},
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
                 entries=table.snapshot(),

@@ -226,7 +226,7 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
         lambda: list(keys),
         lambda: still.entries[b"1"],
         lambda: directory_storage.entries[b"1"],
-        directory_storage.reading().all_keys,
+        directory_storage.reading,
     ):
         with pytest.raises(StoreClosed):
             read()
@@ -313,7 +313,7 @@ def test_a_damaged_folder_is_set_aside(tmp_path: Path, reopen: Open, damage: str
                     len(
                         [
                             storage.directory_storage("d").entries[key]
-                            for key in storage.directory_storage("d").all_keys()
+                            for key in storage.directory_storage("d").reading().all_keys()
                         ]
                     )
                     == 5000
@@ -538,7 +538,7 @@ def test_options_are_passed_through(tmp_path: Path) -> None:
         backend = RocksDB(tmp_path, compression="zstd", row_cache_bytes=1 << 20, options=options)
         storage = backend.open("topic")
         fill(storage, 1000 * (number + 1))
-        assert len(list(storage.directory_storage("d").all_keys())) == 1000 * (number + 1)
+        assert len(list(storage.directory_storage("d").reading().all_keys())) == 1000 * (number + 1)
         written = max(storage.database.path.glob("OPTIONS-*")).read_text()
         assert number != 1 or "block_size=16384" in written
         assert number != 2 or "write_buffer_size=1048576" in written
