@@ -8,7 +8,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from threading import Thread
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from compactory.base_store import BaseStore
@@ -59,9 +58,7 @@ class AsyncGlobalStore(BaseStore):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def start(self) -> None:

@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any, Self
 
 from compactory.base_store import BaseStore
@@ -116,9 +115,7 @@ class GlobalStore(BaseStore):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @spanned("start")

@@ -74,9 +74,7 @@ class Table:
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
-        self._key_owners = KeyOwners(
-            self._entries, directory_storage.mapping("rivals"), directory_storage.mapping("ranks")
-        )
+        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._snapshots: list[ref[Snapshot]] = []  # what somebody reads that there was
         self._tombstones = directory_storage.mapping(
             "graves"
@@ -198,6 +196,9 @@ class Table:
         field = self.directory.key
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
 
+    def _name_in(self, cell: bytes) -> bytes:
+        return self._name(b"", self.document_of(cell))
+
     def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
@@ -206,7 +207,7 @@ class Table:
             self._entries[name] = cell
             self._leave(name, moves)
             return
-        old_name = None if old is None else self._name(topic_key, self.document_of(old))
+        old_name = None if old is None else self._name_in(old)
         self._owners[topic_key] = cell
         self._settle(name, old if old_name == name else None, cell, terms)
         if old is not None and old_name is not None and old_name != name:
@@ -221,8 +222,7 @@ class Table:
         if self._key_of is None:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
         else:
-            name = self._name(topic_key, self.document_of(old))
-            self._settle(name, old, None, ())
+            self._settle(self._name_in(old), old, None, ())
 
     def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
         """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""

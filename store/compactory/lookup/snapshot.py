@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from compactory.codec.packed_record import TRAILER, unpack
@@ -62,9 +61,7 @@ class DirectorySnapshot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.entries.close()
 
     def digest(self, pause: Callable[[], object] = lambda: None) -> DirectoryDigest:

@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from compactory.cleanup import apart
@@ -102,9 +101,7 @@ class DirectoryWriter(Generic[T]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except WriteFailed as failure:
