@@ -6,7 +6,8 @@ One thread applies runs; any thread reads the directory storage meanwhile. Every
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 from weakref import ref
@@ -74,13 +75,15 @@ class Table:
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
-        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._snapshots: list[ref[Snapshot]] = []  # what somebody reads that there was
         self._tombstones = directory_storage.mapping(
             "graves"
         )  # topic key -> trailer of its tombstone, while ``multi_partition``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
+        # without a reference to the table: its storage goes with its last reader, not with the garbage collector
+        self._name_in = partial(_name_in, directory.key or "", self._document, self._key_of)
+        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._active_of = path(directory.active) if directory.active else None
         self._decode = decoder(directory)
         self._parses = bool(directory.key or directory.active or directory.indexes)
@@ -196,9 +199,6 @@ class Table:
         field = self.directory.key
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
 
-    def _name_in(self, cell: bytes) -> bytes:
-        return self._name(b"", self.document_of(cell))
-
     def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
@@ -273,6 +273,13 @@ class Table:
         self.contested += 1
         if topic_key in self.contested_keys or len(self.contested_keys) < _KEEP_CONTESTED:
             self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
+
+
+def _name_in(
+    field: str, read: Callable[[bytes], Document | None], key_of: Callable[[Document], Any], cell: bytes
+) -> bytes:
+    """Return the lookup key of a cell that was read well once."""
+    return key_text(field, key_of(read(cell[:-TRAILER]) or {}))
 
 
 def _checked(key: bytes | None) -> bytes:
