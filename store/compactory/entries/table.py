@@ -7,7 +7,6 @@ One thread applies runs; any thread reads the directory storage meanwhile. Every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import count
 from typing import Any
 from weakref import ref
@@ -81,8 +80,7 @@ class Table:
         )  # topic key -> trailer of its tombstone, while ``multi_partition``
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
-        # without a reference to the table: its storage goes with its last reader, not with the garbage collector
-        self._name_in = partial(_name_in, directory.key or "", self._document, self._key_of)
+        self._name_in = _name_reader(directory)
         self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._active_of = path(directory.active) if directory.active else None
         self._decode = decoder(directory)
@@ -275,11 +273,14 @@ class Table:
             self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
 
 
-def _name_in(
-    field: str, read: Callable[[bytes], Document | None], key_of: Callable[[Document], Any], cell: bytes
-) -> bytes:
-    """Return the lookup key of a cell that was read well once."""
-    return key_text(field, key_of(read(cell[:-TRAILER]) or {}))
+def _name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
+    """Return the function that reads the lookup key out of a cell that was read well once.
+
+    It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.
+    """
+    field, read = directory.key or "", document(directory.envelope)
+    key_of = path(field)
+    return lambda cell: key_text(field, key_of(read(cell[:-TRAILER]) or {}))
 
 
 def _checked(key: bytes | None) -> bytes:
