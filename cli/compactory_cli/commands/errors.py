@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..views.terminal import number, output, print_json, table
 
 if TYPE_CHECKING:
@@ -25,17 +25,11 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 def errors(
     flags: Flags,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.", show_default=False),
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.")
     ] = None,
     places: Annotated[
         list[str] | None,
-        typer.Option(
-            "--place",
-            metavar="DIRECTORY:PARTITION:OFFSET",
-            help="The record there; may be repeated.",
-            show_default=False,
-        ),
+        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="The record there; may be repeated."),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Have the server apply them once more.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="Have the server drop them.")] = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, argument, command, option
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -30,13 +30,9 @@ class Missing(StrEnum):
 def serve(
     flags: Flags,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
     ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.", show_default=False),
-    ] = None,
+    listen: Annotated[str | None, option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.")] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Ask for no token: everybody who reaches the address may read.")
     ] = False,
@@ -51,10 +47,7 @@ def serve(
         ),
     ] = 0.0,
     missing_topic: Annotated[
-        Missing | None,
-        typer.Option(
-            "--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.", show_default=False
-        ),
+        Missing | None, option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.")
     ] = None,
     start_stale: Annotated[
         bool,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, command, option
 from ..context.loading import Connectors, Providers, load_connectors
 from . import source_control, source_offsets
 
@@ -44,12 +44,7 @@ def run(
     ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve /livez, /readyz, /metrics and /v1/status there.",
-            show_default=False,
-        ),
+        option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status there."),
     ] = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""

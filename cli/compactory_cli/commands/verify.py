@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..context.loading import Providers
 from .spark import Conf, Jars, Master, spark_options
 
@@ -30,15 +30,13 @@ def verify(
     flags: Flags,
     target: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="DIRECTORY | CONNECTOR.json",
             help="A directory of compactory.toml that names its connector, or a connector.",
-            show_default=False,
         ),
     ],
     tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.", show_default=False),
+        list[str] | None, option("--table", metavar="TABLE", help="Only this table; may be repeated.")
     ] = None,
     provider: Providers = None,
     wait: Annotated[
@@ -59,23 +57,20 @@ def verify(
     ] = False,
     url: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--url",
             metavar="URL",
             help="Where a running source listens, which then does the repair; default: COMPACTORY_URL.",
-            show_default=False,
         ),
     ] = None,
     on_spark: Annotated[
         bool, typer.Option("--spark", help="Compare on Spark, with --store and --export as well, by digests first.")
     ] = False,
     store: Annotated[
-        list[str] | None,
-        typer.Option("--store", metavar="URL", help="A running server; may be repeated.", show_default=False),
+        list[str] | None, option("--store", metavar="URL", help="A running server; may be repeated.")
     ] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option("--export", metavar="PATH", help="Exported files; may be repeated.", show_default=False),
+        list[str] | None, option("--export", metavar="PATH", help="Exported files; may be repeated.")
     ] = None,
     master: Master = None,
     conf: Conf = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command
 
 if TYPE_CHECKING:
     from .narrator import Narrator
@@ -35,7 +35,7 @@ class Server(StrEnum):
     KAFKA = "kafka"
 
 
-_Server = Annotated[Server, typer.Argument(metavar="postgres|kafka", help="Which one.", show_default=False)]
+_Server = Annotated[Server, argument(metavar="postgres|kafka", help="Which one.")]
 
 
 @app.callback(invoke_without_command=True)
