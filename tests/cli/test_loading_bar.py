@@ -14,8 +14,7 @@ from rich.console import Console
 
 from compactory.ingest.loading import Loading
 from compactory_cli.views import load_bars, loading_bar
-from compactory_cli.views.load_bars import LoadBars
-from compactory_cli.views.loading_bar import LoadingBar
+from compactory_cli.views.loading_bars import LoadBars, LoadingBar
 from compactory_connectors.source.control.load_progress import Load
 from compactory_connectors.source.control.status import StatusBoard
 from tests.api.serving import ask

@@ -44,7 +44,7 @@ def errors(
     configuration = begin(flags)
     only = _only(places or [])
     if retry or skip:
-        _deal(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
+        _resolve(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
         return
     listed, outstanding = _listed(configuration, names or [], only)
     found = _chosen(listed, names or [], only)
@@ -125,7 +125,7 @@ def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]
     ]
 
 
-def _deal(
+def _resolve(
     configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
 ) -> None:
     from compactory import ConfigError
@@ -145,7 +145,7 @@ def _deal(
             {name: each[name] for name in ("directory", "partition", "offset")}
             for each in _chosen(_listed(configuration, names, only)[0], names, only)
         ]
-    answer = server.deal(verb, places)
+    answer = server.resolve(verb, places)
     if flags.json:
         print_json(answer)
     else:

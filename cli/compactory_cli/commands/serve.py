@@ -59,8 +59,7 @@ def serve(
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
     COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
     """
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
@@ -85,7 +84,7 @@ def serve(
     from compactory import GlobalStore
     from compactory_api.server import Server
 
-    from ..views.loading_bar import LoadingBar
+    from ..views.loading_bars import LoadingBar
 
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])

@@ -54,7 +54,7 @@ def run(
         begin(flags)
         _preview(flags, connectors, provider, records=True)
         return
-    from ..context.problems import Problems
+    from ..context.session import Problems
     from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
@@ -84,7 +84,7 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.run.preview import preview_connector
 
-    from ..context.problems import Problems
+    from ..context.session import Problems
     from ..views.preview import show
 
     loaded = load_connectors(connectors, provider or ())

@@ -222,8 +222,7 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
 
     from compactory.errors import ConfigError
 
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     configuration = begin(flags)
     problems = Problems()

@@ -17,7 +17,7 @@ from compactory_connectors.spark.rules.rules import Reference, Rules
 
 from ..context.configuration import Configuration
 from ..context.loading import load_connectors
-from ..context.problems import Problems
+from ..context.session import Problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -84,8 +84,7 @@ def verify(
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.
     """
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
     configuration = begin(flags)
@@ -104,8 +103,7 @@ def verify(
     problems.raise_any()
     assert found is not None
     assert kafka is not None
-    from ..views.verdict import code_of
-    from ..views.verify_view import Progress, show
+    from ..views.verify_view import Progress, code_of, show
     from .verify_repair import Repairs
 
     connectors, topic = found

@@ -11,11 +11,10 @@ import typer
 
 from compactory.errors import CompactoryError, ConfigError
 
-from ..context.problems import Problems
 from ..context.remote import Server
-from ..views.verdict import code_of
+from ..context.session import Problems
 from ..views.verify_view import Progress as ProgressLine
-from ..views.verify_view import show
+from ..views.verify_view import code_of, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,7 +35,7 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
         return []  # without an import of what talks to Postgres
     from compactory_connectors.source.config import connector as files_of
 
-    from .problems import Problems
+    from .session import Problems
 
     problems = Problems()
     files = problems.of(partial(_files, providers)) or {}

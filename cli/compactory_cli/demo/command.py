@@ -70,8 +70,8 @@ def start(flags: Flags, server: _Server) -> None:
 
 def _order(flags: Flags, action: str, server: Server) -> None:
     from ..views.terminal import print_json, say, seconds
-    from .control import order
     from .home import Home
+    from .orders import order
 
     answer = order(Home(), {"action": action, "server": server.value})
     if flags.json:
@@ -134,16 +134,16 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
 def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
     """Say what runs, show a change, and stay up."""
     from .invitation import invitation
+    from .orders import Watch
     from .story import prove
-    from .vigil import Vigil
 
-    with closing(Vigil(stage, narrator)) as vigil:
+    with closing(Watch(stage, narrator)) as watch:
         stage.home.announce(stage.describe())
         took = time.perf_counter() - began
         narrator.tell_ready(stage.describe(), took)
         prove(stage, narrator)
         narrator.say(invitation(stage, took))
-        vigil.keep()
+        watch.keep()
 
 
 @contextmanager

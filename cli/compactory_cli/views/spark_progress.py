@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from compactory_connectors.spark.stages import Stages
 
-from .loading_bar import loading_bars
+from .loading_bars import loading_bars
 from .terminal import errors, number
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 
-from .shown_bytes import cut, named
-from .terminal import errors, legible, number, output, print_json, say, seconds, table
+from .terminal import cut, errors, legible, named, number, output, print_json, say, seconds, table
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
     from compactory_connectors.source.reconcile.verification.outcome import Difference, Outcome
     from compactory_connectors.spark.verification.side import SideOutcome
 
-__all__ = ["Progress", "show"]
+__all__ = ["Progress", "code_of", "show"]
+
+_DIFFERENT, _NOT_IN_TIME = 1, 3
 
 
 class Progress:
@@ -189,3 +190,13 @@ def _difference(each: Difference, values: bool) -> dict[str, Any]:
         document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
     document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
     return document | {"partitions": list(each.partitions)}
+
+
+def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
+    """The exit code that tables, and what else their topic was compared with, make together."""
+    if any(side.different or side.lasting for side in sides):
+        return _DIFFERENT
+    if any(outcome.different or outcome.unsure for outcome in outcomes):
+        return _DIFFERENT
+    equal = all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides)
+    return 0 if equal else _NOT_IN_TIME
