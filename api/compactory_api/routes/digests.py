@@ -26,8 +26,8 @@ from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.store import GlobalStore
 
 from ..protocol.document import Digest
+from ..protocol.http_errors import BadRequest
 from ..protocol.openapi import problems
-from ..protocol.refusal import BadRequest
 from ..protocol.values import text_or_base64
 
 __all__ = ["digest_routes"]

@@ -34,7 +34,7 @@ class RocksDirectoryStorage:
         self._contents = contents
         self._directory = directory
         self._part = contents.part(directory, "entries")
-        self.entries = Entries(contents.database, self._part.prefix, self._size)
+        self.entries = Entries(contents.database, self._part.prefix, self._part.size)
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a mapping for the writing thread."""
@@ -46,7 +46,7 @@ class RocksDirectoryStorage:
 
     def reading(self) -> RocksReading:
         """Return the committed state of this moment."""
-        return RocksReading(self._contents, self._directory, self._part.prefix, self._size())
+        return RocksReading(self._contents, self._directory, self._part.prefix, self._part.size())
 
     def snapshot(self, part: str) -> RocksSnapshot:
         """Return a mapping as it was committed last."""
@@ -55,9 +55,6 @@ class RocksDirectoryStorage:
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
         return dict(self._part.sizes)
-
-    def _size(self) -> int:
-        return sum(self._part.sizes.values())
 
 
 class Entries(Mapping[bytes, bytes]):

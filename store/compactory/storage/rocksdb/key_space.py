@@ -108,6 +108,10 @@ class KeySpace(MutableMapping[bytes, bytes]):
         """Take every name out."""
         self._fresh.update(dict.fromkeys(list(self)))
 
+    def size(self) -> int:
+        """Return how many names it held when it was written last. For any thread."""
+        return sum(self.sizes.values())
+
     def keys(self) -> Names:
         """Return the names."""
         return Names(self)
@@ -121,7 +125,7 @@ class KeySpace(MutableMapping[bytes, bytes]):
         self._look_up([name for name in changed if name not in self._known])
         known = self._known.get
         delta = sum((value is not None) - (known(name) is not None) for name, value in changed.items())
-        return sum(self.sizes.values()) + delta
+        return self.size() + delta
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the names of the moment when the first is asked for, in no order."""
