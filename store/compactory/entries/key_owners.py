@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, MutableMapping
 from typing import NamedTuple
 
-from compactory.codec.packed_record import TRAILER, newer, pack
+from compactory.codec.packed_record import METADATA_SIZE, newer, pack
 
 __all__ = ["KeyOwners", "Swap"]
 
@@ -18,7 +18,7 @@ Rank = tuple[int, int]  # what `newer` gives: the record's timestamp and place, 
 
 
 class Swap(NamedTuple):
-    """What a record did to one lookup key: the cell that answered before, and the one that answers now."""
+    """What a record did to one lookup key: the packed record that answered before, and the one that answers now."""
 
     name: bytes
     old: bytes | None
@@ -26,13 +26,13 @@ class Swap(NamedTuple):
 
 
 class KeyOwners:
-    """Name → the cell that answers for it.
+    """Name → the packed record that answers for it.
 
     Several owners may have one name (an old inactive row and a new active one with the same natural key). All of them
     are kept; the one with the newer record timestamp answers (tie: higher partition, then higher offset), and when it
-    goes, the next appears. Where there are several, ``candidates`` keeps them by their trailers, and a sorted list of
-    150 bytes for each keeps their ranks in memory: thousands under one name cost each other next to nothing.
-    ``name_of`` reads the name out of a cell, for candidates that were kept on disk.
+    goes, the next appears. Where there are several, ``candidates`` keeps them by their metadata, and a sorted list
+    keeps their ranks in memory, 150 bytes for each: thousands under one name cost each other next to nothing.
+    ``name_of`` reads the name out of a packed record, for candidates that were kept on disk.
     """
 
     def __init__(
@@ -46,47 +46,47 @@ class KeyOwners:
         self._name_of = name_of
         self._ranks: dict[bytes, list[Rank]] | None = None  # of names with several owners; rising
 
-    def current_for(self, name: bytes, gone: bytes | None, cell: bytes | None) -> bytes | None:
-        """Return which cell would answer for ``name`` if ``gone`` did not own it any more and ``cell`` did."""
+    def current_for(self, name: bytes, gone: bytes | None, packed: bytes | None) -> bytes | None:
+        """Return which record would answer for ``name`` if ``gone`` did not own it any more and ``packed`` did."""
         head = self._current.get(name)
         if head is not None and head == gone:
             ranks = self._several().get(name)
-            overtaken = cell is not None and newer(cell) > newer(head)  # then the next one need not be looked for
+            overtaken = packed is not None and newer(packed) > newer(head)  # then the next one need not be looked for
             head = None if ranks is None or overtaken else self._candidate(ranks[-2])
-        if head is None or cell is None:
-            return cell if head is None else head
-        return max(head, cell, key=newer)
+        if head is None or packed is None:
+            return packed if head is None else head
+        return max(head, packed, key=newer)
 
-    def settle(self, name: bytes, gone: bytes | None, cell: bytes | None) -> None:
+    def settle(self, name: bytes, gone: bytes | None, packed: bytes | None) -> None:
         """Let that be so."""
         head, several = self._current.get(name), self._several()
         ranks = several.get(name)
         if ranks is None:
             if head is None or head == gone:
-                self._answer(name, cell)
+                self._answer(name, packed)
                 return
             ranks = several[name] = []
             self._add(ranks, head)
         elif gone is not None:
             del ranks[bisect_left(ranks, newer(gone))]
-            del self._candidates[gone[-TRAILER:]]
-        if cell is not None:
-            self._add(ranks, cell)
+            del self._candidates[gone[-METADATA_SIZE:]]
+        if packed is not None:
+            self._add(ranks, packed)
         newest = self._candidate(ranks[-1])
         if len(ranks) == 1:
-            del several[name], self._candidates[newest[-TRAILER:]]
+            del several[name], self._candidates[newest[-METADATA_SIZE:]]
         if newest != head:
             self._answer(name, newest)
 
-    def _answer(self, name: bytes, cell: bytes | None) -> None:
-        if cell is None:
+    def _answer(self, name: bytes, packed: bytes | None) -> None:
+        if packed is None:
             self._current.pop(name, None)
         else:
-            self._current[name] = cell
+            self._current[name] = packed
 
-    def _add(self, ranks: list[Rank], cell: bytes) -> None:
-        insort(ranks, newer(cell))
-        self._candidates[cell[-TRAILER:]] = cell
+    def _add(self, ranks: list[Rank], packed: bytes) -> None:
+        insort(ranks, newer(packed))
+        self._candidates[packed[-METADATA_SIZE:]] = packed
 
     def _candidate(self, rank: Rank) -> bytes:
         timestamp, place = rank
@@ -96,8 +96,8 @@ class KeyOwners:
         """Return the ranks by name; made of what was kept on disk when the first record comes."""
         if self._ranks is None:
             self._ranks = {}
-            for cell in self._candidates.values() if self._candidates else ():
-                self._ranks.setdefault(self._name_of(cell), []).append(newer(cell))
+            for packed in self._candidates.values() if self._candidates else ():
+                self._ranks.setdefault(self._name_of(packed), []).append(newer(packed))
             for ranks in self._ranks.values():
                 ranks.sort()
         return self._ranks

@@ -54,7 +54,9 @@ def absent_fields(table: Table) -> list[str]:
     directory = table.directory
     if not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
         return []
-    documents = [table.document_of(cell) for _, cell in islice(table.directory_storage.reading().pairs(), _LOOKED_AT)]
+    documents = [
+        table.document_of(packed) for _, packed in islice(table.directory_storage.reading().pairs(), _LOOKED_AT)
+    ]
     seen = _fields(documents)
     found = []
     for index in directory.indexes:

@@ -262,7 +262,7 @@ def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
 
 
 def _checkpoint(topic_tables: TopicTables) -> Checkpoint | None:
-    """Return what the volume was opened with, with its marks as the clock of now has them."""
+    """Return the checkpoint of the topic storage, with its marks as the clock of now has them."""
     checkpoint = topic_tables.storage.checkpoint
     return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 

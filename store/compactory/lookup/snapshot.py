@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from compactory.codec.packed_record import TRAILER, unpack
+from compactory.codec.packed_record import METADATA_SIZE, unpack
 from compactory.directory import Directory
 from compactory.lookup.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory.storage.backend import Snapshot
@@ -21,7 +21,7 @@ from compactory.storage.backend import Snapshot
 __all__ = ["DirectorySnapshot", "SnapshotRecord"]
 
 _SLICE = 256  # records between two pauses: half a millisecond
-_VALUE = slice(None, -TRAILER)
+_VALUE = slice(None, -METADATA_SIZE)
 
 
 class SnapshotRecord(NamedTuple):
@@ -69,17 +69,17 @@ class DirectorySnapshot:
         digester = Digester()
         add, bad = digester.add, self.bad
         for part in self._slices(pause):
-            for key, cell in part:
+            for key, packed in part:
                 if key not in bad:
-                    add(key, cell[_VALUE])
+                    add(key, packed[_VALUE])
         return digester.result()
 
     def records(self, ranges: Collection[int], pause: Callable[[], object] = lambda: None) -> Iterator[SnapshotRecord]:
         """The records of these ranges, those of bad keys included, in no order to rely on. Looks at every record."""
         for part in self._slices(pause):
-            for key, cell in part:
+            for key, packed in part:
                 if range_of(key) in ranges:
-                    yield SnapshotRecord(key, cell[_VALUE], *unpack(cell))
+                    yield SnapshotRecord(key, packed[_VALUE], *unpack(packed))
 
     def _slices(self, pause: Callable[[], object]) -> Iterator[list[tuple[bytes, bytes]]]:
         pairs = self.entries.pairs()

@@ -49,7 +49,7 @@ class Reading(Protocol):
         ...
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and cells: of all entries in no order to rely on, or from ``start`` on as `range` does.
+        """Yield lookup keys and packed records: all in no order to rely on, or from ``start`` on as `range` does.
 
         Entries that were deleted since this was called are left out where the reading is not a snapshot.
         """

@@ -67,20 +67,20 @@ class Entries(Mapping[bytes, bytes]):
 
     def __getitem__(self, name: bytes) -> bytes:
         try:  # as `get` does, without a call of ours
-            cell = self._source.get(self._prefix + name)
+            packed = self._source.get(self._prefix + name)
         except Exception as error:
             raise self._source.failed(error) from error
-        if cell is None:
+        if packed is None:
             raise KeyError(name)
-        return cell
+        return packed
 
     def get(self, name: bytes, default: Any = None) -> Any:
         """Return the packed record, or ``default``."""
         try:
-            cell = self._source.get(self._prefix + name)
+            packed = self._source.get(self._prefix + name)
         except Exception as error:
             raise self._source.failed(error) from error
-        return default if cell is None else cell
+        return default if packed is None else packed
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, bytes) and self.get(name) is not None
@@ -114,7 +114,7 @@ class RocksReading:
         """Yield lookup keys and packed records between the two, in order."""
         width = len(self._prefix)
         found = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
-        return ((key[width:], cell) for key, cell in found)
+        return ((key[width:], packed) for key, packed in found)
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""

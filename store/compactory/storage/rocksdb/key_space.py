@@ -41,7 +41,7 @@ class Source:
 class KeySpace(MutableMapping[bytes, bytes]):
     """One mapping of one directory. Belongs to the writing thread, except for ``sizes``.
 
-    ``sizes``  how many names it holds: by the partition of their cells, or all under 0; as of what was written last.
+    ``sizes``  how many names it holds: by the partition of their packed records, or all under 0; as of the last write.
                Replaced, never changed, so that any thread may read it
 
     Changes go three steps: *fresh* since the last commit, *pending* in the batch, then in the database. All are seen

@@ -201,7 +201,7 @@ class RocksTopicStorage:
                 self._write()
             self.database.close()
         except CompactoryError as error:
-            log.warning("a volume was not closed well, it is read on from its last flush: %s", error)
+            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
         if not self.kept:
             remove(self.database.path)
 
