@@ -23,7 +23,7 @@ from compactory.ingest.reader import Reader
 from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
+from compactory.kafka.diagnostics.open_transactions import open_transactions
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState

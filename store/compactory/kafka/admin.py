@@ -24,8 +24,8 @@ from compactory.callbacks import contained_callbacks
 from compactory.cleanup import keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
+from compactory.kafka.diagnostics.listener import look, mismatch
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
-from compactory.kafka.listener import look, mismatch
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 

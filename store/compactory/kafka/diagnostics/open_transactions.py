@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from compactory.kafka.wire import Answer, Connection, array, text
+from compactory.kafka.diagnostics.wire import Answer, Connection, array, text
 from compactory.records import Partition
 
 __all__ = ["OpenTransaction", "open_transactions"]
