@@ -210,8 +210,7 @@ def _after_fork() -> None:
         admin.leave_to_parent()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _answer(future: Future[Any]) -> Any:

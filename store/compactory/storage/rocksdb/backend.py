@@ -214,5 +214,4 @@ def _after_fork() -> None:
         backend.abandon()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

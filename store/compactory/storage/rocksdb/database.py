@@ -257,7 +257,7 @@ def failure_of(error: Exception, path: Path) -> CompactoryError:
         )
     if any(text in said for text in _FORBIDDEN):
         return BackendFailed(
-            f"{path}: {said}; the process (user {_user()}) needs to read and write this folder", str(path)
+            f"{path}: {said}; the process (user {os.geteuid()}) needs to read and write this folder", str(path)
         )
     if any(text in said for text in _LOCKED):
         return BackendLocked(
@@ -272,7 +272,3 @@ def mark(path: Path) -> None:
     """Have a damaged folder set aside at the next start, should the process not live to rebuild it."""
     with contextlib.suppress(OSError):  # then damage is met, and dealt with, once more
         (path / DAMAGED).touch()
-
-
-def _user() -> str:
-    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "?")
