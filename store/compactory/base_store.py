@@ -1,4 +1,4 @@
-"""What both stores offer alike: views, state, positions, bad records. Nothing here waits."""
+"""The surface that both stores share: views, state, positions, bad records. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class BaseStore(Mapping[str, View[Any]]):
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended a FAILED store."""
+        """The error that ended a FAILED store."""
         return self._progress.cause
 
     def positions(self) -> dict[Partition, int]:

@@ -1,4 +1,4 @@
-"""How what is dropped is cleaned up: by finalizers in a thread of their own, and never in a forked child."""
+"""Cleaning up after dropped objects: in a thread of its own, and never in a forked child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a directory is: where its records come from, how they are looked up and decoded."""
+"""The definition of a directory: where its records come from, how they are looked up and decoded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Index:
 
 
 class _Options(TypedDict, total=False):
-    """What a `Directory` is told beside its name and ``decode``, for type checkers."""
+    """The options of a `Directory` beside its name and ``decode``, for type checkers."""
 
     topic: str | None
     key: str | None

@@ -61,7 +61,7 @@ class CompactoryError(Exception):
 
     retryable: bool = False
     message: str = ""
-    """What ``str`` shows, of errors that carry fields beside it."""
+    """The text that ``str`` shows, where an error carries other fields too."""
 
     def __str__(self) -> str:
         return self.message or super().__str__()
@@ -182,7 +182,7 @@ class BackendFailed(CompactoryError):
 
 
 class BackendCorrupt(BackendFailed):
-    """What is in the folder can't be trusted (a checksum that is wrong, a file that is missing)."""
+    """The contents of the folder can't be trusted (a wrong checksum, a missing file)."""
 
 
 class BackendLocked(BackendFailed):

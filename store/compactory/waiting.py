@@ -20,7 +20,7 @@ __all__ = ["Waiting", "Watched"]
 
 
 class Watched(Protocol):
-    """What is waited for: the part of a GlobalStore that this module needs."""
+    """The part of a GlobalStore that this module needs."""
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition."""
@@ -31,7 +31,7 @@ class Watched(Protocol):
         ...
 
     def wait_for(self, *, timeout: float) -> None:
-        """Raise what ended the store, or NotReady."""
+        """Raise the error that ended the store, or NotReady."""
         ...
 
 
@@ -42,7 +42,7 @@ class _Waiter:
 
 
 class Waiting:
-    """Everybody who waits for one store, in however many event loops. Thread-safe.
+    """The coroutines that wait for one store, in any number of event loops. Thread-safe.
 
     It listens to the store only while somebody waits. A loop that is closed takes its waiters with it.
     """
@@ -107,7 +107,7 @@ class Waiting:
             loop.stop_listening()
 
     def _drop(self, loop: _Loop) -> None:
-        """Let go of a loop that is closed: what waited in it never goes on."""
+        """Let go of a loop that is closed: its coroutines never go on."""
         with self._changing:
             if self._loops.get(loop.running) is loop:
                 del self._loops[loop.running]
@@ -126,12 +126,12 @@ class _Loop:
         self._unsubscribe: Callable[[], None] | None = None
 
     def listen(self) -> None:
-        """Hear of the store's changes from now on."""
+        """Listen to the store's changes from now on."""
         if self._unsubscribe is None:
             self._unsubscribe = self._store.subscribe(self.notify)
 
     def stop_listening(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening."""
         unsubscribe, self._unsubscribe = self._unsubscribe, None
         if unsubscribe is not None:
             unsubscribe()
@@ -147,7 +147,7 @@ class _Loop:
             self._on_closed(self)
 
     def look(self) -> None:
-        """Wake who is satisfied; everybody where the store has ended."""
+        """Wake the waiters that are satisfied; all of them where the store has ended."""
         self._notified = False  # before the look, so that a change during it notifies again
         positions = self._store.positions()
         ended = self._has_ended()

@@ -93,7 +93,7 @@ def _missing(error: KeyError, directory: Any, key: str, entries: int, example: s
 
 
 def _json(value: bytes) -> Any:
-    """What the bytes say as JSON, else as text."""
+    """The bytes read as JSON, else as text."""
     try:
         return json.loads(value)
     except ValueError:

@@ -20,7 +20,7 @@ __all__ = ["Missing", "serve"]
 
 
 class Missing(StrEnum):
-    """What becomes of topics that do not exist."""
+    """Whether a topic that does not exist ends the start, or is waited for."""
 
     FAIL = "fail"
     WAIT = "wait"

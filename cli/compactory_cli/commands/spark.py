@@ -45,7 +45,7 @@ class To(StrEnum):
 
 
 class LoadMode(StrEnum):
-    """What becomes of keys that the source does not have."""
+    """Whether keys that the source lacks are kept or deactivated."""
 
     UPSERT = "upsert"
     REPLACE = "replace"

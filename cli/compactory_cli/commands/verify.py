@@ -124,7 +124,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is compared, and how."""
+    """The arguments of a comparison, and the comparison of one connector."""
 
     kafka: Kafka
     tables: Sequence[str]

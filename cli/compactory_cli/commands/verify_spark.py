@@ -35,7 +35,7 @@ _PATIENCE = 600.0  # seconds that a store may take to digest what it holds
 
 @dataclass(frozen=True, kw_only=True)
 class SparkComparison:
-    """What is compared, and how."""
+    """The arguments of a comparison on Spark, and the comparison."""
 
     configuration: Configuration
     target: str
@@ -58,7 +58,7 @@ class SparkComparison:
             raise typer.Exit(code)
 
     def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
-        """What came out of the tables, and of the other sides."""
+        """The outcomes of the tables, and of the other sides."""
         problems = Problems()
         connectors = problems.of(self._connectors)
         kafka = problems.of(self.configuration.kafka)
@@ -134,7 +134,7 @@ class SparkComparison:
         return found
 
     def _name(self, store: Server, topic: str) -> str:
-        """What the store calls the directory: as we do, or as the only one of its directories that is of this topic."""
+        """The store's name of the directory: ours, or that of its only directory of this topic."""
         try:
             its = [each["name"] for each in store.directories() if each["topic"] == topic]
         except CompactoryError:

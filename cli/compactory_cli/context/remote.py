@@ -87,12 +87,12 @@ class Server:
             raise Unreachable("HTTP", f"{self.place} broke its answer off; try again")
 
     def status(self) -> dict[str, Any]:
-        """What every part of the process does."""
+        """The status of every part of the process."""
         found: dict[str, Any] = self._json("/v1/status")
         return found
 
     def connector(self, name: str) -> dict[str, Any]:
-        """What one connector does."""
+        """The status of one connector."""
         found: dict[str, Any] = self._json(f"/v1/connectors/{quote(name, safe='')}/status")
         return found
 
@@ -130,7 +130,7 @@ class Server:
             raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check that address") from error
 
     def _failure(self, error: HTTPError) -> CompactoryError:
-        """What an error answer means; its text is the problem document's where the server sent one."""
+        """Our error for an error answer, with the text of the problem document where the server sent one."""
         try:
             document = json.loads(error.read())
             text = str(document.get("detail") or document.get("title") or error.reason)

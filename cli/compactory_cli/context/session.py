@@ -33,7 +33,7 @@ class Problems:
         self._found: list[str] = []
 
     def of(self, check: Callable[[], T]) -> T | None:
-        """What the check returns, or None when it raised ConfigError."""
+        """The result of the check, or None when it raised ConfigError."""
         try:
             return check()
         except ConfigError as error:

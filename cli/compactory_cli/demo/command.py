@@ -29,7 +29,7 @@ app = typer.Typer(name="demo")
 
 
 class Server(StrEnum):
-    """What can be stopped."""
+    """A server that can be stopped."""
 
     POSTGRES = "postgres"
     KAFKA = "kafka"

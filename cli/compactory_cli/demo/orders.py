@@ -63,7 +63,7 @@ class Watch:
 
 
 class Outage:
-    """Who is out. Postgres is ended in order and started again on its data.
+    """Stops and starts the servers. Postgres is ended in order and started again on its data.
 
     The broker's memory is all that it has: ended, it would come back without topics. So it is made to hang, which
     is what clients see of a broker that is cut off.

@@ -1,4 +1,4 @@
-"""What ``compactory verify --spark`` shows of running stores and exported files."""
+"""The output of ``compactory verify --spark`` about running stores and exported files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``compactory verify`` shows. Values go to stdout, where an operator asked for them, and never to a log."""
+"""The output of ``compactory verify``. Values go to stdout, where an operator asked for them, and never to a log."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Rank = tuple[int, int]  # what `newer` gives: the record's timestamp and place, 
 
 
 class Swap(NamedTuple):
-    """What a record did to one lookup key: the packed record that answered before, and the one that answers now."""
+    """The change that a record makes to one lookup key: the packed records that answered before, and answer now."""
 
     name: bytes
     old: bytes | None

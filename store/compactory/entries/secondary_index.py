@@ -21,7 +21,7 @@ _AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
 
 
 class Secondary:
-    """What an `Index` makes of values, and the writing side of where it files them.
+    """The terms that an `Index` makes of values, and the writing side of its postings.
 
     A unique index keeps every key that has the value: the reader picks the one whose record is newest (timestamp, then
     partition, then offset), so that the next appears when it goes. Written by the table's thread; what it computes may

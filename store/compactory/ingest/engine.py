@@ -1,4 +1,4 @@
-"""What runs inside a store: the tables of each topic, the two threads, and the tables that are served."""
+"""The inside of a store: its two threads, the tables of each topic, and the tables that are served."""
 
 from __future__ import annotations
 

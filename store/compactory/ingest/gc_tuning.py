@@ -1,4 +1,4 @@
-"""What loading millions of objects needs of the process: a quiet collector, and freed memory given back.
+"""A quiet collector while millions of objects are loaded, and freed memory given back afterwards.
 
 Nothing that is loaded forms cycles, yet each full collection of Python's cyclic collector would walk all of it. The
 pause is shared by every store of the process: the first one that pauses remembers how the collector was found, the

@@ -122,7 +122,7 @@ class Progress:
         return moved
 
     def serve(self) -> bool:
-        """Everything there is can be served: READY, or STALE where some of it is known to be old."""
+        """Begin to serve: READY, or STALE where some topic is known to be old."""
         with self._changed:
             moved = self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
         if moved:
@@ -161,7 +161,7 @@ class Progress:
         return [name for name, topic in self.topics.items() if topic.demand is not None]
 
     def restart(self, topic: str) -> Rebuild:
-        """A new, empty generation of the topic begins, as demanded; the former goes on being served. For the reader."""
+        """Begin a new, empty generation of a topic, as demanded; the former one is served on. For the reader."""
         with self._changing():
             self._began = clock()
             rebuild = self.topics[topic].restart(self._began, store_loads=self.state is StoreState.LOADING)
@@ -192,13 +192,13 @@ class Progress:
             self._changed.notify_all()
 
     def keep(self, topic: str, checkpoint: Checkpoint) -> None:
-        """What a checkpoint tells of is served before Kafka is asked."""
+        """Serve the state of a checkpoint before Kafka is asked."""
         self.resume(topic, checkpoint)
         with self._changing():
             self.topics[topic].keep()
 
     def resume(self, topic: str, checkpoint: Checkpoint) -> None:
-        """A topic is gone on with from a checkpoint: note when its partitions were last at their end."""
+        """Go on with a topic from a checkpoint: note when its partitions were last at their end."""
         since_epoch = time.time() - clock()
         marks = {
             Partition(topic, number): (mark.at - since_epoch, mark.end) for number, mark in checkpoint.caught_up.items()
@@ -207,12 +207,12 @@ class Progress:
             self.topics[topic].resume(marks)
 
     def hold(self, topic: str, why: str) -> None:
-        """What is read of a topic is complete and can't be served; what comes meanwhile is no progress."""
+        """Note that a topic is read to its end and can't be served; further records are no progress."""
         with self._changing():
             self.topics[topic].hold(clock(), why)
 
     def finish(self, topic: str) -> None:
-        """What is read of a topic is what is served of it, and complete."""
+        """Note that a topic is read to its end, and served from the present generation."""
         with self._changing():
             self.topics[topic].finish(clock())
 

@@ -16,7 +16,7 @@ _KEPT = "it is served as it was kept, and not caught up yet"
 
 
 class Phase(Enum):
-    """What is served of a topic while it is read. Legal moves are in `MOVES`."""
+    """The phases of a topic: from what its lookups are answered. Legal moves are in `MOVES`."""
 
     LOADING = "loading"  # nothing: it is read towards the high watermarks
     KEPT = "kept"  # what was kept on disk, which is not caught up yet
@@ -36,9 +36,9 @@ class TopicProgress:
     """The progress of one topic. Belongs to whoever holds `Progress`' lock.
 
     What was read of a topic is a *generation*; a rebuild begins the next one. The marks tell ages and missed
-    tombstones. Where reading began counts as a mark too: whoever reads a value sees its tombstone if he is at the end
-    within ``delete.retention.ms`` of the moment at which he began, as the log cleaner keeps a tombstone for that long
-    *after* it has removed the value (Kafka: "Log Compaction Details").
+    tombstones. The moment at which reading began is a mark too: a reader of a value sees its tombstone if it reaches the
+    end within ``delete.retention.ms`` of that moment. The log cleaner keeps a tombstone for that long *after* it has
+    removed the value (Kafka: "Log Compaction Details").
     """
 
     def __init__(self, began: float) -> None:
@@ -82,7 +82,7 @@ class TopicProgress:
         return bool(self.positions) and self.demand is None and reached
 
     def keep(self) -> None:
-        """What a checkpoint tells of is served before Kafka is asked."""
+        """Serve the state of a checkpoint before Kafka is asked."""
         self._move(Phase.KEPT, _KEPT)
 
     def restart(self, now: float, *, store_loads: bool) -> Rebuild:
@@ -117,12 +117,12 @@ class TopicProgress:
         self._resumed |= marks.keys()
 
     def hold(self, now: float, why: str) -> None:
-        """What is read is complete and can't be served."""
+        """Note that it is read to its end, and can't be served."""
         self.held_since = now if self.held_since is None else self.held_since
         self._why = why
 
     def finish(self, now: float) -> None:
-        """What is read is complete, and served from now on."""
+        """Note that it is read to its end, and served from now on."""
         self._move(Phase.FOLLOWING, "")
         self.held_since = None
         self._resumed.clear()

@@ -1,4 +1,4 @@
-"""What one topic is read into: the tables of its directories in one topic storage, and how far they are."""
+"""The tables of one topic's directories in one topic storage, and how far they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a directory holds at one moment, as the records that are behind it: what stores are compared by.
+"""The records of a directory at one moment, by which stores are compared.
 
 A store holds the newest good record of each topic key whose value does not say that it was deleted. That is what a
 topic, read to the same positions under the same definition, must come to, byte by byte; a tombstone, a value
@@ -35,7 +35,7 @@ class SnapshotRecord(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What stands for key and value."""
+        """The digest of key and value."""
         return record_digest(self.key, self.value)
 
 

@@ -24,7 +24,7 @@ _SPARE = 1000  # decoded values of deleted entries that may be kept
 
 
 class Served:
-    """What a view reads: a table, once the store is ready. The store opens, closes and swaps it."""
+    """The table that a view reads, once the store is ready. The store opens, closes and swaps it."""
 
     __slots__ = ("age", "entries", "open", "refusal", "stale_reads", "table")
 
@@ -294,7 +294,7 @@ class View(Mapping[str, T], Generic[T]):
         return self._served.table
 
     def _refuse_closed(self) -> None:
-        """What is not there may have gone with the store, while we looked."""
+        """Raise StoreClosed where the store was closed during the lookup: a missing entry may have gone with it."""
         if not self._served.open:
             raise self._served.refusal()
 

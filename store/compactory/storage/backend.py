@@ -33,7 +33,7 @@ class Postings(Protocol):
 
 
 class Reading(Protocol):
-    """What was committed of one directory, for readers in any thread."""
+    """The committed state of one directory, for readers in any thread."""
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:

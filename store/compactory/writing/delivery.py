@@ -1,4 +1,4 @@
-"""Records on their way to Kafka: a producer, the thread that hears its delivery reports, and who waits for them."""
+"""Records on their way to Kafka: a producer, the thread for its delivery reports, and the calls that wait for them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is asked by Kafka's own protocol, after a failure and off the usual path: why it failed, and who blocks."""
+"""Questions in Kafka's own protocol, asked only after a failure: why it failed, and which transaction blocks."""

@@ -1,4 +1,4 @@
-"""What readers see of a directory on disk: lookups at once, everything else from the state of one moment."""
+"""The read side of a directory on disk: single lookups, and everything else from the state of one moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Contents", "Entries", "RocksDirectoryStorage"]
 
 
 class Contents(Protocol):
-    """What a directory storage asks of its topic storage."""
+    """The part of a topic storage that a directory storage needs."""
 
     database: Database
 

@@ -29,7 +29,7 @@ _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that t
 
 
 class State:
-    """What a topic storage knows of itself: the one record under `STATE`."""
+    """The one record under `STATE`, in which a topic storage describes itself."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
