@@ -35,10 +35,10 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 class TopicProgress:
     """The progress of one topic. Belongs to whoever holds `Progress`' lock.
 
-    What was read of a topic is a *generation*; a rebuild begins the next one. The marks tell ages and missed
-    tombstones. The moment at which reading began is a mark too: a reader of a value sees its tombstone if it reaches the
-    end within ``delete.retention.ms`` of that moment. The log cleaner keeps a tombstone for that long *after* it has
-    removed the value (Kafka: "Log Compaction Details").
+    The records that were read of a topic are a *generation*; a rebuild begins the next one. The marks tell ages and
+    missed tombstones. The moment at which reading began is a mark too: a reader of a value sees its tombstone if it
+    reaches the end within ``delete.retention.ms`` of that moment. The log cleaner keeps a tombstone for that long
+    *after* it has removed the value (Kafka: "Log Compaction Details").
     """
 
     def __init__(self, began: float) -> None:
