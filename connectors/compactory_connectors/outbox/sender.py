@@ -113,6 +113,7 @@ class Sender:
         self._shared = shared
         self._number = number
         self._lost: Pending | None = None
+        self._done: Sequence[int] = ()  # messages of the topic in hand that Kafka has, and that are not deleted yet
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
     def run(self) -> None:
@@ -131,7 +132,7 @@ class Sender:
     @contextmanager
     def _session(self) -> Iterator[None]:
         """Connect under a name that nobody has used; a topic that was held is taken over from the name before."""
-        self._holder = f"{socket.gethostname()}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
+        self._holder = f"{socket.gethostname()[:24]}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
         connection, identity = open_outbox(self._shared.conninfo, self._holder)
         with closing(connection), closing(self._producer(self._holder)) as self._publisher:
             self._publisher.open()
@@ -170,22 +171,22 @@ class Sender:
                 sent = 0
                 self._shared.board.retried(pending.topic)
                 log.warning("topic is left alone for a minute", topic=pending.topic, error=str(error))
-                self._table.fail(pending.topic, str(error))
+                self._table.fail(pending.topic, str(error), self._done)
         self._lost = None
         return sent
 
     def _drain(self, claim: Claim, pending: Pending) -> int:
         """Send batches until no more come; how many messages the largest had. Full ones overlap with the next read."""
         began = time.monotonic()
-        done: Sequence[int] = ()  # Kafka has them, and they are not deleted yet
+        self._done = ()
         batch: Batch | None = None
         largest = 0
         while True:
             usual = self._shared.batch
             limit = self._limits.get(claim.topic, usual)
             pending.seen.clear()
-            if batch is None or (done and (not batch.rows or batch.rows[0][0] <= done[-1])):  # read before the delete
-                batch, done = self._table.read(claim, done, limit, _BYTES), ()
+            if batch is None or self._is_early(batch):
+                batch, self._done = self._table.read(claim, self._done, limit, _BYTES), ()
             if batch.moved is not None:
                 claim, batch = batch.moved, None
                 continue
@@ -201,22 +202,26 @@ class Sender:
                 sent = SentIds([row[0] for row in rows], batch.created)
                 ahead = behind if more and goes_on and limit == usual else None
                 try:
-                    batch = self._send(claim, rows, sent, done, ahead)
+                    batch = self._send(claim, rows, sent, ahead)
                 except TopicRefused as error:
                     self._shrink(claim.topic, rows, error)
-                    batch, done = None, ()
+                    batch = None
                     continue
                 self._limits.pop(claim.topic, None)
                 if limit < usual:
                     self._limits[claim.topic] = min(usual, limit * 4)
-                done = sent.ids
+                self._done = sent.ids
                 largest = max(largest, len(rows))
             else:
                 batch = None
             claim = behind
             if not goes_on or self._shared.stop.is_set():
-                self._table.release(claim, done)
+                self._table.release(claim, self._done)
                 return largest
+
+    def _is_early(self, batch: Batch) -> bool:
+        """Whether a batch was read too early: it is empty, or has messages that were being sent then."""
+        return bool(self._done) and (not batch.rows or batch.rows[0][0] <= self._done[-1])
 
     def _waits(self, pending: Pending, *, empty: bool) -> bool:
         """Whether to read once more with the lock kept, as messages often follow one another."""
@@ -229,9 +234,7 @@ class Sender:
         """The claim after a batch was sent, as far as ``last`` where there is more."""
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
-    def _send(
-        self, claim: Claim, rows: Sequence[Row], sent: SentIds, done: Sequence[int], ahead: Claim | None
-    ) -> Batch | None:
+    def _send(self, claim: Claim, rows: Sequence[Row], sent: SentIds, ahead: Claim | None) -> Batch | None:
         """Send messages in one transaction; return the next batch where it is to be read ``ahead``.
 
         What was sent before is deleted for good before the ids of this transaction replace those of the last. Raises
@@ -250,7 +253,7 @@ class Sender:
                 self._table.receive()
             batch = finish()
 
-        with self._table.sending(claim, done, ahead, self._shared.batch, _BYTES) as finish:
+        with self._table.sending(claim, self._done, ahead, self._shared.batch, _BYTES) as finish:
             self._publisher.transact(produce)
         self._shared.board.sent(topic, len(kept))
         return batch
@@ -268,9 +271,13 @@ class Sender:
         log.error("message set aside", topic=topic, id=rows[0][0], error=str(error))
 
     def _fence(self, holder: str) -> None:
-        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled."""
+        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled.
+
+        A frozen one may have locks on rows in Postgres: its session ends as well.
+        """
         with closing(self._producer(holder)) as publisher:
             publisher.open()
+        self._table.end_session(holder)
 
     def _settle(self, pending: Pending) -> None:
         """Delete what the holder before had sent and not yet deleted."""

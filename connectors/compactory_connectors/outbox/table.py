@@ -148,9 +148,15 @@ class OutboxTable:
             if not released.rowcount:
                 raise LeaseLost(f"another relay took over topic {claim.topic!r}")
 
-    def fail(self, topic: str, reason: str) -> None:
-        """Give the lock back after an error of the topic's."""
-        self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+    def fail(self, topic: str, reason: str, done: Sequence[int]) -> None:
+        """Delete what was sent and give the lock back after an error of the topic's."""
+        with self._connection.transaction():
+            self._delete(topic, done)
+            self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+
+    def end_session(self, holder: str) -> None:
+        """End the session of a holder that is fenced, where it is of the same role."""
+        self._connection.execute(query("outbox/end_session"), {"name": _session_name(holder)})
 
     def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
         """Move a message that Kafka refuses out of the way; with ``holds`` later ones of its key wait."""
@@ -220,12 +226,16 @@ def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
     )
 
 
+def _session_name(purpose: str) -> str:
+    return f"compactory-outbox {purpose}"[:63]
+
+
 def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConnection, str]:
     """A connection in autocommit to a database with an outbox, and which database that is.
 
     Raises psycopg.Error, and ConfigError for a standby, a pooler, missing migrations or rights.
     """
-    connection = connect({**conninfo, "application_name": f"compactory-outbox {purpose}"[:63]})
+    connection = connect({**conninfo, "application_name": _session_name(purpose)})
     try:
         refuse_pooling(connection)
         connection.execute(query("outbox/settings"))

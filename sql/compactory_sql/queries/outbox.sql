@@ -136,6 +136,11 @@ UPDATE compactory.kafka_topic_info
        last_error = %(reason)s
  WHERE topic = %(topic)s AND locked_by = %(holder)s;
 
+-- name: outbox/end_session
+-- A relay that froze within a transaction would hold its locks and its snapshot until it wakes up.
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE application_name = %(name)s AND usename = current_user AND datname = current_database();
+
 -- name: outbox/renew
 -- Heartbeat of batches that take long; readers renew by themselves.
 UPDATE compactory.kafka_topic_info SET locked_at = clock_timestamp()
