@@ -17,6 +17,8 @@ from compactory_api.protocol.timing import BOUNDS, Timing
 from compactory_api.routes.metrics import Exposition
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.sink.status import Board as SinkBoard
+from compactory_connectors.sink.worker import SinkWorker
 from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.run.worker import SourceWorker
 
@@ -25,9 +27,9 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` and, with `--listen`, `compactory source run` and `compactory outbox run` answer `GET /metrics` in
+`compactory serve` and, with `--listen`, `compactory source run`, `compactory outbox run` and `compactory sink run` answer `GET /metrics` in
 the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*`
-are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's; a store that a service embeds
+are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's, `compactory_sink_*` the sink's; a store that a service embeds
 shows its own through a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are
 seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
 
@@ -89,6 +91,14 @@ def _outbox() -> OutboxWorker:
     return OutboxWorker(relay)
 
 
+def _sink() -> SinkWorker:
+    board = SinkBoard()
+    part = Partition("payments", 0)
+    board.sampled({part: 0}, {part: 0}, {part: 0})
+    sink: Any = SimpleNamespace(board=board, alive=True, name="ledger")
+    return SinkWorker(sink)
+
+
 def page_text() -> str:
     """The page."""
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
@@ -100,7 +110,12 @@ def page_text() -> str:
 def _rows() -> Iterator[list[str]]:
     timing = Timing()
     timing.observe("route", 200, 0.001)
-    workers: list[Worker] = [StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])), _source(), _outbox()]
+    workers: list[Worker] = [
+        StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])),
+        _source(),
+        _outbox(),
+        _sink(),
+    ]
     declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
     text, _ = Exposition(workers, timing).render("")
     for family in text_string_to_metric_families(text.decode()):

@@ -60,8 +60,7 @@ def run(
 ) -> None:
     """Write what comes until SIGTERM or Ctrl-C. Processes with one sink share its partitions."""
     from ..context.loading import provider_files
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
     from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
