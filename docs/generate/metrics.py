@@ -27,11 +27,12 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` and, with `--listen`, `compactory source run`, `compactory outbox run` and `compactory sink run` answer `GET /metrics` in
-the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*`
-are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's, `compactory_sink_*` the sink's; a store that a service embeds
-shows its own through a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are
-seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
+`compactory serve` and, with `--listen`, `compactory source run`, `compactory outbox run` and `compactory sink run`
+answer `GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it.
+`compactory_store_*` and `compactory_http_*` are the server's, `compactory_source_*` the source's,
+`compactory_outbox_*` the relay's, `compactory_sink_*` the sink's; a store that a service embeds shows its own through
+a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds. Beside these
+there are the usual `process_*` and `python_*` metrics of the process."""
 
 _ROUTE = """\
 Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
