@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from uuid import uuid4
 
 import psycopg
 import structlog
@@ -21,7 +22,7 @@ from compactory_connectors.database.session import refuse_pooling
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Stop
 from ..control.status import LeaseStatus
-from .lease_claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease, new_holder
+from .claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease
 
 __all__ = ["Leadership", "Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
 
@@ -55,7 +56,7 @@ class Lease:
         self._connector = connector
         self._shown = shown
         self._log = log.bind(connector=connector.name)
-        self._holder = new_holder()
+        self._holder = str(uuid4())
         self._lock = threading.Lock()  # guards all of the following; held while Postgres is asked
         self._connection: LeaseConnection | None = None
         self._claim: Claim | None = None
@@ -84,9 +85,11 @@ class Lease:
                 self._held = False
                 raise LeaseTaken(f"connector {self._connector.name!r} is published by {lease_state.holder}")
             if not self._held or lease_state.epoch != self._epoch:
-                self._log.info("lease taken", means=self._means, epoch=lease_state.epoch)
-                if self._lacks is not None:
-                    self._log.warning(f"an advisory lock stands in for the lease: {self._lacks}")
+                claim = self._claim
+                assert claim is not None
+                self._log.info("lease taken", means=claim.means, epoch=lease_state.epoch)
+                if claim.lacks is not None:
+                    self._log.warning(f"an advisory lock stands in for the lease: {claim.lacks}")
             self._held, self._epoch = True, lease_state.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"
@@ -161,15 +164,9 @@ class Lease:
             raise
         if lease_state.mine:
             self._renewed = now
-        self._shown(
-            LeaseStatus(
-                held=lease_state.mine,
-                means=self._means,
-                lacks=self._lacks,
-                holder=lease_state.holder,
-                epoch=lease_state.epoch,
-            )
-        )
+        epoch, holder = lease_state.epoch, lease_state.holder
+        shown = LeaseStatus(held=lease_state.mine, means=claim.means, lacks=claim.lacks, holder=holder, epoch=epoch)
+        self._shown(shown)
         return lease_state
 
     def _connect(self) -> Claim:
@@ -188,14 +185,6 @@ class Lease:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._claim = None
-
-    @property
-    def _means(self) -> str | None:
-        return self._claim.means if self._claim is not None else None
-
-    @property
-    def _lacks(self) -> str | None:
-        return self._claim.lacks if self._claim is not None else None
 
 
 class Leadership:

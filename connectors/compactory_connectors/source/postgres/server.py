@@ -7,7 +7,7 @@ decides what they mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
@@ -18,6 +18,8 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.database.watched_connection import connect
@@ -27,14 +29,22 @@ from ..cursor.offset import Identity
 from .page_size import PAGE_ROWS, PageFill
 
 __all__ = [
+    "STANDBY",
     "ChunkReader",
     "PollSnapshot",
     "RawRow",
     "ReadingAt",
     "Server",
     "TableReplaced",
+    "connected",
+    "connector_lock",
     "statement",
 ]
+
+STANDBY = (
+    "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
+    " (several hosts and targetServerType=primary find it)"
+)
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
@@ -161,10 +171,7 @@ class Server:
         assert row is not None
         standby, timeline, system, started, statistics, self.database, database_oid = row
         if standby:
-            raise ConfigError(
-                "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
-                " (several hosts and targetServerType=primary find it)"
-            )
+            raise ConfigError(STANDBY)
         self._sights: dict[tuple[int, str], sql.Identifier] = {}
         self._identity: dict[str, Any] = {
             "system_identifier": system,
@@ -333,3 +340,10 @@ class Server:
         key = connector_lock(connector) % (1 << 32)
         query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
         return [str(text) for text in self.column(query)]
+
+
+@contextmanager
+def connected(connection: Connection) -> Iterator[Server]:
+    """A server for as long as the context lasts, its errors in our words. Raises what postgres_errors does."""
+    with postgres_errors(connection), closing(Server.open(connection.conninfo)) as server:
+        yield server

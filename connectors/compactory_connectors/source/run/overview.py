@@ -14,13 +14,12 @@ from psycopg.rows import dict_row
 
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector_config import ConnectorConfig
-from ..control.target_state import TargetState
-from ..leadership.lease_claim import TTL
-from ..postgres.server import Server, connector_lock
+from ..control.control import TargetState
+from ..leadership.claim import TTL
+from ..postgres.server import connected, connector_lock
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from .pausing import read_target_state, write_target_state
 
@@ -46,34 +45,20 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
     """Ask Kafka, and Postgres where it answers. Raises Unreachable and ConfigError for Kafka."""
     target_state = read_target_state(kafka, connector.name)
     offsets = tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name)
+    seen: dict[str, Any]
     try:
-        with postgres_errors(connector.connection):
-            server = Server.open(connector.connection.conninfo)
-            try:
-                running = tuple(server.running(connector.name))
-                holder, renewed = _holder(server.connection, connector.name)
-            finally:
-                server.close()
+        with connected(connector.connection) as server:
+            holder, renewed = _holder(server.connection, connector.name)
+            seen = {"running": tuple(server.running(connector.name)), "holder": holder, "renewed": renewed}
     except CompactoryError as error:
-        return Overview(connector=connector.name, target_state=target_state, offsets=offsets, unseen=str(error))
-    return Overview(
-        connector=connector.name,
-        target_state=target_state,
-        offsets=offsets,
-        holder=holder,
-        renewed=renewed,
-        running=running,
-    )
+        seen = {"unseen": str(error)}
+    return Overview(connector=connector.name, target_state=target_state, offsets=offsets, **seen)
 
 
 def running_sources(connector: ConnectorConfig) -> list[str]:
     """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-        try:
-            return server.running(connector.name)
-        finally:
-            server.close()
+    with connected(connector.connection) as server:
+        return server.running(connector.name)
 
 
 def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_state: TargetState) -> None:

@@ -14,9 +14,8 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 
 from ..config.connector_config import ConnectorConfig
-from ..control.control import Control, Stop
+from ..control.control import Control, Stop, TargetState, target_key
 from ..control.status import SourceState, StatusBoard
-from ..control.target_state import TargetState, target_key
 from ..publish.publisher import Publisher
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
 
@@ -45,7 +44,7 @@ class Pausing:
 
         With ``once`` a pause is an error: what is committed can't be published.
         """
-        self._control.recall(read_target_state(self._kafka, self._connector.name))
+        self._control.keep(read_target_state(self._kafka, self._connector.name))
         if once and self._control.paused:
             raise CompactoryError(
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
@@ -74,7 +73,7 @@ class Pausing:
             self._board.connector(SourceState.PAUSED, later)
         self._control.wait(stop, LOOK)
         with suppress(Unreachable):  # a pause is kept while Kafka is away
-            self._control.recall(read_target_state(self._kafka, self._connector.name))
+            self._control.keep(read_target_state(self._kafka, self._connector.name))
         if not self._control.paused and not stop.is_set():
             self._board.connector(SourceState.STARTING)
             log.info("source resumed", connector=self._connector.name)

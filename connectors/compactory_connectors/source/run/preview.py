@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import sql
 
 from compactory.errors import CompactoryError
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector_config import ConnectorConfig
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
 from ..poll.record_batch import Record
-from ..postgres.server import Server, statement
+from ..postgres.server import Server, connected, statement
 from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
@@ -91,23 +89,13 @@ def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> Connecto
     """As :func:`preview`, with what concerns the connector as a whole."""
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
-    with _connected(connector) as server:
+    with connected(connector.connection) as server:
         plans = plan_tables(server, connector)
         warnings = find_plans(server, connector).warnings
         if not plans:
             warnings = (*warnings, connector.selection.nothing(connector.connection.server))
         tables = tuple(_preview(server, connector, plan, limit) for plan in plans)
     return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
-
-
-@contextmanager
-def _connected(connector: ConnectorConfig) -> Iterator[Server]:
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-        try:
-            yield server
-        finally:
-            server.close()
 
 
 def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit: int) -> TablePreview:

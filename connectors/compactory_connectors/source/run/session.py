@@ -26,13 +26,13 @@ from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
 from ..leadership.lease import LeaseUnsure
 from ..plan.planning import find_plans
+from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
 from ..publish.publisher import Publisher, PublishGuard, TopicRefused
 from ..reconcile.resend import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
-from .oldest_transaction import OldestTransaction, holders
 from .scheduler import Scheduler
 from .table_registry import TableRegistry
 from .table_task import SessionContext, TableTask
@@ -52,7 +52,7 @@ class Session:
         self._connector = context.connector
         self._server = server
         self._registry = TableRegistry(context, server)
-        self._floor = OldestTransaction(server, context.board)
+        self._oldest = OldestTransaction(server)
         self._scheduler = Scheduler(server, self._registry, context.control)
         self._heartbeat = Heartbeat(context, server)
         self._opened = ExitStack()  # what :meth:`close` closes
@@ -120,7 +120,7 @@ class Session:
         self._registry.check_topics()
         with postgres_errors(self._connector.connection):
             self._take_orders()
-            self._floor.look()
+            self._context.board.floor(self._oldest.look())
             self._registry.check_tables()
             turn = self._scheduler.turn()
             for table in turn.unchanged:

@@ -17,9 +17,8 @@ from compactory_connectors.database.backoff import Backoff
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
-from ..leadership.abandoned_transactions import end_abandoned
 from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, LeaseUnsure
-from ..leadership.standby import Standby
+from ..leadership.standby import Standby, end_abandoned
 from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
 from .pausing import Pausing
