@@ -106,7 +106,7 @@ class Session:
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
-        return any(table.removals.pending and not table.ailing for table in self._registry)
+        return any(table.removals.pending and not table.schedule.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
@@ -131,7 +131,7 @@ class Session:
             for table in self._registry:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
-                if not table.ailing and (keys := self._context.control.take_resend(table.name)):
+                if not table.schedule.ailing and (keys := self._context.control.take_resend(table.name)):
                     published |= self._attempt(table, partial(self._resend_rows, table, keys)) or False
             self._heartbeat.beat()
             return published

@@ -19,10 +19,11 @@ from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
-from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
+from ..publish.topics import ensure, stored_values
+from .resume import refuse_left_behind, stored_offset, usable
 from .table_task import SessionContext, TableTask
 
-__all__ = ["TOPICS_EVERY", "LeftBehind", "TableRegistry", "TopicReplaced"]
+__all__ = ["TOPICS_EVERY", "TableRegistry", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -31,12 +32,6 @@ TOPICS_EVERY = 5.0
 
 
 _LOCKED_EVERY = 2.0  # seconds between two looks at a table that was locked when its plan was to be made
-
-
-class LeftBehind(CompactoryError):
-    """The server is a primary that a promoted standby has replaced; what it says is old."""
-
-    retryable = True
 
 
 class TopicReplaced(CompactoryError):
@@ -74,7 +69,7 @@ class TableRegistry:
             self._make_topics(found.plans)
         plans, found = (found.plans, found) if strict else self._publishable(found)
         self._context.board.warn(*found.warnings)
-        self._refuse_left_behind(plans)
+        refuse_left_behind(self._connector, self._server, plans, stored_values(self._context.kafka))
         self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
@@ -218,13 +213,15 @@ class TableRegistry:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
             try:
-                stored = self._offset(values.get(key), plan)
+                stored = stored_offset(values.get(key), plan)
             except CompactoryError as error:
                 if strict:
                     raise
                 self._leave_out(plan.qualified, str(error))
                 continue
-            self._open(plan, key, self._usable(stored, topic, plan), topic, sharing(plan.topic, key, values))
+            self._open(
+                plan, key, usable(stored, topic, plan, self._context.ends), topic, sharing(plan.topic, key, values)
+            )
         self._note_neighbours()
 
     def _note_neighbours(self) -> None:
@@ -271,49 +268,6 @@ class TableRegistry:
             resumed=offset is not None,
         )
 
-    def _refuse_left_behind(self, plans: Iterable[TablePlan]) -> None:
-        """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
-        values = stored_values(self._context.kafka)
-        for plan in plans:
-            try:
-                stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
-            except CompactoryError:
-                continue  # told where the table is opened
-            here = self._server.identity(plan.oid)
-            if stored is not None and stored.identity.ahead_of(here):
-                raise LeftBehind(
-                    f"the server at {self._connector.connection.server} is on timeline {here.timeline}, and"
-                    f" {plan.qualified} was already read on timeline {stored.identity.timeline} of the same system: an"
-                    " old primary that nobody shut down? Shut it down, or leave it out of connection.url (with several"
-                    " hosts, loadBalanceHosts=true finds the other one); where an old backup was restored on purpose,"
-                    " compactory source offsets reset has its tables loaded afresh"
-                )
-
-    def _usable(
-        self, offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan
-    ) -> SourceOffset | None:
-        if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
-            return replace(offset, topic=topic)
-        if offset is not None and offset.topic != topic:
-            log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
-            return None
-        if offset is not None and offset.topic_end > self._context.ends.after(plan.topic, 0):
-            log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
-            return offset.without_topic(sweep=plan.sweeps)
-        return offset
-
-    def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
-        if value is None:
-            return None
-        try:
-            return SourceOffset.loads(value)
-        except ValueError as error:
-            raise CompactoryError(
-                f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-                " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
-                " the table afresh"
-            ) from error
-
     def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
         return {(table.plan.oid, table.name) for table in self._tables.values() if table is not but}
@@ -349,4 +303,4 @@ class TableRegistry:
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.ailing or not table.poll_interval.fresh or table.removals.hold.active)
+        return table is not None and (table.schedule.ailing or not table.schedule.fresh or table.removals.hold.active)
