@@ -17,7 +17,7 @@ from ..control.control import Control, Stop
 from ..control.status import StatusBoard
 from ..plan.planning import find_plans
 from ..postgres.server import connected
-from ..publish.publisher import Publisher, PublishGuard
+from ..publish.publisher import Publisher, PublishLease
 from ..publish.topics import OFFSETS_TOPIC
 from .claim import TTL
 from .lease import LeaseTaken
@@ -69,7 +69,7 @@ class Standby:
             self._board.table(plan.qualified, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
 
 
-def end_abandoned(connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard) -> None:
+def end_abandoned(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease) -> None:
     """Abort a transaction that an earlier holder left open in the offsets topic: it would hide what comes after it.
 
     Kafka would end it by itself, after its time-out and up to 10 s more, as that often brokers look
@@ -80,5 +80,5 @@ def end_abandoned(connector: ConnectorConfig, kafka: Kafka, publish_guard: Publi
     if not connector.transactions or OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return
     if kafka.stable_offsets(place) != kafka.high_watermarks(place):
-        with closing(Publisher.of(connector, kafka, publish_guard)) as publisher:
+        with closing(Publisher.of(connector, kafka, lease)) as publisher:
             publisher.open()

@@ -24,6 +24,7 @@ from ..poll.readers import open_reader
 from ..poll.table import TableReader
 from ..postgres.server import Server, connected, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
+from ..publish.topics import length
 from ..reconcile.pending import Difference, difference, pending_rows
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running
@@ -165,13 +166,6 @@ class OffsetAdmin:
         reader = open_reader(self._server, plan, None)
         return reader.as_of_now() if isinstance(reader, TableReader) and plan.reading is Reading.VERSIONS else None
 
-    def _holds_records(self, topic: str) -> bool:
-        if topic not in (found := self._kafka.topics([topic])):
-            return False
-        starts = self._kafka.log_starts(found[topic].all())
-        ends = self._kafka.high_watermarks(found[topic].all())
-        return any(end > starts.get(partition, 0) for partition, end in ends.items())
-
     def _place_of(self, name: str) -> tuple[str, str, str] | None:
         plan = self.plans[name]
         return None if plan.query is not None else (self._server.database, plan.schema, plan.name)
@@ -211,7 +205,7 @@ class OffsetAdmin:
         if found is not None and found.problem is not None:
             raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {found.problem}")
         cursor = found.cursor if found is not None else None
-        empty = not self._holds_records(plan.topic)
+        empty = not length(self._kafka, plan.topic)
         compare = _comparable(plan) and not by_cursor and (cursor is None or not empty)
         now = None if compare else self._now(plan)
         after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare, now=now)

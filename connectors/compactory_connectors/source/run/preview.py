@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from psycopg import sql
 
@@ -61,6 +60,7 @@ class TablePreview:
     adopted: bool
     notifies: bool
     rows: int
+    """Counted for a small table, the planner's estimate for a large one."""
     records: tuple[Record, ...]
     skipped: tuple[str, ...]
     """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
@@ -120,7 +120,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         schema=tuple(_columns(plan)),
         adopted=plan.adopted,
         notifies=plan.notifies,
-        rows=_estimate(server, plan),
+        rows=int(server.scalar(statement("source/count", table=plan.relation(), oid=sql.Literal(plan.oid)))),
         records=tuple(first.records[:limit]),
         skipped=tuple(map(str, first.skipped[:limit])),
         sql="masked" if connector.masked else reader.query_text(),
@@ -137,10 +137,3 @@ def _columns(plan: TablePlan) -> Iterator[ColumnPreview]:
             used=column.name in plan.rows.columns,
             in_key=column.name in plan.rows.key_columns,
         )
-
-
-def _estimate(server: Server, plan: TablePlan) -> int:
-    """The number of rows: counted for a small table, the planner's estimate for a large one."""
-    query = statement("source/count", table=plan.relation(), oid=sql.Literal(plan.oid))
-    rows: Any = server.scalar(query)
-    return int(rows)

@@ -29,7 +29,7 @@ from ..plan.planning import find_plans
 from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
-from ..publish.publisher import Publisher, PublishGuard, TopicRefused
+from ..publish.publisher import Publisher, PublishLease, TopicRefused
 from ..reconcile.resend import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
@@ -67,7 +67,7 @@ class Session:
         create_topics: bool,
         strict: bool = True,
         control: Control | None = None,
-        publish_guard: PublishGuard | None = None,
+        lease: PublishLease | None = None,
         page_bytes: PageBytes | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
@@ -86,7 +86,7 @@ class Session:
             context = SessionContext(
                 connector=connector,
                 kafka=kafka,
-                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, publish_guard))),
+                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, lease))),
                 board=board,
                 create_topics=create_topics and connector.topics.create,
                 control=control or Control(),

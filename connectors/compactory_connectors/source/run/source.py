@@ -136,7 +136,7 @@ class Source:
             create_topics=self._create_topics,
             strict=once or not self._opened,
             control=self.control,
-            publish_guard=lease,
+            lease=lease,
             page_bytes=self._page_bytes,
         )
         try:

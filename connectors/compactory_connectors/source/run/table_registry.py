@@ -6,7 +6,7 @@ Owned by the session's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -67,7 +67,9 @@ class TableRegistry:
         """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
         if strict:
             self._make_topics(found.plans)
-        plans, found = (found.plans, found) if strict else self._publishable(found)
+        else:
+            found = self._publishable(found)
+        plans = found.plans
         self._context.board.warn(*found.warnings)
         refuse_left_behind(self._connector, self._server, plans, stored_values(self._context.kafka))
         self._context.publisher.open()
@@ -126,11 +128,11 @@ class TableRegistry:
             self._remove(name, "was dropped or renamed")
         taken = [table.plan.name for table in self._tables.values()] + [plan.name for plan in found.plans]
         fresh = tuple(plan for plan in found.plans if taken.count(plan.name) == 1)
-        fresh, found = self._publishable(replace(found, plans=fresh))
+        found = self._publishable(replace(found, plans=fresh))
         self._note_unfit(found)
-        if fresh:
-            log.info("tables found", tables=[plan.qualified for plan in fresh])
-            self._add(fresh)
+        if found.plans:
+            log.info("tables found", tables=[plan.qualified for plan in found.plans])
+            self._add(found.plans)
         self._context.board.warn(*found.problems)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
@@ -141,14 +143,14 @@ class TableRegistry:
             return  # that was done since
         found = find_plans(self._server, self._connector, self._known(but=table))
         mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
-        plans, found = self._publishable(replace(found, plans=mine))
-        if not plans:
+        found = self._publishable(replace(found, plans=mine))
+        if not found.plans:
             gone = "was dropped, renamed, or can't be polled any more"
             self._remove(table.name, "; ".join(found.problems) if table.plan.query is not None else gone)
             self._note_unfit(found)
             return
         log.info("table changed", table=table.name)
-        self._add(plans)
+        self._add(found.plans)
 
     def restart(self, name: str) -> None:
         """Forget that a table failed, and look at it again at once."""
@@ -166,30 +168,24 @@ class TableRegistry:
         nothing = self._connector.selection.nothing(self._connector.connection.server)
         return f"{nothing}; looked for again every {interval:g} s (table.poll.interval.ms)"
 
-    def _publishable(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
+    def _publishable(self, found: Plans) -> Plans:
+        """Without plans whose topics are missing or do not fit; what is wrong with those is among the unfit then."""
         try:
             self._make_topics(found.plans)
         except Unreachable:
             raise
-        except CompactoryError:
-            return self._one_by_one(found)
-        return found.plans, found
+        except CompactoryError as error:
+            if len(found.plans) > 1:
+                return self._one_by_one(found)
+            problems = tuple(error.problems if isinstance(error, ConfigError) else [str(error)])
+            unfit = tuple((plan.qualified, problems) for plan in found.plans)
+            return replace(found, plans=(), unfit=found.unfit + unfit)
+        return found
 
-    def _one_by_one(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        unfit = list(found.unfit)
-        fit: list[TablePlan] = []
-        for plan in found.plans:
-            try:
-                self._make_topics([plan])
-            except Unreachable:
-                raise
-            except CompactoryError as error:
-                problems = error.problems if isinstance(error, ConfigError) else [str(error)]
-                unfit.append((plan.qualified, tuple(problems)))
-            else:
-                fit.append(plan)
-        return tuple(fit), replace(found, unfit=tuple(unfit))
+    def _one_by_one(self, found: Plans) -> Plans:
+        each = [self._publishable(replace(found, plans=(plan,), unfit=())) for plan in found.plans]
+        plans = tuple(plan for one in each for plan in one.plans)
+        return replace(found, plans=plans, unfit=found.unfit + tuple(unfit for one in each for unfit in one.unfit))
 
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
@@ -198,10 +194,9 @@ class TableRegistry:
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(
-        self, plans: Iterable[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
+        self, plans: Sequence[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
     ) -> None:
         """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
-        plans = list(plans)
         if not plans:
             return
         values = stored_values(self._context.kafka) if values is None else values
@@ -250,23 +245,12 @@ class TableRegistry:
         self._tables[plan.qualified] = TableTask(
             context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
-        self._context.board.table(
-            plan.qualified,
-            plan.topic,
-            adopted=plan.adopted,
-            reading=plan.reading.value,
-            covered=plan.reading.covered,
-        )
+        name, how = plan.qualified, plan.reading
+        self._context.board.table(name, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
         if offset is None:
             self._context.board.warn(*plan.load_warnings)
-        log.info(
-            "table",
-            table=plan.qualified,
-            topic=plan.topic,
-            reading=plan.reading.name,
-            adopted=plan.adopted,
-            resumed=offset is not None,
-        )
+        resumed = offset is not None
+        log.info("table", table=name, topic=plan.topic, reading=how.name, adopted=plan.adopted, resumed=resumed)
 
     def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
