@@ -212,7 +212,7 @@ def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None
 
 def test_a_wait_ends_when_an_order_comes() -> None:
     control, stop = Control(), threading.Event()
-    halt = Halt(stop, control)
+    halt = Halt(stop.is_set, lambda: control.interrupts)
     threading.Timer(0.2, control.restart, ["t"]).start()
     control.wait(stop, 20)
     assert not halt.is_set(), "an order about one table does not end the session"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -216,12 +216,11 @@ class Control:
 
 
 class Halt:
-    """The stop of a session: set when the process should stop, or when an order needs the session's end."""
+    """A stop for one of several reasons, such as the end of the process, a lost lease or an order."""
 
-    def __init__(self, stop: Stop, control: Control) -> None:
-        self._stop = stop
-        self._control = control
+    def __init__(self, *reasons: Callable[[], bool]) -> None:
+        self._reasons = reasons
 
     def is_set(self) -> bool:
-        """Whether the session should end."""
-        return self._stop.is_set() or self._control.interrupts
+        """Whether one of them holds."""
+        return any(reason() for reason in self._reasons)

@@ -20,11 +20,10 @@ from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 
 from ..config.connector_config import ConnectorConfig
-from ..control.control import Stop
 from ..control.status import LeaseStatus
 from .claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease
 
-__all__ = ["Leadership", "Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
+__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -185,15 +184,3 @@ class Lease:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._claim = None
-
-
-class Leadership:
-    """The stop of who has a lease: set when the process should stop, or when the lease was lost."""
-
-    def __init__(self, stop: Stop, lease: Lease) -> None:
-        self._stop = stop
-        self._lease = lease
-
-    def is_set(self) -> bool:
-        """Whether to end."""
-        return self._stop.is_set() or not self._lease.held

@@ -17,7 +17,7 @@ from compactory_connectors.database.backoff import Backoff
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
-from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, LeaseUnsure
+from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure
 from ..leadership.standby import Standby, end_abandoned
 from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
@@ -100,6 +100,17 @@ class Source:
 
     def _turn(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
         """A session where the lease is to be had, else a little wait for it; whether ``once`` is satisfied."""
+        if not self._take(lease, stop, once):
+            backoff.reset()
+            return False
+        lost = Halt(stop.is_set, lambda: not lease.held)
+        self._opened |= self._pausing.wait(lost)  # ordered just now: that counts whether or not Kafka can be asked
+        end_abandoned(self._connector, self._kafka, lease)
+        self._opened |= self._pausing.before_session(lost, once=once)
+        return self._live(Halt(lost.is_set, lambda: self.control.interrupts), lease, once, backoff)
+
+    def _take(self, lease: Lease, stop: Stop, once: bool) -> bool:
+        """Take the lease, or stand by for a little while; whether it is ours."""
         try:
             lease.take()
         except LeaseTaken as taken:
@@ -107,7 +118,6 @@ class Source:
             self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
             self._opened = True
             self._fenced.clear()
-            backoff.reset()
             return False
         self._standby.end()
         if len(self._fenced) >= _FENCED_MOST:
@@ -116,13 +126,7 @@ class Source:
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
-        leadership = Leadership(stop, lease)
-        self._opened |= self._pausing.wait(
-            leadership
-        )  # ordered just now: that counts whether or not Kafka can be asked
-        end_abandoned(self._connector, self._kafka, lease)
-        self._opened |= self._pausing.before_session(leadership, once=once)
-        return self._live(Halt(leadership, self.control), lease, once, backoff)
+        return True
 
     def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
         """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
