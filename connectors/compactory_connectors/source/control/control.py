@@ -1,4 +1,4 @@
-"""What operators want of a running source: their orders, given by any thread and carried out by the source's own.
+"""Operators' orders to a running source: given by any thread, carried out by the source's own.
 
 Orders are kept, not queued: asking twice is asking once. Tables go by their name in the status (``schema.table``).
 A pause is kept in the offsets topic as well, so that it survives the process. The key of that record is
@@ -28,7 +28,7 @@ _SLICE = 0.1  # seconds; how long a wait may take to notice that the process sho
 
 
 class Stop(Protocol):
-    """What ends a piece of work early: a threading.Event, or a :class:`Halt`."""
+    """Ends a piece of work early: a threading.Event, or a :class:`Halt`."""
 
     def is_set(self) -> bool:
         """Whether to end as soon as it can."""
@@ -36,7 +36,7 @@ class Stop(Protocol):
 
 
 class Target(Enum):
-    """What a connector should be."""
+    """The state in which an operator wants a connector."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -60,7 +60,7 @@ class TargetState:
 
     @classmethod
     def loads(cls, value: bytes | None) -> TargetState:
-        """The reverse. A newer version wrote what can't be read: that is a pause, which loses nothing."""
+        """The reverse. A value that can't be read is of a newer version, and a pause: that loses nothing."""
         if value is None:
             return cls()
         try:
@@ -80,10 +80,10 @@ class Control:
 
     def __init__(self) -> None:
         self.changed = threading.Event()
-        """Set by every order. The source's thread clears it before it looks at them, and acts on what it finds."""
+        """Set by every order. The source's thread clears it before it looks at them, and acts on those it finds."""
         self._lock = threading.Lock()  # guards all of the following
-        self._stored: TargetState | None = None  # what the offsets topic has; None before it was read
-        self._ordered: TargetState | None = None  # what waits to be stored there
+        self._stored: TargetState | None = None  # in the offsets topic; None before it was read
+        self._ordered: TargetState | None = None  # waits to be stored there
         self._all = False
         self._tables: set[str] = set()
         self._approved: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Control:
 
     @property
     def target_state(self) -> TargetState:
-        """What the connector should be, and since when."""
+        """The target, and since when it is wanted."""
         with self._lock:
             return self._target_state
 
@@ -121,14 +121,14 @@ class Control:
         self._order(Target.RUNNING)
 
     def keep(self, stored: TargetState) -> None:
-        """Record what the offsets topic has; an order of this process that waits to be stored there goes on to wait."""
+        """Record the target in the offsets topic; an order of this process that is not stored yet still counts."""
         with self._lock:
             self._stored = stored
             if self._ordered == stored:
                 self._ordered = None
 
     def forget(self) -> None:
-        """Drop what was ordered and not carried out: another process publishes, and orders go there."""
+        """Drop orders that were not carried out: another process publishes, and takes orders."""
         with self._lock:
             self._ordered, self._all = None, False
             for orders in (self._tables, self._approved, self._keys):

@@ -22,7 +22,7 @@ _Figure = Callable[[TableStatus], float | None]
 
 
 def lag(table: TableStatus, now: float, began: float) -> float:
-    """How old what the topic holds may be, in seconds; before the first poll since when the process runs."""
+    """The age of the topic's newest state in seconds, at most; before the first poll, the age of the process."""
     return max(0.0, now - (table.current_at or began))
 
 

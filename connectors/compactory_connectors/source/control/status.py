@@ -1,4 +1,4 @@
-"""What a source is doing, for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
+"""The status of a source for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
 
 from __future__ import annotations
 
@@ -88,21 +88,21 @@ class TableStatus:
     """Ids of visible transactions behind an open one, which a table left as it is has to remember."""
     held_since: float | None = None
     removal: HeldRemoval | None = None
-    """What waits for an approval."""
+    """The removal that waits for an approval."""
     detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStatus:
-    """Whose turn it is to publish, when that was last known."""
+    """The lease when it was last heard of."""
 
     held: bool
     means: str | None
     """``row``, ``lock``, or None before a database was reached."""
     lacks: str | None = None
-    """What these means do not protect from, and the remedy."""
+    """A danger that these means do not protect from, and the remedy."""
     holder: str | None = None
-    """Who else has it."""
+    """Another process that has it."""
     epoch: int | None = None
     """How often a row has changed hands."""
 
@@ -140,7 +140,7 @@ class SourceStatus:
 
 
 class StatusBoard:
-    """Holds the picture. One thread writes what it says of tables; the lock guards all of it."""
+    """Holds the status. One thread writes about tables; the lock guards everything."""
 
     def __init__(self, connector: str) -> None:
         self._lock = threading.Lock()
@@ -163,7 +163,7 @@ class StatusBoard:
         self._set(state=state, detail=detail, since=since)
 
     def lease(self, status: LeaseStatus) -> None:
-        """Record whose turn it is to publish."""
+        """Record the state of the lease."""
         self._set(lease=status)
 
     def beaten(self, committed_at: float, seconds: float) -> None:
@@ -184,7 +184,7 @@ class StatusBoard:
             self._update(table, state=SourceState.STANDBY, detail=None)
 
     def warn(self, *texts: str) -> None:
-        """Log what an operator should know, once a process."""
+        """Show these texts to operators, and log each once a process."""
         with self._lock:
             fresh = [text for text in texts if text not in self._warned]
             self._warned.update(dict.fromkeys(fresh))
@@ -294,7 +294,7 @@ class StatusBoard:
             self._status = replace(self._status, **changes)
 
     def _update(self, table: str, counts: Mapping[str, int] | None = None, **changes: Any) -> TableStatus:
-        """Change what is known of a table, and add to its counters; what was known before."""
+        """Change the status of a table and add to its counters; return the one before."""
         with self._lock:
             known = self._tables.get(table) or TableStatus(table=table, topic="")
             added = {name: getattr(known, name) + count for name, count in (counts or {}).items()}

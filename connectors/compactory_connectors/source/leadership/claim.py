@@ -33,7 +33,7 @@ _SILENCE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseState:
-    """What the database says. ``holder``: in words, who else has it; ``epoch``: how often it changed hands."""
+    """The lease in the database. ``holder``: another process that has it; ``epoch``: how often it changed hands."""
 
     mine: bool
     holder: str | None = None
@@ -52,7 +52,7 @@ class LeaseConnection(WatchedConnection):
 class RowClaim:
     """The connector's row in ``compactory.leases``. Owned by one thread at a time. Raises psycopg.Error.
 
-    ``means`` names the way; ``lacks`` says what it does not protect from, with the remedy.
+    ``means`` names the way; ``lacks`` names a danger that it does not protect from, with the remedy.
     """
 
     means = "row"

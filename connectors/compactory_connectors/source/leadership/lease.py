@@ -1,4 +1,4 @@
-"""Who publishes a connector: one source at a time has its lease, and a thread of its own keeps it.
+"""One source at a time has a connector's lease and publishes; a thread of its own keeps the lease.
 
 The lease decides whose turn it is, so that sources do not fence each other in turns. What makes it impossible to
 publish without it is Kafka's transactional id; where transactions are off, the lease's time is all there is.
@@ -35,7 +35,7 @@ class LeaseTaken(LeaseLost):
 
 
 class LeaseContested(LeaseLost):
-    """Others take the transactional id over again and again, who have no lease in common with this source."""
+    """Sources that share no lease with this one take the transactional id over again and again."""
 
 
 class LeaseUnsure(CompactoryError):
@@ -47,8 +47,8 @@ class LeaseUnsure(CompactoryError):
 class Lease:
     """The lease of one connector. Thread-safe, but for :meth:`take` and :meth:`close`: they are the source's thread's.
 
-    While Postgres is away nobody can renew and nobody take over: who had the lease has it still, unless it is taken
-    when Postgres is back. ``shown`` is told whenever something changes, in whatever thread.
+    While Postgres is away nobody can renew and nobody take over: the last holder keeps the lease, unless it is
+    taken when Postgres is back. Any thread calls ``shown`` when something changes.
     """
 
     def __init__(self, connector: ConnectorConfig, shown: Callable[[LeaseStatus], None]) -> None:
@@ -153,7 +153,7 @@ class Lease:
             self._log.warning("lease lost", holder=lease_state.holder)
 
     def _ask(self) -> LeaseState:
-        """Renew or take it; whose it is. After a failure the next call connects anew."""
+        """Renew or take it; return its state. After a failure the next call connects anew."""
         now = time.monotonic()
         try:
             claim = self._connect()

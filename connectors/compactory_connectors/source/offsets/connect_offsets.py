@@ -234,7 +234,7 @@ def _names(table: str) -> tuple[str, str, str]:
 
 
 def _parse(key: bytes, value: bytes | None) -> ConnectOffset | None:
-    """An offset of the JDBC source connector, or None for what other connectors keep."""
+    """An offset of the JDBC source connector, or None for a record of another connector."""
     try:
         connector, partition = _payload(orjson.loads(key))
         named = partition.get("table")
@@ -251,7 +251,7 @@ def _parse(key: bytes, value: bytes | None) -> ConnectOffset | None:
 
 
 def _payload(document: Any) -> Any:
-    """What a converter with schemas put into an envelope."""
+    """The content of the envelope that a converter with schemas adds."""
     return document["payload"] if isinstance(document, dict) and "payload" in document else document
 
 

@@ -1,4 +1,4 @@
-"""One connector's tables beside what is stored of them: for a person who looks at its offsets or edits them.
+"""One connector's tables beside their stored offsets: for a person who reads or edits them.
 
 Edits are decided twice: for the person to see, and once more when earlier sources are fenced and nothing moves.
 """
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an edit would do. ``due`` and ``rows`` are what a poll would send without it and after it."""
+    """An edit before it is written. A poll would send ``due`` rows without it and ``rows`` rows after it."""
 
     change: Change
     due: int | None = None
@@ -52,7 +52,7 @@ class Preview:
 
 
 class OffsetAdmin:
-    """Owned by one thread; closes its connection when :meth:`open` ends. Raises what a session raises."""
+    """Owned by one thread; closes its connection when :meth:`open` ends. Raises the errors of a session."""
 
     def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server | None) -> None:
         self._connector = connector
@@ -81,7 +81,7 @@ class OffsetAdmin:
         return {self._name(plan): plan for plan in plan_tables(self._server, self._connector)}
 
     def stored(self) -> dict[bytes, StoredOffset]:
-        """What the offsets topic has of this connector."""
+        """The connector's offsets, by the keys of their records."""
         return {item.key: item for item in read_offsets(self._kafka) if item.connector == self._connector.name}
 
     def key(self, table: str) -> bytes:
@@ -137,7 +137,7 @@ class OffsetAdmin:
         return [item.table or "query" for item in offsets if item.key not in used and item.cursor is not None]
 
     def preview(self, decide: Decide) -> list[Preview]:
-        """What the edit would do now, counted; nothing is written."""
+        """The effect of the edit now, counted; nothing is written."""
         return [self._preview(change) for change in decide(list(self.stored().values()))]
 
     def write(self, decide: Decide, edit: Edit, *, force: bool) -> list[Change]:
@@ -275,7 +275,7 @@ def _polled(stored: StoredOffset | None) -> bool:
 
 
 def _comparable(plan: TablePlan) -> bool:
-    """Whether the topic's newest record of a key says what a row was sent as."""
+    """Whether the topic's newest record of a key tells how the row was sent."""
     if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1 or plan.rows.dated is not None:
         return False
     if plan.reading is Reading.NEW_ROWS:

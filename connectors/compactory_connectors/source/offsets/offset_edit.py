@@ -1,4 +1,4 @@
-"""What setting and importing make of a table's offset, and the transaction that writes it.
+"""A table's offset after a set, reset or import, and the transaction that writes it.
 
 Nothing that was committed gets lost by an edit: rows that the last poll has not seen stay due, wherever the offset is
 set to; only ``skip`` gives them up. The lock that a running source shares in its database shows it, and the edit is
@@ -36,7 +36,7 @@ _NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", stati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One table's edit. ``after`` None: forgotten. ``note`` says what follows from it."""
+    """One table's edit. ``after`` None: forgotten. ``note`` names the consequence."""
 
     key: bytes
     table: str
@@ -47,11 +47,11 @@ class Change:
 
 
 Decide: TypeAlias = Callable[[Sequence[StoredOffset]], Sequence[Change]]
-"""The connector's offsets as they are → what to write."""
+"""The connector's offsets as they are → the changes to write."""
 
 
 def signed(what: str) -> Edit:
-    """An edit of now by who runs this process."""
+    """An edit of now by the user of this process."""
     try:
         who = f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a user id without a name, as in a container
@@ -72,7 +72,7 @@ def refuse_running(connector: ConnectorConfig, server: Server, *, force: bool) -
 def edit_offsets(
     connector: ConnectorConfig, kafka: Kafka, decide: Decide, edit: Edit, check: Callable[[], None]
 ) -> list[Change]:
-    """Write what ``decide`` makes of the connector's offsets, all in one transaction; return what was written.
+    """Write the changes on which ``decide`` decides, all in one transaction; return them.
 
     Earlier holders of the transactional id are fenced first, so that what is read stays as it is; ``check`` has the
     last word. Nothing is written when it raises LeaseLost (somebody took over meanwhile), Unreachable or ConfigError.
@@ -185,7 +185,7 @@ def imported(
 
 
 def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
-    """What the mode makes of Kafka Connect's place; None where it would begin anew, as after a change of mode."""
+    """Kafka Connect's place as this mode uses it; None where it would begin anew, as after a change of mode."""
     if cursor is None:
         return None
     if not plan.timestamps:

@@ -1,4 +1,4 @@
-"""The oldest running transaction of the server: open for long, it makes what a source has to remember grow.
+"""The oldest running transaction of the server: while it is open, a source has to remember more and more.
 
 It is the floor of every snapshot. Below it everything has ended. Above it a table that is left as it is has its visible
 transactions remembered one by one; an adopted one is read as before, but pages of a first load and what a crash could
@@ -29,7 +29,7 @@ NOTICED = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """Who runs or has prepared a transaction. Times in seconds since 1970, by the clock of this host.
+    """A running or prepared transaction and its session. Times in seconds since 1970, by the clock of this host.
 
     None is what this role is not shown (others' times need ``pg_read_all_stats``; then ``since`` is when it was first
     seen), or what a prepared one has not. The text of the query is left out: it may hold values of rows.
@@ -76,7 +76,7 @@ class OldestTransaction:
 
 
 def holders(server: Server, xid: int | None = None) -> list[OpenTransaction]:
-    """Who runs or has prepared the transaction with this 64-bit id, or the oldest one now. Raises psycopg.Error."""
+    """The transaction with this 64-bit id, running or prepared, or else the oldest one now. Raises psycopg.Error."""
     wanted = {"xid": None if xid is None else str(xid % (1 << 32))}
     now = time.time()
     found = server.connection.cursor(row_factory=dict_row).execute(query("source/holders"), wanted).fetchall()

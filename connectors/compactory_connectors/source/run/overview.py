@@ -1,4 +1,4 @@
-"""What Kafka and Postgres know of a connector whose process is not asked: for people who can't reach it.
+"""A connector as Kafka and Postgres know it: for people who can't reach its process.
 
 Neither says what the process does now: the offsets say what was published when, the lease who would publish.
 """
@@ -75,7 +75,7 @@ def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_s
 
 
 def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:
-    """Who has the lease in words, and whether they renewed it in time; the lock that stands in for it has no time."""
+    """The lease's holder in words, and whether it was renewed in time; None for a lock, which has no time."""
     given: dict[str, Any] = {"connector": connector, "holder": None, "ttl": timedelta(seconds=TTL)}
     given |= {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
     cursor = connection.cursor(row_factory=dict_row)

@@ -1,4 +1,4 @@
-"""Between two sessions: what an operator wants is learnt, stored and, where it is a pause, waited out.
+"""Between two sessions: reads the operator's target, stores a new one and waits while it is a pause.
 
 Owned by the source's thread, which holds the lease meanwhile; there is no session, hence no snapshot in Postgres.
 """
@@ -79,7 +79,7 @@ class Pausing:
             log.info("source resumed", connector=self._connector.name)
 
     def _store(self) -> None:
-        """Store what was ordered and is not stored yet."""
+        """Store a target that was ordered and is not stored yet."""
         target_state = self._control.target_state
         if not self._control.stored:
             write_target_state(self._connector, self._kafka, target_state, create=self._create)
@@ -88,7 +88,7 @@ class Pausing:
 
 
 def read_target_state(kafka: Kafka, connector: str) -> TargetState:
-    """What is stored. Raises Unreachable, and ConfigError where the cluster refuses us."""
+    """The stored target. Raises Unreachable, and ConfigError where the cluster refuses us."""
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return TargetState()
     return TargetState.loads(stored_values(kafka).get(target_key(connector)))

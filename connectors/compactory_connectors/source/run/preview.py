@@ -1,4 +1,4 @@
-"""What a source would do, table by table, without writing anything: for ``--dry-run`` and ``validate``."""
+"""A plan of every table with its first records; nothing is written. For ``--dry-run`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPreview:
-    """A column and what the records have of it. ``used`` False: nothing."""
+    """A column. ``used``: the records have it."""
 
     name: str
     type: str
@@ -70,7 +70,7 @@ class TablePreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorPreview:
-    """What a connector would do. ``notes`` are keys without effect, each with the reason."""
+    """The previews of a connector. ``notes`` are keys without effect, each with the reason."""
 
     tables: tuple[TablePreview, ...]
     notes: tuple[str, ...]
@@ -86,7 +86,7 @@ def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]
 
 
 def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> ConnectorPreview:
-    """As :func:`preview`, with what concerns the connector as a whole."""
+    """As :func:`preview`, with notes and warnings about the connector as a whole."""
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
     with connected(connector.connection) as server:

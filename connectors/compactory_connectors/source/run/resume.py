@@ -22,7 +22,7 @@ log = structlog.get_logger("compactory.source")
 
 
 class LeftBehind(CompactoryError):
-    """The server is a primary that a promoted standby has replaced; what it says is old."""
+    """The server is a primary that a promoted standby has replaced; its rows are old."""
 
     retryable = True
 
@@ -42,7 +42,7 @@ def stored_offset(value: bytes | None, plan: TablePlan) -> SourceOffset | None:
 def usable(
     offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan, ends: TopicEnds
 ) -> SourceOffset | None:
-    """What of the offset holds for the topic as it is now; None: the table is loaded afresh."""
+    """The part of the offset that holds for the topic as it is now; None: the table is loaded afresh."""
     if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
         return replace(offset, topic=topic)
     if offset is not None and offset.topic != topic:

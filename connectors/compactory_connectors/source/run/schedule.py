@@ -14,7 +14,7 @@ BUSY = 8
 
 _SHORTEST = 0.001  # seconds between two looks at anything
 _IDLE = 1.0  # seconds between two looks at a table that does not change
-_NOTIFYING = 5.0  # at one whose writers notify: a look only finds what they failed to tell
+_NOTIFYING = 5.0  # at one whose writers notify: a look only finds changes without a notification
 _SETTLING = 0.2  # until a look at a table whose last changes a crash could take back; the server's wal_writer_delay
 _BLOCKED = (0.002, 0.5)  # between two attempts to sleep while a silent writer's transaction is open
 

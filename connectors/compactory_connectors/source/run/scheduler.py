@@ -32,7 +32,7 @@ log = structlog.get_logger("compactory.source")
 
 _SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
 _FEW = 2  # tables that are polled rather than asked about
-_LONG = 1 << 20  # transactions since a table's last poll, after which it is polled whatever a look says
+_LONG = 1 << 20  # transactions since a table's last poll, after which it is polled in any case
 _CROWDED = (0.5, 0.25)  # of the queue of NOTIFY: so full, nobody is asked to notify until it is emptier
 
 
@@ -58,11 +58,11 @@ class Scheduler:
         self._crowded = False
 
     def close(self) -> None:
-        """Let go of what wakes it."""
+        """Close the sockets that wake it."""
         self._wakeup.close()
 
     def turn(self) -> Turn:
-        """What is to be done now."""
+        """Decide which tables to poll now."""
         self._hear()
         now, looked_at = time.monotonic(), time.time()
         asked: list[TableTask] = []

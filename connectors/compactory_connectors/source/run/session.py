@@ -41,11 +41,11 @@ __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.source")
 
-_BEGINNING = Snapshot(0, 0)  # older than any: who would wait for nobody then, never does
+_BEGINNING = Snapshot(0, 0)  # older than any running transaction: a reader that does not wait for it waits for none
 
 
 class Session:
-    """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
+    """Polls the connector's tables and publishes their changes. See :class:`Source` for the errors it raises."""
 
     def __init__(self, context: SessionContext, server: Server) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class Session:
         self._oldest = OldestTransaction(server)
         self._scheduler = Scheduler(server, self._registry, context.control)
         self._heartbeat = Heartbeat(context, server)
-        self._opened = ExitStack()  # what :meth:`close` closes
+        self._opened = ExitStack()  # closed by :meth:`close`
 
     @classmethod
     def open(
@@ -100,7 +100,7 @@ class Session:
         return session
 
     def close(self) -> None:
-        """Let go of both sides; what was not acknowledged is sent again by the next session."""
+        """Let go of both sides; the next session sends again records that were not acknowledged."""
         self._registry.close()
         self._opened.close()
 
@@ -109,7 +109,7 @@ class Session:
         return any(table.removals.pending and not table.schedule.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
-        """What keeps tables from being polled, and whether there are none at all."""
+        """The reasons why tables are not polled, or why there are none at all."""
         return self._registry.failures()
 
     def round(self, stop: Stop) -> bool:
@@ -173,7 +173,7 @@ class Session:
         return bool(mended.records)
 
     def _attempt(self, table: TableTask, action: Callable[[], bool | None]) -> bool | None:
-        """What an action of one table says; None where it can't be done. What fails of it alone is kept with it."""
+        """Do something with one table and return its result; None where it failed for this table alone."""
         try:
             return action()
         except RemovalHeld as held:
@@ -205,7 +205,7 @@ class Session:
         return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._context.publisher.usable
 
     def _waits(self, table: TableTask) -> bool:
-        """Whether an open transaction has made what is to be remembered too much to go on."""
+        """Whether an open transaction makes this table remember more ids than it may."""
         may = table.reader.waits_for(_BEGINNING) is not None
         xid = table.reader.waits_for(self._server.peek()) if may else None
         if xid is None:

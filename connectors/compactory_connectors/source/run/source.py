@@ -48,7 +48,7 @@ class Source:
         self._create_topics = create_topics
         self._board = StatusBoard(connector.name)
         self.control = Control()
-        """What operators want of it."""
+        """Takes the orders of operators."""
         self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
         self._standby = Standby(connector, self.control, self._board)
         self._page_bytes = PageBytes()
@@ -57,7 +57,7 @@ class Source:
         self._log = log.bind(connector=connector.name)
 
     def status(self) -> SourceStatus:
-        """What it is doing now."""
+        """The state of the connector and of its tables now."""
         return replace(
             self._board.picture(), target_state=self.control.target_state, target_state_stored=self.control.stored
         )
@@ -167,7 +167,7 @@ class Source:
             raise CompactoryError("; ".join(failures))
 
     def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
-        """Somebody took the transactional id over: where it is who took the lease, the next look finds them.
+        """Somebody took the transactional id over. If it was a new holder of the lease, the next look finds it.
 
         Else it was an edit of offsets, which gets the time to end, or a holder that froze on its way to it.
         """

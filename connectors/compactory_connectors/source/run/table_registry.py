@@ -41,7 +41,7 @@ class TopicReplaced(CompactoryError):
 
 
 class TableRegistry:
-    """Which tables a session polls. Raises psycopg.Error, and what Kafka's side raises."""
+    """The tables that a session polls. Raises psycopg.Error, and the errors of Kafka's side."""
 
     def __init__(self, context: SessionContext, server: Server) -> None:
         self._context = context
@@ -84,7 +84,7 @@ class TableRegistry:
             self._context.board.warn(self._nothing())
 
     def failures(self) -> list[str]:
-        """What keeps tables from being polled, and whether there are none at all."""
+        """The reasons why tables are not polled, or why there are none at all."""
         found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
         found += [
             table.detail for table in self._context.board.picture().tables if table.detail and self._failed(table.table)
@@ -104,7 +104,7 @@ class TableRegistry:
                 )
         grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
         self._check_ends(found)
-        if grown:  # the producer must not go on with what it knows of them
+        if grown:  # the producer must not go on with the old number
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
@@ -112,7 +112,7 @@ class TableRegistry:
             raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
 
     def close(self) -> None:
-        """Stop what tables do between their polls."""
+        """Stop the sweeps that go on between polls."""
         for table in self._tables.values():
             table.removals.close()
 
@@ -159,7 +159,7 @@ class TableRegistry:
             self.plan_again(table)
 
     def forget_unsent(self, table: TableTask) -> None:
-        """What the last poll read was not published: read on from what was."""
+        """Rows of the last poll were not published: read on from the last one that was."""
         topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
         table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
 
@@ -169,7 +169,7 @@ class TableRegistry:
         return f"{nothing}; looked for again every {interval:g} s (table.poll.interval.ms)"
 
     def _publishable(self, found: Plans) -> Plans:
-        """Without plans whose topics are missing or do not fit; what is wrong with those is among the unfit then."""
+        """Without plans whose topics are missing or do not fit; those are among the unfit then, with the reason."""
         try:
             self._make_topics(found.plans)
         except Unreachable:

@@ -1,4 +1,4 @@
-"""A source as what it shows of itself: probes, status, metrics; and operators' orders to it."""
+"""Shows a source to probes, status pages and metrics, and hands operators' orders to it."""
 
 from __future__ import annotations
 
