@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -143,28 +144,19 @@ class Source:
             lease=lease,
             page_bytes=self._page_bytes,
         )
-        try:
+        with closing(session):
             self._opened = True
             self._board.connector(SourceState.RUNNING)
             while not stop.is_set():
                 busy = session.round(stop)
                 backoff.reset()
-                if once and session.sweeping():
-                    session.rest(stop)
-                    continue
-                if once:
-                    self._raise_failures(session)
+                if once and not session.sweeping():
+                    if failures := session.failures():  # the other tables were published all the same
+                        raise CompactoryError("; ".join(failures))
                     return not stop.is_set()
-                if not busy:
+                if once or not busy:
                     session.rest(stop)
-        finally:
-            session.close()
         return False
-
-    def _raise_failures(self, session: Session) -> None:
-        """With ``once`` a table that failed is an error; the others were published all the same."""
-        if failures := session.failures():
-            raise CompactoryError("; ".join(failures))
 
     def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
         """Somebody took the transactional id over. If it was a new holder of the lease, the next look finds it.
