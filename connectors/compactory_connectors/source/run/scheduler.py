@@ -51,7 +51,7 @@ class Scheduler:
     def __init__(self, server: Server, registry: TableRegistry, control: Control) -> None:
         self._registry = registry
         self._control = control
-        self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0))
+        self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0), listen=False)
         self._notified: set[str] = set()
         self._detector = ChangeDetector(server)
         self._streaks: Counter[int] = Counter()
@@ -157,7 +157,7 @@ class Scheduler:
 
     def _mind(self, observation: Observation, now: float) -> None:
         """See to it that notifications come, and that they harm nobody."""
-        if not observation.listening:
+        if self._wakeup.listening and not observation.listening:
             log.error(
                 "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
             )
