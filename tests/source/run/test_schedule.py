@@ -79,3 +79,4 @@ def test_a_table_that_fails_is_given_up_after_so_many_attempts() -> None:
     assert (schedule.due, schedule.ailing) == (float("inf"), True)
     schedule.ended()
     assert not schedule.ailing
+    assert all(Schedule(interval=5.0, attempts=attempts).failed(1000.0) for attempts in (-1, 0, 2))

@@ -25,7 +25,7 @@ class Schedule:
 
     Looks fall on a grid that tables have in common, so that one statement can ask about many: steps double from the
     interval on until a look every second, or every five seconds where writers notify; an interval that is longer
-    stays as it is. ``attempts``: polls in a row that may fail; 0: any number.
+    stays as it is. ``attempts``: polls in a row that may fail; 0 or less: any number.
     """
 
     interval: float
@@ -78,7 +78,7 @@ class Schedule:
     def failed(self, now: float) -> bool:
         """A poll failed: try again after a pause; False where that was tried often enough."""
         self.failures += 1
-        again = not self.attempts or self.failures < self.attempts
+        again = self.attempts <= 0 or self.failures < self.attempts
         self.due = now + max(self._backoff.pause(), self.interval) if again else math.inf
         return again
 
