@@ -1,8 +1,8 @@
 r"""Java's regular expressions in Python: ``java.util.regex.Pattern`` and ``Matcher.replaceFirst``.
 
 Patterns may hold anything that both languages write alike. ``\Q…\E``, ``\z``, ``\Z``, named groups and classes such
-as ``\p{Alpha}`` are rewritten; everything else is refused. Classes such as ``\w`` are those of ASCII, as in Java without
-flags.
+as ``\p{Alpha}`` are rewritten; everything else is refused. Classes such as ``\w`` are those of ASCII, as they are in
+Java without flags.
 """
 
 from __future__ import annotations
