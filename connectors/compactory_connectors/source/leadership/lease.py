@@ -19,7 +19,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.status import LeaseStatus
 from .claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease
 

@@ -12,7 +12,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import StatusBoard
 from ..plan.planning import find_plans

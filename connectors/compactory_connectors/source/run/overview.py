@@ -16,7 +16,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
 from compactory_sql import LEASE_LOCK_CLASS, query
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import TargetState
 from ..leadership.claim import TTL
 from ..postgres.server import connected, connector_lock

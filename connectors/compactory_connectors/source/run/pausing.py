@@ -13,7 +13,7 @@ import structlog
 from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop, TargetState, target_key
 from ..control.status import SourceState, StatusBoard
 from ..publish.publisher import Publisher

@@ -9,7 +9,7 @@ import structlog
 
 from compactory.errors import CompactoryError
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan, key_of
 from ..postgres.server import Server

@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
 from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure

@@ -36,7 +36,7 @@ from ..record.record import RowError
 from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from ..config.connector_config import ConnectorConfig
+    from ..config.connector import ConnectorConfig
 
 __all__ = ["SessionContext", "TableTask"]
 
