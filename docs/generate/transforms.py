@@ -78,10 +78,10 @@ def mask(record: SourceRecord) -> SourceRecord | None:
 ```
 
 `record` has `topic`, `key` and `value`. A struct is a dict; dates are days since 1970-01-01, times milliseconds since
-midnight, timestamps milliseconds since 1970, NUMERIC columns `Decimal`, bytes `bytes`. What the function leaves alone
-is written as without it, to the byte. With `JsonConverter` and `schemas.enable=false` values may be changed, added
-and left out at will; with other converters they must fit the schema that the transforms have made. Topic and key
-belong to the transforms: deletions need them where there is no value.
+midnight, timestamps milliseconds since 1970, NUMERIC columns `Decimal`, bytes `bytes`. Values must be JSON without
+schemas: `value.converter` is `JsonConverter` with `schemas.enable=false`. A field that the function leaves alone is
+written as without it, to the byte; any field may be changed, added or left out. Topic and key belong to the
+transforms: deletions need them where there is no value.
 
 The module must be importable (installed, or on `PYTHONPATH`); it is imported when the configuration is read. What the
 function raises is an error of the row and names the kind of exception and the line, never its text, which may hold
@@ -122,7 +122,7 @@ def page_text() -> str:
     for name, entry in _plain(PREDICATES).items():
         parts += _described(name, entry, "predicates.isInternal")
     parts += ["## A Python function", _FUNCTION, "## Other than in Kafka Connect", _DIFFERENCES]
-    return page("Transforms", "`connectors/compactory_connectors/source/transforms`", *parts)
+    return page("Transforms", "`connectors/compactory_connectors/source/record/transforms`", *parts)
 
 
 def _plain(registry: Mapping[str, Entry]) -> dict[str, Entry]:

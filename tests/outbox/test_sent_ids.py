@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from compactory_connectors.outbox.position import Position
+from compactory_connectors.database.position import Position
 from compactory_connectors.outbox.sent_ids import MOST, SentIds, fitting
 
 

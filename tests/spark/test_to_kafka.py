@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SourceOffset

@@ -202,7 +202,7 @@ def roles(
     import psycopg
 
     from compactory_connectors import database
-    from compactory_connectors.source.postgres.server import postgres_errors
+    from compactory_connectors.database.postgres_errors import postgres_errors
 
     from ..context.session import begin
     from ..views.terminal import output, print_json
@@ -247,8 +247,8 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
 def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
     from contextlib import closing
 
+    from compactory_connectors.database.postgres_errors import postgres_errors
     from compactory_connectors.outbox.table import open_outbox
-    from compactory_connectors.source.postgres.server import postgres_errors
 
     from ..context.configuration import load
 

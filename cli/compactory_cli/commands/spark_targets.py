@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from compactory.kafka.client import Kafka
+    from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.config.jdbc_url import Connection
 
 __all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
 

@@ -14,11 +14,11 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.wakeup import Wakeup
-from compactory_connectors.source.config.jdbc_url import Connection, parse_url
-from compactory_connectors.source.postgres.server import postgres_errors
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
-from compactory_connectors.source.run.backoff import Backoff
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
 from .rules import TopicRules

@@ -24,9 +24,9 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka, KafkaError
+from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
-from compactory_connectors.source.run.backoff import Backoff
 
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules

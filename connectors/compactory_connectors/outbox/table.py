@@ -12,12 +12,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from compactory.errors import ConfigError, LeaseLost
+from compactory_connectors.database.position import Position
 from compactory_connectors.database.session import refuse_pooling
-from compactory_connectors.source.cursor.seen_snapshot import Snapshot
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection, connect
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.database.watched_connection import WatchedConnection, connect
 from compactory_sql import query
 
-from .position import Position
 from .sent_ids import SentIds
 
 __all__ = ["PAUSE", "TTL", "Batch", "Claim", "OutboxTable", "Pending", "Row", "open_outbox"]

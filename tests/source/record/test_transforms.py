@@ -251,13 +251,15 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
         (
             CONVERTER,
             {"target.type": "string", "format": "yyyy-QQ"},
-            ["transforms.x: format 'yyyy-QQ': Q is not a pattern letter of SimpleDateFormat"],
+            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'yyyy-QQ': Q is not a letter of it"],
         ),
-        (CONVERTER, {"target.type": "string", "format": "'x"}, ["transforms.x: format \"'x\": a quote is not closed"]),
+        (CONVERTER, {"target.type": "string", "format": "'x"}, [
+            "transforms.x.format: must be a pattern of SimpleDateFormat, not \"'x\": a quote is not closed"
+        ]),
         (
             CONVERTER,
             {"target.type": "string", "format": "XXXX"},
-            ["transforms.x: format 'XXXX': X may stand three times at most"],
+            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'XXXX': X may stand three times at most"],
         ),
         (CONVERTER, {"target.type": "date"}, [
             "transforms.x.target.type: must be one of string, unix, Date, Time, Timestamp, not 'date'"

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from compactory_connectors.database.jdbc_url import Connection
+
 from ..record.column_options import ColumnOptions
 from ..record.converters import ConverterSpec, simple_headers
 from ..record.transforms import TransformSpec
-from .jdbc_url import Connection
 from .selection import ColumnMapping, TableSelection
 from .topic_rules import TopicRules
 

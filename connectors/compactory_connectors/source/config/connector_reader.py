@@ -8,14 +8,15 @@ from typing import Any
 
 from compactory.errors import ConfigError
 from compactory.kafka.kafka_errors import property_problems
+from compactory_connectors.database.jdbc_url import Connection, parse_url
 
 from ..record.column_options import ColumnOptions, NumericMapping
 from ..record.converters import ConverterSpec, read_converter, read_header_converter
+from ..record.converters.json_converter import JsonConverter
 from ..record.transforms import TransformSpec, read_transforms
 from ..setting import Status, rejected
 from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
 from .connector_keys import SETTINGS, find_setting, unknown_key
-from .jdbc_url import Connection, parse_url
 from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection, split_identifier
@@ -57,7 +58,7 @@ class ConnectorReader:
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
         header = self._converter("header.converter")
-        transforms = self._transforms()
+        transforms = self._transforms(value)
         soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
         transactions = self._transactions()
         producer, topics = self._producer(transactions), self._topics()
@@ -329,7 +330,7 @@ class ConnectorReader:
             )
         return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
 
-    def _transforms(self) -> tuple[TransformSpec, ...]:
+    def _transforms(self, value: ConverterSpec | None) -> tuple[TransformSpec, ...]:
         transforms, problems = read_transforms(
             self._values["transforms"],
             self._below("transforms."),
@@ -338,6 +339,12 @@ class ConnectorReader:
             function=self._values["compactory.transform"],
         )
         self._problems += problems
+        free = value is None or (isinstance(value.converter, JsonConverter) and not value.converter.schemas_enable)
+        if self._values["compactory.transform"] and not free:
+            self._problems.append(
+                "compactory.transform: values must be JSON without schemas; set value.converter to"
+                " org.apache.kafka.connect.json.JsonConverter and value.converter.schemas.enable=false"
+            )
         return transforms
 
     def _producer(self, transactions: bool) -> dict[str, str]:

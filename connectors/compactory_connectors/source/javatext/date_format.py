@@ -140,7 +140,7 @@ def _parts(pattern: str) -> tuple[tuple[str, int], ...]:
     while position < len(pattern):
         match = _TOKEN.match(pattern, position)
         if match is None:
-            raise ValueError("a quote is not closed")
+            raise ValueError("must be a pattern of SimpleDateFormat: a quote is not closed")
         if (quoted := match[1]) is not None:
             parts.append((quoted.replace("''", "'") or "'", 0))
         elif letter := match[2]:
@@ -153,9 +153,9 @@ def _parts(pattern: str) -> tuple[tuple[str, int], ...]:
 
 def _checked(letter: str, count: int) -> int:
     if letter not in _WRITERS:
-        raise ValueError(f"{letter} is not a pattern letter of SimpleDateFormat")
+        raise ValueError(f"must be a pattern of SimpleDateFormat: {letter} is not a letter of it")
     if letter == "X" and count > 3:
-        raise ValueError("X may stand three times at most")
+        raise ValueError("must be a pattern of SimpleDateFormat: X may stand three times at most")
     return count
 
 

@@ -17,10 +17,10 @@ from uuid import uuid4
 from psycopg.rows import dict_row
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..postgres.server import connector_lock
-from ..postgres.watched_connection import WatchedConnection
 
 __all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "connect_lease", "new_holder"]
 

@@ -8,12 +8,13 @@ from typing import Final
 import structlog
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import StatusBoard
 from ..plan.planning import find_plans
-from ..postgres.server import Server, postgres_errors
+from ..postgres.server import Server
 from .lease import LeaseTaken
 from .lease_claim import TTL
 

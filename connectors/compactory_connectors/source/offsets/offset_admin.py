@@ -14,6 +14,7 @@ from psycopg import sql
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import Cursor, Edit, SourceOffset
@@ -22,7 +23,7 @@ from ..plan.row_order import coalesced, instant_of
 from ..plan.table_plan import Reading, TablePlan, key_of
 from ..poll.readers import open_reader
 from ..poll.table import TableReader
-from ..postgres.server import Server, postgres_errors, statement
+from ..postgres.server import Server, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
 from ..reconcile.pending import Difference, difference, pending_rows
 from .connect_offsets import ConnectOffset, find_offset

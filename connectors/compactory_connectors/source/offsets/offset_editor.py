@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 
 from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import Edit
 from ..plan.row_function import Headers
-from ..postgres.server import Server, postgres_errors
+from ..postgres.server import Server
 from ..publish.publisher import Publisher
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from ..publish.topics import ensure

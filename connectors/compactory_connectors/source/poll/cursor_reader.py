@@ -12,9 +12,9 @@ from dataclasses import replace
 from psycopg import sql
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.snapshot import Snapshot
 
 from ..cursor.offset import SourceOffset
-from ..cursor.seen_snapshot import Snapshot
 from ..plan import row_order as place
 from ..plan.catalog import describe_query
 from ..plan.query_shape import shape_of_query

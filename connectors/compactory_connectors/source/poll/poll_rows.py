@@ -11,12 +11,14 @@ import psycopg
 from psycopg import sql
 from psycopg.pq.abc import PGresult
 
+from compactory_connectors.database.postgres_errors import refusal
+
 from ..cursor.offset import Page, SourceOffset
 from ..plan.row_order import ordering
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, RawRow, Server, refusal, statement
+from ..postgres.server import ChunkReader, RawRow, Server, statement
 from ..record.composite_text import composite_parts
 from ..record.record import LogUnreadable
 from .conditions import Conditions

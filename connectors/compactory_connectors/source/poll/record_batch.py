@@ -6,11 +6,12 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..control.load_progress import Load
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
 from ..cursor.resend_reason import ResendReason
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes

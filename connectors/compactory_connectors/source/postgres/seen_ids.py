@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from psycopg import sql
 
-from ..cursor.seen_snapshot import Snapshot
+from compactory_connectors.database.snapshot import Snapshot
+
 from .server import Server, statement
 
 __all__ = ["seen_ids"]

@@ -6,7 +6,6 @@ decides what they mean.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +17,14 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.database.session import refuse_pooling
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.database.watched_connection import connect
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
-from ..config.jdbc_url import Connection
 from ..cursor.offset import Identity
-from ..cursor.seen_snapshot import Snapshot
 from .page_size import PAGE_ROWS, PageFill
-from .watched_connection import connect
 
 __all__ = [
     "ChunkReader",
@@ -35,18 +33,11 @@ __all__ = [
     "ReadingAt",
     "Server",
     "TableReplaced",
-    "postgres_errors",
-    "refusal",
     "statement",
 ]
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
-
-_LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
-
-_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote what they stumble upon
-_QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
 
 class TableReplaced(CompactoryError):
@@ -87,46 +78,9 @@ class ReadingAt:
     now_ms: int
 
 
-@contextmanager
-def postgres_errors(connection: Connection) -> Iterator[None]:
-    """Map the driver's errors to ours with the cause kept.
-
-    ConfigError for a refused login or a missing database, Unreachable when the connection failed or was lost,
-    CompactoryError for a statement that the server refuses. No text repeats a password.
-    """
-    try:
-        yield
-    except psycopg.Error as error:
-        place = f"Postgres at {connection.server}"
-        reason = refusal(error)
-        if "password authentication failed" in reason or "no password supplied" in reason:
-            message = f"{place} refused the login: check user and password"
-            raise ConfigError(message) from error
-        if "permission denied" in reason:
-            remedy = "compactory sql roles gives each component its rights"
-            raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
-        if "database" in reason and "does not exist" in reason:
-            raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
-        ended = (error.sqlstate or "").startswith(_LOST)
-        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            lost = ended or not error.sqlstate
-            raise Unreachable(
-                "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
-            ) from error
-        raise CompactoryError(f"{place} refused a statement: {reason}") from error
-
-
 def connector_lock(connector: str) -> int:
     """The key of the advisory lock that every running source of this connector shares."""
     return int.from_bytes(sha256(connector.encode()).digest()[:4], "big", signed=True)
-
-
-def refusal(error: psycopg.Error) -> str:
-    """Why the server refuses a statement: its message alone, without the statement and without values of rows."""
-    if error.sqlstate is None:  # of the driver: nothing was asked yet, or the connection was lost
-        return " ".join(str(error).split())
-    text = error.diag.message_primary or str(error).partition("\n")[0]
-    return f"{_QUOTED.sub('…', text) if error.sqlstate.startswith(_DATA) else text} (SQLSTATE {error.sqlstate})"
 
 
 class ChunkReader:

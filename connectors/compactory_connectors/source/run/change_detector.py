@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from psycopg import Error, sql
 
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_sql import WAKEUP_CHANNEL
 
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
 from ..postgres.server import Server, statement
 

@@ -14,10 +14,11 @@ import psycopg
 import structlog
 
 from compactory.heartbeat import HEARTBEATS_TOPIC
+from compactory_connectors.database.postgres_errors import refusal
 from compactory_sql import query
 
 from ..config.topic_rules import TopicCreation
-from ..postgres.server import Server, refusal
+from ..postgres.server import Server
 from ..publish.publisher import TopicRefused
 from ..publish.topics import ensure
 from .table_task import SessionContext

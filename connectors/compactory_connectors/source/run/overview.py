@@ -14,12 +14,13 @@ from psycopg.rows import dict_row
 
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector_config import ConnectorConfig
 from ..control.target_state import TargetState
 from ..leadership.lease_claim import TTL
-from ..postgres.server import Server, connector_lock, postgres_errors
+from ..postgres.server import Server, connector_lock
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from .pausing import read_target_state, write_target_state
 

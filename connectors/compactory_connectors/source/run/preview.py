@@ -10,13 +10,14 @@ from typing import Any
 from psycopg import sql
 
 from compactory.errors import CompactoryError
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector_config import ConnectorConfig
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
 from ..poll.record_batch import Record
-from ..postgres.server import Server, postgres_errors, statement
+from ..postgres.server import Server, statement
 from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]

@@ -12,6 +12,7 @@ import structlog
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
 
 from ..config.connector_config import ConnectorConfig
 from ..control.control import Control, Halt, Stop
@@ -21,7 +22,6 @@ from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, Le
 from ..leadership.standby import Standby
 from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
-from .backoff import Backoff
 from .pausing import Pausing
 from .session import Session
 

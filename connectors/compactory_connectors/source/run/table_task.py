@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
 
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
@@ -33,7 +34,6 @@ from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
-from .backoff import Backoff
 from .poll_interval import PollInterval
 
 if TYPE_CHECKING:

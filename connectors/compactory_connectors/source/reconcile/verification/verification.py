@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.plan.table_plan import TablePlan
-from compactory_connectors.source.postgres.server import Server, postgres_errors
+from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.publish.stored_offsets import matching
 
 from .outcome import Outcome

@@ -13,10 +13,11 @@ from typing import Protocol
 
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan, key_of
-from compactory_connectors.source.postgres.server import Server, postgres_errors
+from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 
 from .checker import Finding, Rules

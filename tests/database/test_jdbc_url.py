@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 
 SECRET = "pa55-w0rd"
 

@@ -1,9 +1,9 @@
-"""From which id on a topic has to be read, so that nothing is missed and no dead row is read twice. Pure.
+"""From which id on a table has to be read, so that nothing is missed and no dead row is read twice. Pure.
 
 A transaction may commit long after another one that took a higher id. A transaction takes its ids after it got its own
-(``compactory.publish`` sees to that), so that all ids of one that had not begun at a snapshot are above the newest id
-known before that snapshot. Reading goes on behind the ids that were seen, and goes back once when a transaction ends
-that ran meanwhile, to where that one may have begun.
+(``compactory.publish`` and ``compactory.enqueue`` see to that), so that all ids of one that had not begun at a snapshot
+are above the newest id known before that snapshot. Reading goes on behind the ids that were seen, and goes back once
+when a transaction ends that ran meanwhile, to where that one may have begun.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["Position"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """``start``: every message with this id or a lower one was seen, except those of transactions in ``running``.
+    """``start``: every row with this id or a lower one was seen, except those of transactions in ``running``.
 
-    ``running``: each transaction's id → an id below all of its messages. ``newest``: the newest id known before the
+    ``running``: each transaction's id → an id below all of its rows. ``newest``: the newest id known before the
     next snapshot; ``before``: that before the last one.
     """
 
@@ -33,7 +33,7 @@ class Position:
         return cls(start=reached, newest=newest, before=reached)
 
     def after(self, running: Iterable[int], newest: int, last: int | None) -> Position:
-        """After a batch was sent that was read at a snapshot with these transactions running.
+        """After a batch that was read at a snapshot with these transactions running.
 
         ``last`` is the highest id of a batch that was full; None: there was nothing above.
         """
@@ -46,5 +46,5 @@ class Position:
 
     @property
     def reached(self) -> int:
-        """No message with this id or a lower one is there, or can still come."""
+        """No row with this id or a lower one is there, or can still come."""
         return min(self.start, *self.running.values()) if self.running else self.start
