@@ -1,4 +1,4 @@
-"""``compactory`` in a process forked from one that has imported its modules: their import takes longer than a command."""
+"""``compactory`` in a process forked from one that has imported its modules: imports take longer than most commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo runs on its servers: the table, the source and HTTP as processes, and a store in this one."""
+"""The parts that the demo runs on its servers: a table, source and HTTP as processes, and a store in this one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Stage:
         return {"demo": os.getpid()} | {name: pid for name, pid in pids.items() if pid is not None}
 
     def describe(self) -> dict[str, Any]:
-        """What demo.json says."""
+        """The contents of demo.json."""
         return {
             "postgres": self.postgres.url(),
             "kafka": self.broker.address,

@@ -51,7 +51,6 @@ class Discovery:
         self._policies = Policies(kafka)
         self._missing_since: dict[str, float] = {}
         self._short_since: dict[Partition, float] = {}  # partitions whose end lies before our position
-        self._outdated: set[str] = set()  # topics that were found to be gone for good
         self._looking = Lock()  # one look at a time: guards all of the above
         self._starting = Lock()  # guards _thread: a store may be closed while it starts
         self._stopping = Event()
@@ -241,7 +240,7 @@ class Discovery:
             if now - self._short_since[part] >= _INTERVAL:  # a new leader may not know the end at once
                 self._progress.demand(part.topic, truncation_of(part, reading[part], end))
         for part, end in ends.items():
-            unseen = part not in reading or part not in marks or self._progress.hides(part.topic)
+            unseen = part not in reading or part not in marks or self._progress.topics[part.topic].hidden
             if unseen or self._progress.state is StoreState.LOADING:
                 continue
             at, known_end = marks[part]
@@ -250,18 +249,16 @@ class Discovery:
                 self._progress.demand(part.topic, gap_of(part, now - at, retention))
 
     def _note_missing(self, missing: list[str]) -> None:
-        """A topic that stays away is outdated; one that is back as it was is not. Brokers may forget for a moment."""
+        """A topic that stays away is absent; one that is back as it was is not. Brokers may forget for a moment."""
         now = clock()
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
         self._progress.note_missing(missing if self._waits else ())
-        for name in self._outdated - set(missing):
-            self._outdated.discard(name)
-            self._progress.clear_stale(name)
-        for name, since in self._missing_since.items():
-            if now - since >= _INTERVAL and name not in self._outdated and self._progress.serves:
-                log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
-                self._outdated.add(name)
-                self._progress.mark_stale(name, "the topic does not exist any more")
+        former = {name for name, topic in self._progress.topics.items() if topic.absent}
+        absent = {name for name, since in self._missing_since.items() if now - since >= _INTERVAL}
+        for name in absent - former if self._progress.serves else ():
+            log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
+        if absent != former and self._progress.serves:
+            self._progress.note_absent(absent)
 
     def _missing_problems(self, missing: list[str], timeout: float) -> list[str]:
         names = self._kafka.topic_names(timeout)

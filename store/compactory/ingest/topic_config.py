@@ -1,4 +1,4 @@
-"""What a topic's configuration means for its readers: how long deletions can be seen, whether it compacts."""
+"""A topic's configuration as far as readers need it: how long deletions can be seen, whether it compacts."""
 
 from __future__ import annotations
 

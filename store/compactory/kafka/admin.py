@@ -21,11 +21,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
+from compactory.cleanup import keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
-from compactory.forks import keep_forever
 from compactory.kafka.credentials import mechanism
+from compactory.kafka.diagnostics.listener import look, mismatch
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
-from compactory.kafka.listener import look, mismatch
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 
@@ -210,8 +210,7 @@ def _after_fork() -> None:
         admin.leave_to_parent()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _answer(future: Future[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Records on their way to Kafka: a producer, the thread that hears its delivery reports, and who waits for them."""
+"""Records on their way to Kafka: a producer, the thread for its delivery reports, and the calls that wait for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import count
 from threading import Event, Thread, current_thread
 from typing import Any
 
-from compactory.forks import keep_forever
+from compactory.cleanup import keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
 
 __all__ = ["Delivery", "Record", "Shipment"]

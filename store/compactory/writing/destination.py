@@ -24,7 +24,7 @@ _LEAST = 1000  # and the least that it can be set to
 
 
 class Destination:
-    """What is known of one topic. Thread-safe: facts are replaced, never changed."""
+    """The facts about one topic. Thread-safe: they are replaced, never changed."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic

@@ -11,9 +11,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.apart import apart
+from compactory.cleanup import apart, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
-from compactory.forks import keep_forever
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
@@ -215,5 +214,4 @@ def _after_fork() -> None:
         backend.abandon()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

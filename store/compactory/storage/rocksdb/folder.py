@@ -14,6 +14,7 @@ next start.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -47,7 +48,7 @@ class Lock:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise _refused(error, self._folder) from error
         if not _lock(file):
@@ -169,10 +170,6 @@ def _locked(folder: Path, holder: list[str]) -> BackendLocked:
 def _lock(file: int) -> bool:
     """Lock an open file without waiting; say whether that succeeded. Where nothing can lock, RocksDB's lock holds."""
     try:
-        import fcntl
-    except ImportError:
-        return _lock_on_windows(file)
-    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -181,23 +178,8 @@ def _lock(file: int) -> bool:
     return True
 
 
-def _lock_on_windows(file: int) -> bool:
-    import msvcrt
-
-    try:
-        os.lseek(file, 1000, os.SEEK_SET)  # beyond the text, which others have to be able to read
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
-        return False
-    finally:
-        os.lseek(file, 0, os.SEEK_SET)
-    return True
-
-
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last; Windows has no such thing."""
-    if os.name == "nt":
-        return
+    """Make a rename last."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)

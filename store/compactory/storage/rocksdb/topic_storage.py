@@ -15,9 +15,8 @@ from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Source
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
 from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
-from compactory.storage.rocksdb.seen import Seen
 
 __all__ = ["FORMAT", "RocksTopicStorage", "State"]
 
@@ -30,7 +29,7 @@ _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that t
 
 
 class State:
-    """What a topic storage knows of itself: the one record under `STATE`."""
+    """The one record under `STATE`, in which a topic storage describes itself."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -202,7 +201,7 @@ class RocksTopicStorage:
                 self._write()
             self.database.close()
         except CompactoryError as error:
-            log.warning("a volume was not closed well, it is read on from its last flush: %s", error)
+            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
         if not self.kept:
             remove(self.database.path)
 

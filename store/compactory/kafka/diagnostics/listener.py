@@ -1,4 +1,4 @@
-"""What a Kafka listener speaks, asked without the client library, which tells little of a connection that fails.
+"""Asks a Kafka listener for encryption and logins, as the client library tells little of a connection that fails.
 
 Only asked after a failure, to say what does not fit: one or two short connections, on which at most a request for the
 list of login mechanisms is sent (SaslHandshake, KIP-43, before any login). No secret leaves the process.
@@ -25,7 +25,7 @@ _EXPIRED, _NOT_YET, _OTHER_NAME = {10}, {9}, {62, 64}  # OpenSSL's X509_V_ERR_â€
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """What was found at ``address``: every field was seen, not guessed."""
+    """The findings at ``address``: every field was seen, not guessed."""
 
     address: str
     encrypted: bool

@@ -1,4 +1,4 @@
-"""Whose transactions are open in a partition, asked as Kafka's tools do (KIP-664): after a time-out, to say who blocks.
+"""Open transactions of a partition, asked as Kafka's tools do (KIP-664): after a time-out, to name the one that blocks.
 
 confluent-kafka 2.x has no call for it. Plain and TLS connections, and the login SASL PLAIN.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from compactory.kafka.wire import Answer, Connection, array, text
+from compactory.kafka.diagnostics.wire import Answer, Connection, array, text
 from compactory.records import Partition
 
 __all__ = ["OpenTransaction", "open_transactions"]
@@ -26,7 +26,7 @@ _FAILURES = (OSError, ValueError, struct.error)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction that was not ended. What nobody may tell, or no broker could, is None."""
+    """A transaction that was not ended. Fields that no broker told are None."""
 
     producer_id: int
     transactional_id: str | None = None

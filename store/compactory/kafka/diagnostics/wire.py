@@ -10,10 +10,9 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from compactory.kafka.listener import trust
+from compactory.kafka.diagnostics.listener import trust
 
 __all__ = ["Answer", "Connection", "array", "text"]
 
@@ -100,9 +99,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._socket.close()
 
     def ask(self, key: int, version: int, body: bytes) -> Answer:

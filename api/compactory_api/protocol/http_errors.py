@@ -1,4 +1,7 @@
-"""Errors that only exist because somebody asked over HTTP. All derive from CompactoryError; `problem` maps them."""
+"""Errors that only exist because somebody asked over HTTP. All derive from CompactoryError.
+
+A new one is a class here, and a row of `problem.PROBLEMS` with its status and title.
+"""
 
 from __future__ import annotations
 
