@@ -75,8 +75,8 @@ class Discovery:
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known.
 
-        Raises Unreachable, also where the cluster does not know one of the topics, and where those who ask at the same
-        time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
+        Raises Unreachable, also where the cluster does not know one of the topics, and where callers that ask at the
+        same time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
         """
         deadline = clock() + timeout
         while True:
@@ -115,7 +115,7 @@ class Discovery:
     def still_the_same(self, topics: Collection[str]) -> bool:
         """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka does not say.
 
-        False also while somebody else looks for long.
+        False also while another thread looks for long.
         """
         if not self._looking.acquire(timeout=_INTERVAL):
             return False
@@ -162,7 +162,7 @@ class Discovery:
         return not self._stopping.is_set()
 
     def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
-        """Look once nobody else does; return a missing topic too."""
+        """Look when no other thread does; return a missing topic too."""
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
             where = f"Kafka at {self._kafka.bootstrap}"

@@ -78,7 +78,7 @@ class Engine:
             tables_by_topic = self.reader.open()
         stale = options.start_stale and self._serve_stale(tables_by_topic)
         if stale:
-            self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
+            self.discovery.wake()  # its thread says whether Kafka is there; the start does not wait for that
         else:
             self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()

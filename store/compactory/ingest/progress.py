@@ -1,4 +1,4 @@
-"""How far a store is, and everybody who waits for it to get further.
+"""How far a store is, and the callers that wait for it to get further.
 
 The reader thread moves positions after the change is visible; waiters are woken by progress, by the reader's death and
 by close. One condition guards everything; reads of single attributes need no lock.
@@ -114,7 +114,7 @@ class Progress:
     # -- states
 
     def move(self, state: StoreState, cause: BaseException | None = None) -> bool:
-        """Change the state and wake everybody; False where the move is not legal (closed is for good)."""
+        """Change the state and wake all waiters; False where the move is not legal (closed is for good)."""
         with self._changed:
             moved = self._move(state, cause)
         if moved:

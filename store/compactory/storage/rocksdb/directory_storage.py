@@ -133,7 +133,7 @@ class RocksReading:
 
 
 class RocksSnapshot:
-    """One mapping of a database's snapshot, which needs nobody to keep anything."""
+    """One mapping of a database's snapshot; the database keeps what it needs."""
 
     def __init__(self, snapshot: Snapshot, prefix: bytes) -> None:
         self._snapshot = snapshot

@@ -125,7 +125,7 @@ class Contents:
 class RocksTopicStorage:
     """A topic's generation in one database. Belongs to one writing thread.
 
-    Until it is complete for the first time nobody reads it, and it is loaded in bulk: commits are gathered and written
+    Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
     some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
     written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
     `close`; after the first nothing more is written.
