@@ -13,10 +13,11 @@ from typing import Any
 
 from compactory.cleanup import apart, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
+from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, State
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
