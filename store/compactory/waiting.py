@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Protocol
 
 from compactory.errors import CompactoryError
-from compactory.ingest.loading import gap, too_late
+from compactory.ingest.loading import lacking, too_late
 from compactory.records import Partition
 
 __all__ = ["Waiting", "Watched"]
@@ -86,7 +86,7 @@ class Waiting:
 
     def gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets are missing in each partition that is not there yet."""
-        return gap(self._store.positions(), targets)
+        return lacking(self._store.positions(), targets)
 
     def _enter(self, running: asyncio.AbstractEventLoop, waiter: _Waiter) -> _Loop:
         with self._changing:

@@ -184,8 +184,7 @@ class Reader:
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
-        topics = self._progress.topics
-        done = [topic for topic in self._loading() if topics[topic].complete and not self._holds(topic)]
+        done = [topic for topic in self._loading() if self._progress.is_complete(topic) and not self._holds(topic)]
         if done and self._discovery.still_the_same(done):
             for topic in done:
                 self._serve(topic)
@@ -215,7 +214,7 @@ class Reader:
         """Serve what is read of a topic from now on, unless something turns up that demands to read it anew."""
         reading, tables = self._progress.topics[topic], self.tables_by_topic[topic]
         took, kept = clock() - reading.began, self._discovery.retention(topic)
-        if (gap := reading.gap(kept, clock())) is not None:
+        if (gap := self._progress.gap(topic, kept)) is not None:
             self._progress.demand(topic, gap)
             return
         if took > kept:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -67,12 +69,12 @@ def test_a_demand_hides_positions_and_is_stale_at_once() -> None:
     progress.demand("t", CREATED_AGAIN)
     assert progress.state is StoreState.STALE
     assert (progress.positions(), progress.stale()) == ({}, {"t": CREATED_AGAIN.detail})
-    assert not topic.complete
+    assert not progress.is_complete("t")
     progress.restart("t")
     assert (topic.phase, progress.awaits("t"), progress.state) == (Phase.REBUILDING, True, StoreState.STALE)
     learn(progress)
     progress.advance([(PART, 10)])
-    assert (progress.positions(), topic.complete) == ({}, True)
+    assert (progress.positions(), progress.is_complete("t")) == ({}, True)
     progress.finish("t")
     assert (progress.state, progress.positions(), progress.stale()) == (StoreState.READY, {PART: 10}, {})
 
@@ -110,3 +112,31 @@ def test_a_rebuild_that_begins_while_the_store_closes(begun: Callable[[], tuple[
     progress.move(StoreState.CLOSED)
     progress.restart("t")
     assert (topic.phase, progress.state) == (Phase.REBUILDING, StoreState.CLOSED)
+
+
+def test_partitions_that_come_while_the_reader_looks() -> None:
+    """Guarantee 7: discovery adds them at any moment, which the reader must survive."""
+    progress, _ = loading()
+    stopped = threading.Event()
+
+    def discover() -> None:
+        for number in itertools.count(1):
+            if stopped.is_set() or number > 20_000:
+                return
+            part = Partition("t", number)
+            progress.add({part: 0}, {part: 0}, progress.generations(), {})
+
+    discovering = threading.Thread(target=discover)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads take turns in the midst of a loop, too
+    discovering.start()
+    try:
+        progress.advance([(PART, 10)])
+        while discovering.is_alive() and len(progress.reached()) < 3000:
+            assert progress.is_complete("t")
+            assert progress.checkpointed("t")[0][PART] == 10
+            assert progress.gap("t", 1.0) is None
+    finally:
+        stopped.set()
+        discovering.join()
+        sys.setswitchinterval(before)
