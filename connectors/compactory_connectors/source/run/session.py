@@ -20,7 +20,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors, refusal
 from compactory_connectors.database.snapshot import Snapshot
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
