@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
+from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget, find_table
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.rules.limit import Limit

@@ -33,7 +33,7 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     paths = list(paths)
     if not paths:
         return []  # without an import of what talks to Postgres
-    from compactory_connectors.source.config import connector as files_of
+    from compactory_connectors.source.config import files as files_of
 
     from .session import Problems
 

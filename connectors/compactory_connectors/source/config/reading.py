@@ -15,8 +15,8 @@ from ..record.converters import ConverterSpec, read_converter, read_header_conve
 from ..record.converters.json_converter import JsonConverter
 from ..record.transforms import TransformSpec, read_transforms
 from ..setting import Status, rejected
-from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
-from .connector_keys import SETTINGS, find_setting, unknown_key
+from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
+from .keys import SETTINGS, find_setting, unknown_key
 from .placeholder import Placeholders, has_placeholder
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection, split_identifier
