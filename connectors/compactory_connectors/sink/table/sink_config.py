@@ -12,7 +12,7 @@ from typing import Any
 from compactory.errors import ConfigError
 from compactory.kafka.kafka_errors import property_problems
 from compactory_connectors.database.jdbc_url import Connection, parse_url
-from compactory_connectors.source.config.connector_json import read_properties, read_settings
+from compactory_connectors.source.config.files import read_file
 from compactory_connectors.source.config.placeholder import Placeholders
 from compactory_connectors.source.record.transforms import TransformSpec, read_transforms
 from compactory_connectors.source.setting import Setting, Status, nearest, rejected
@@ -57,14 +57,11 @@ class SinkConfig:
 
 def load_sink(path: Path, providers: Mapping[str, Path] | None = None) -> SinkConfig:
     """The sink of a JSON or .properties file. Raises ConfigError with every problem, each with the file's name."""
+    written = read_file(path)
+    if len(written) != 1:
+        raise ConfigError(f"{path}: holds {len(written)} sinks, and one is expected")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        written = [read_properties(text)] if path.suffix == ".properties" else read_settings(text)
-        if len(written) != 1:
-            raise ConfigError(f"holds {len(written)} sinks, and one is expected")
         return _Reader(written[0], providers or {}).sink(path.stem)
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
 
