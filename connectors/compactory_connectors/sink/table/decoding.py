@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
-from compactory_connectors.source.record.converters import read_converter
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
 from ..failure import RecordRefused
 
-__all__ = ["Decoded", "Decoder", "java_value", "read_decoder"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "number_decoder", "plain_json", "string_value"]
 
 
 class Decoded(NamedTuple):
@@ -28,31 +27,6 @@ class Decoded(NamedTuple):
 Decoder = Callable[[bytes, str, str], Decoded]
 """Bytes, topic and half (key or value) → value. Raises RecordRefused."""
 
-_CONFLUENT = {
-    "io.confluent.connect.avro.AvroConverter": "avro",
-    "io.confluent.connect.json.JsonSchemaConverter": "json",
-}
-
-
-def read_decoder(class_name: str, options: Mapping[str, str]) -> tuple[Decoder | None, list[str]]:
-    """The decoder of a converter's class and options, and every problem, without the key's name."""
-    spec, problems = read_converter(class_name, options)
-    if spec is None:
-        return None, problems
-    short = class_name.rsplit(".", 1)[-1]
-    if class_name in _CONFLUENT:
-        from .registry_decoding import RegistryDecoder
-
-        return RegistryDecoder(_CONFLUENT[class_name], spec.converter), []
-    if short == "JsonConverter":
-        enabled = options.get("schemas.enable", "true").lower() == "true"
-        return (_Enveloped() if enabled else _plain_json), []
-    if short == "StringConverter":
-        return _string, []
-    if short == "ByteArrayConverter":
-        return (lambda raw, _topic, _half: Decoded(Schema(type=Type.BYTES, optional=True), raw)), []
-    return _number(short), []
-
 
 def _loads(text: bytes) -> Any:
     try:
@@ -61,21 +35,24 @@ def _loads(text: bytes) -> Any:
         raise RecordRefused("is not JSON") from None
 
 
-def _plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
+def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
+    """JSON without a schema. Raises RecordRefused."""
     return Decoded(None, _loads(raw))
 
 
-_STRING = Schema(type=Type.STRING, optional=True)
+_TEXT = Schema(type=Type.STRING, optional=True)
 
 
-def _string(raw: bytes, _topic: str, _half: str) -> Decoded:
+def string_value(raw: bytes, _topic: str, _half: str) -> Decoded:
+    """A text. Raises RecordRefused."""
     try:
-        return Decoded(_STRING, raw.decode())
+        return Decoded(_TEXT, raw.decode())
     except UnicodeDecodeError:
         raise RecordRefused("is not UTF-8 text") from None
 
 
-def _number(name: str) -> Decoder:
+def number_decoder(name: str) -> Decoder:
+    """What a converter of one number or boolean wrote."""
     import struct
 
     kinds = {
@@ -97,7 +74,7 @@ def _number(name: str) -> Decoder:
     return decode
 
 
-class _Enveloped:
+class Enveloped:
     """JSON with its schema. Records of one table begin alike: the schema of the last ones is not parsed again."""
 
     def __init__(self) -> None:

@@ -17,7 +17,8 @@ from compactory_connectors.source.config.placeholder import Placeholders
 from compactory_connectors.source.record.transforms import TransformSpec, read_transforms
 from compactory_connectors.source.setting import Setting, Status, nearest, rejected
 
-from .decoding import Decoder, read_decoder
+from .decoders import read_decoder
+from .decoding import Decoder
 from .sink_keys import SETTINGS, find
 
 __all__ = ["SinkConfig", "load_sink"]
