@@ -81,6 +81,7 @@ class Enveloped:
         self._known: dict[bytes, Schema | None] = {}
 
     def __call__(self, raw: bytes, _topic: str, _half: str) -> Decoded:
+        """The payload with its schema. Raises RecordRefused."""
         for head, schema in self._known.items():
             if raw.startswith(head):
                 return Decoded(schema, _loads(raw[len(head) : raw.rindex(b"}")]))
