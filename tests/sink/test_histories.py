@@ -21,6 +21,8 @@ from tests.source.workload import wait_until
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.proxy import Proxy
 
+LARGE = ("batch=500",)
+
 
 class Producing:
     """Produces in a thread of its own, and counts what Kafka has taken."""
@@ -86,7 +88,9 @@ def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(
     bench: Bench, seeded: random.Random, parallel: str
 ) -> None:
     """Guarantee 16: three processes, rebalances every few seconds."""
-    history(bench, seeded, 6.0, lambda topic: bench.mortal(topic, "", "SIGKILL", f"parallel={parallel}"), count=2)
+    history(
+        bench, seeded, 6.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, f"parallel={parallel}"), count=2
+    )
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
@@ -122,7 +126,7 @@ def test_long_histories_with_outages_of_all_kinds(
             proxy.thaw()
 
     given = f"partition.assignment.strategy={strategy}"
-    history(bench, seeded, seconds, lambda topic: bench.mortal(topic, "", "SIGKILL", given, url=url), outages)
+    history(bench, seeded, seconds, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, given, url=url), outages)
 
 
 @pytest.fixture
