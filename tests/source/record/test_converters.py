@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from compactory_connectors.source.javatext.date_format import DateFormat
 from compactory_connectors.source.javatext.java_zone import read_zone
-from compactory_connectors.source.record.column import Column
-from compactory_connectors.source.record.column_options import ColumnOptions, Granularity
+from compactory_connectors.source.record.column import Column, ColumnOptions, Granularity
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import REGISTRY, read_converter
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
