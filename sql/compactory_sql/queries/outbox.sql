@@ -82,6 +82,7 @@ ended AS (SELECT min(r.low) AS low
            WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot()))
 SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
        jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text,
+                          'own', pg_current_xact_id()::text,
                           'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq)) AS more
   FROM held
  UNION ALL
