@@ -9,7 +9,7 @@ from .adoption import adopt, plan
 from .inspection import Inspection, Status, inspect, judge, status
 from .lock import Patience
 from .migration import MigrationStatus, install
-from .roles import Roles, grant, grant_outbox, plan_grants, plan_outbox_grants
+from .roles import Roles, grant, grant_jobs, grant_outbox, plan_grants, plan_jobs_grants, plan_outbox_grants
 
 __all__ = [
     "Adoption",
@@ -22,12 +22,14 @@ __all__ = [
     "Step",
     "adopt",
     "grant",
+    "grant_jobs",
     "grant_outbox",
     "inspect",
     "install",
     "judge",
     "plan",
     "plan_grants",
+    "plan_jobs_grants",
     "plan_outbox_grants",
     "status",
 ]

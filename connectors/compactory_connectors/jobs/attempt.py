@@ -136,11 +136,17 @@ class Attempts:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
         ended = not any(thread.is_alive() for thread in self._threads)
-        if ended:
+        if ended and self._looper.is_alive():
+            asyncio.run_coroutine_threadsafe(self._close_idle(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            if self._looper.ident is not None:
-                self._looper.join(1.0)
+            self._looper.join()
+        if ended and not self._loop.is_closed():
+            self._loop.close()
         return ended
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            await self._idle.pop()[1].close()
 
     def _work(self) -> None:
         kept = _Kept(self._conninfo)
@@ -194,12 +200,14 @@ class Attempts:
                 await handler.function(job)
                 return
             connection = await self._async_connection()
-            async with connection.transaction():
-                await handler.function(job, connection)
-                cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
-                if await cursor.fetchone() is None:
-                    raise LeaseLost(_TAKEN)
-            self._idle.append((self._session, connection))
+            try:
+                async with connection.transaction():
+                    await handler.function(job, connection)
+                    cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
+                    if await cursor.fetchone() is None:
+                        raise LeaseLost(_TAKEN)
+            finally:
+                self._idle.append((self._session, connection))
 
     async def _async_connection(self) -> psycopg.AsyncConnection[Any]:
         while self._idle:

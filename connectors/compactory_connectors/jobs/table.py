@@ -152,9 +152,8 @@ class JobTable:
         self._looked(clock)
         after = position
         if limit and not facts["skipped"]:
-            after = position.after(
-                Snapshot.parse(facts["snapshot"]).running(int(facts["own"])), facts["newest"], facts["last"]
-            )
+            running = Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))
+            after = position.after(running, facts["newest"], facts["last"])
         return Batch(
             [Claimed(*row) for row in rows],
             facts["groups"],
