@@ -17,7 +17,7 @@ __all__ = ["Bench", "Mortal"]
 
 EFFECTS = """
 CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, job int8, type text, "group" text, attempt int, version int);
-CREATE TABLE overlaps (job int8, "group" text);
+CREATE TABLE collisions (job int8, "group" text);
 """
 
 

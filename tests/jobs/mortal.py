@@ -65,7 +65,7 @@ class Exclusive:
             row = self._conn.execute("SELECT pg_try_advisory_xact_lock(1, hashtext(%s))", [key]).fetchone()
             if row != (True,):
                 with psycopg.connect(self._conn.info.dsn, autocommit=True) as other:
-                    other.execute("INSERT INTO overlaps VALUES (%s, %s)", [self._job.id, self._job.group])
+                    other.execute("INSERT INTO collisions VALUES (%s, %s)", [self._job.id, self._job.group])
 
     def __exit__(self, *_: object) -> None:
         """The transaction's end gives the locks back."""

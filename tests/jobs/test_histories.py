@@ -107,7 +107,7 @@ def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: ra
 
 def compare(bench: Bench, committed: set[int]) -> None:
     """Every committed job has succeeded, its effect is there once, and groups were run in order."""
-    assert bench.column("SELECT job FROM overlaps") == []
+    assert bench.column("SELECT job FROM collisions") == []
     states = dict(bench.sql.execute("SELECT id, state FROM compactory.jobs").fetchall())
     assert committed <= set(states)
     assert {job: state for job, state in states.items() if state != "succeeded"} == {}

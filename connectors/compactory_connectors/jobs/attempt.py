@@ -85,16 +85,17 @@ class Attempts:
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop  # made by start()
         self._idle: list[tuple[str, psycopg.AsyncConnection[Any]]] = []  # the loop's
         self._threads = [
             threading.Thread(target=self._work, name=f"compactory-jobs-{number}", daemon=True)
             for number in range(1, concurrency + 1)
         ]
-        self._looper = threading.Thread(target=self._loop.run_forever, name="compactory-jobs-async", daemon=True)
+        self._looper = threading.Thread(target=self._turn, name="compactory-jobs-async", daemon=True)
 
     def start(self) -> None:
         """Start the threads."""
+        self._loop = asyncio.new_event_loop()
         for thread in [*self._threads, self._looper]:
             thread.start()
 
@@ -140,9 +141,11 @@ class Attempts:
             asyncio.run_coroutine_threadsafe(self._close_idle(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._looper.join()
-        if ended and not self._loop.is_closed():
-            self._loop.close()
         return ended
+
+    def _turn(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     async def _close_idle(self) -> None:
         while self._idle:
