@@ -1,9 +1,9 @@
 """Jobs on a Postgres of their own: so many enqueued, then run until none is left.
 
-``python -m benchmarks._jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each) and *groups* (the same in 100 groups) are an
-executor with 30 threads; *backlog* has a million jobs waiting for their time and a million finished beside them, *held* a
-snapshot under which as many jobs were run before. *procrastinate* is its worker with 30 at a time. *enqueue* enqueues by
-1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler, one at a time.
+``python -m benchmarks._jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each) and *groups* (the same in 100 groups) are
+an executor with 30 threads; *backlog* has a million jobs waiting for their time and a million finished beside them,
+*held* a snapshot under which as many jobs were run before. *procrastinate* is its worker with 30 at a time. *enqueue*
+enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CONCURRENCY = 30
 BACKLOG = """
 INSERT INTO compactory.jobs (type, place, payload, run_at) SELECT 'noop', i, '{}', now() + interval '1 day'
   FROM generate_series(1, 1000000) AS i;
-INSERT INTO compactory.jobs (type, place, payload, run_at, state, finished_at) SELECT 'noop', i, '{}', now(), 'succeeded', now()
-  FROM generate_series(1, 1000000) AS i;
+INSERT INTO compactory.jobs (type, place, payload, run_at, state, finished_at)
+SELECT 'noop', i, '{}', now(), 'succeeded', now() FROM generate_series(1, 1000000) AS i;
 ANALYZE compactory.jobs_live; ANALYZE compactory.jobs_finished;
 """
 
