@@ -1,6 +1,6 @@
 """Jobs on a Postgres of their own: so many enqueued, then run until none is left.
 
-``python -m benchmarks._jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each) and *groups* (the same in 100 groups) are
+``python -m benchmarks._jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are
 an executor with 30 threads; *backlog* has a million jobs waiting for their time and a million finished beside them,
 *held* a snapshot under which as many jobs were run before. *procrastinate* is its worker with 30 at a time. *enqueue*
 enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
