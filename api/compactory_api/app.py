@@ -26,10 +26,10 @@ from compactory.worker import Worker
 
 from .protocol.access import Access
 from .protocol.freshness import Freshness
+from .protocol.http_errors import BadRequest, MethodRefused, NoResource
 from .protocol.openapi import document
 from .protocol.path import ENTRIES, raw_path
 from .protocol.problem import problem
-from .protocol.refusal import BadRequest, MethodRefused, NoResource
 from .protocol.timing import Timing
 from .routes.bad_records import SCOPE, error_routes
 from .routes.digests import digest_routes

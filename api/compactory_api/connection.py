@@ -11,8 +11,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
+from .protocol.http_errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
 from .protocol.problem import problem
-from .protocol.refusal import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
 
 __all__ = ["Connection"]
 

@@ -17,7 +17,7 @@ from compactory.worker import Worker
 from .listen import Listen
 from .probe_server import ProbeServer
 from .protocol.access import Access, Scope, Tokens, is_loopback
-from .protocol.refusal import Forbidden, MethodRefused, NoResource, Unauthorized
+from .protocol.http_errors import Forbidden, MethodRefused, NoResource, Unauthorized
 from .routes.health import Health
 from .routes.metrics import Exposition
 from .routes.orders import CONNECTORS, Orders

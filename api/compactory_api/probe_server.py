@@ -15,8 +15,8 @@ from typing import Any, cast
 from compactory.errors import CompactoryError
 
 from . import limits
+from .protocol.http_errors import BadRequest, TooLarge
 from .protocol.problem import problem
-from .protocol.refusal import BadRequest, TooLarge
 
 __all__ = ["ProbeServer", "Respond"]
 

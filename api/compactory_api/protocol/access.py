@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from compactory.errors import ConfigError
 
-from .refusal import Misdirected, Unauthorized
+from .http_errors import Misdirected, Unauthorized
 
 __all__ = ["Access", "Scope", "Tokens", "is_loopback"]
 

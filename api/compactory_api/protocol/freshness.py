@@ -15,7 +15,7 @@ from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.waiting import Waiting
 
-from .refusal import BadRequest, Stopping
+from .http_errors import BadRequest, Stopping
 
 __all__ = ["DEFAULT_WAIT", "LONGEST_WAIT", "MOST_TOKENS", "Freshness", "max_age_of", "tokens_of", "wait_of"]
 

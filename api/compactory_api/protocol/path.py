@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from .refusal import BadRequest
+from .http_errors import BadRequest
 
 __all__ = ["DIRECTORIES", "ENTRIES", "decode_segment", "raw_path"]
 

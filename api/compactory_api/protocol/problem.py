@@ -23,7 +23,7 @@ from compactory.errors import (
     WaitTimeout,
 )
 
-from .refusal import (
+from .http_errors import (
     BadRequest,
     Forbidden,
     HeadTooLarge,

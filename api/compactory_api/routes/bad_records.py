@@ -17,8 +17,8 @@ from compactory.store import GlobalStore
 
 from ..protocol.access import Scope
 from ..protocol.document import Dealt, Errors, RecordPlace, RecordPlaces
+from ..protocol.http_errors import BadRequest, Forbidden
 from ..protocol.openapi import problems
-from ..protocol.refusal import BadRequest, Forbidden
 
 __all__ = ["SCOPE", "error_routes"]
 

@@ -22,12 +22,12 @@ from starlette.types import Receive, Scope, Send
 from compactory.directory import Directory
 from compactory.errors import NotReady, WaitTimeout
 from compactory.lookup.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
-from compactory.lookup.snapshot import HeldRecord, Holding
+from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.store import GlobalStore
 
 from ..protocol.document import Digest
+from ..protocol.http_errors import BadRequest
 from ..protocol.openapi import problems
-from ..protocol.refusal import BadRequest
 from ..protocol.values import text_or_base64
 
 __all__ = ["digest_routes"]
@@ -112,13 +112,13 @@ class _Digests:
 
     def _compute(self, name: str) -> dict[str, Any]:
         began = time.monotonic()
-        with _held(self._store, name) as holding:
-            state = holding.revision, holding.bad
+        with _snapshot(self._store, name) as snapshot:
+            state = snapshot.revision, snapshot.bad
             known = self._known.get(name)
-            digest = known[1] if known is not None and known[0] == state else holding.digest(self._pause())
+            digest = known[1] if known is not None and known[0] == state else snapshot.digest(self._pause())
         self._known[name] = state, digest
         return {
-            **_described(holding),
+            **_described(snapshot),
             "seconds": round(time.monotonic() - began, 3),
             **_shown(digest.total),
             "ranges": [_shown(each) for each in digest.ranges],
@@ -148,8 +148,8 @@ class _Listings:
         if not self._free.acquire(blocking=False):
             raise NotReady(f"{_MOST_LISTINGS} listings are being sent already; ask again when one is done")
         try:
-            with _held(self._store, name) as holding:
-                yield from _chunks(_documents(holding, ranges, values=values))
+            with _snapshot(self._store, name) as snapshot:
+                yield from _chunks(_documents(snapshot, ranges, values=values))
         finally:
             self._free.release()
 
@@ -185,25 +185,25 @@ class _Pause:
             raise NotReady(f"the listing was not taken within {_LONGEST:g} s")
 
 
-def _held(store: GlobalStore, name: str) -> Holding:
+def _snapshot(store: GlobalStore, name: str) -> DirectorySnapshot:
     try:
-        return store.holding(name)
+        return store.snapshot(name)
     except WaitTimeout as error:  # the reader is at something else: nothing that a precondition is about
         raise NotReady(str(error)) from None
 
 
-def _documents(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
-    yield _described(holding)
+def _documents(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    yield _described(snapshot)
     number = 0
-    for line in _records(holding, ranges, values=values):
+    for line in _records(snapshot, ranges, values=values):
         yield line
         number += 1
     yield {"records": number}
 
 
-def _records(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
-    left = {key for key in holding.bad if range_of(key) in ranges}
-    for record in holding.records(ranges, _Pause(_LONGEST)):
+def _records(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    left = {key for key in snapshot.bad if range_of(key) in ranges}
+    for record in snapshot.records(ranges, _Pause(_LONGEST)):
         bad = record.key in left
         left.discard(record.key)
         yield _record(record, bad=bad, values=values)
@@ -211,7 +211,7 @@ def _records(holding: Holding, ranges: Collection[int], *, values: bool) -> Iter
         yield {**text_or_base64("key", key), "bad": True}
 
 
-def _record(record: HeldRecord, *, bad: bool, values: bool) -> dict[str, Any]:
+def _record(record: SnapshotRecord, *, bad: bool, values: bool) -> dict[str, Any]:
     return {
         **text_or_base64("key", record.key),
         "digest": record.digest.hex(),
@@ -233,16 +233,16 @@ def _chunks(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     yield bytes(chunk)
 
 
-def _described(holding: Holding) -> dict[str, Any]:
-    directory = holding.directory
+def _described(snapshot: DirectorySnapshot) -> dict[str, Any]:
+    directory = snapshot.directory
     return {
         "directory": directory.name,
         "topic": directory.topic,
-        "topic_id": holding.topic_id,
+        "topic_id": snapshot.topic_id,
         "version": VERSION,
         "definition": _definition(directory),
-        "positions": {str(number): position for number, position in sorted(holding.positions.items())},
-        "bad": len(holding.bad),
+        "positions": {str(number): position for number, position in sorted(snapshot.positions.items())},
+        "bad": len(snapshot.bad),
     }
 
 

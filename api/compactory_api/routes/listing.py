@@ -22,7 +22,7 @@ from compactory.errors import BadRecord
 from compactory.lookup.view import View
 from compactory.records import Entry
 
-from ..protocol.refusal import BadRequest
+from ..protocol.http_errors import BadRequest
 
 __all__ = ["DEFAULT_LIMIT", "MOST_BYTES", "MOST_ENTRIES", "Page", "Query", "page"]
 

@@ -16,8 +16,8 @@ from compactory.store import GlobalStore
 
 from ..protocol.conditional import is_unchanged
 from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of
+from ..protocol.http_errors import NoEntry
 from ..protocol.path import DIRECTORIES, decode_segment
-from ..protocol.refusal import NoEntry
 from ..protocol.values import content_type
 
 __all__ = ["Lookup", "Lookups"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, command, option
 from ..context.loading import Connector, Providers, load_connectors
 
 if TYPE_CHECKING:
@@ -30,18 +30,12 @@ app = typer.Typer(
 )
 
 _Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.", show_default=False
-    ),
+    list[str] | None, option("--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.")
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
 _Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
-_Name = Annotated[
-    str | None,
-    typer.Option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.", show_default=False),
-]
+_Name = Annotated[str | None, option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.")]
 
 
 @app.command("show")
@@ -105,29 +99,17 @@ def set_(
     table: _Tables = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--timestamp",
             metavar="TIME",
             help="Send from there on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
-            show_default=False,
         ),
     ] = None,
     incrementing: Annotated[
-        int | None,
-        typer.Option(
-            "--incrementing",
-            metavar="ID",
-            help="Of rows with that time, only those with a greater id.",
-            show_default=False,
-        ),
+        int | None, option("--incrementing", metavar="ID", help="Of rows with that time, only those with a greater id.")
     ] = None,
-    to_id: Annotated[
-        int | None,
-        typer.Option("--to-id", metavar="ID", help="Send from the row with this id on.", show_default=False),
-    ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Send from this time on.", show_default=False)
-    ] = None,
+    to_id: Annotated[int | None, option("--to-id", metavar="ID", help="Send from the row with this id on.")] = None,
+    to_time: Annotated[str | None, option("--to-time", metavar="TIME", help="Send from this time on.")] = None,
     skip: Annotated[bool, typer.Option("--skip", help="Skip rows before that offset that were never sent.")] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
@@ -156,32 +138,15 @@ def import_(
     provider: Providers = None,
     table: _Tables = None,
     from_connect: Annotated[
-        str | None,
-        typer.Option(
-            "--from-connect",
-            metavar="TOPIC",
-            help="The worker's offset.storage.topic, on this Kafka.",
-            show_default=False,
-        ),
+        str | None, option("--from-connect", metavar="TOPIC", help="The worker's offset.storage.topic, on this Kafka.")
     ] = None,
     from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            metavar="FILE",
-            help="A standalone worker's offset.storage.file.filename.",
-            show_default=False,
-        ),
+        Path | None, option("--from-file", metavar="FILE", help="A standalone worker's offset.storage.file.filename.")
     ] = None,
     connect_name: _Name = None,
     connect_group_id: Annotated[
         str | None,
-        typer.Option(
-            "--connect-group-id",
-            metavar="GROUP",
-            help="The workers' group.id: say so while workers are alive.",
-            show_default=False,
-        ),
+        option("--connect-group-id", metavar="GROUP", help="The workers' group.id: say so while workers are alive."),
     ] = None,
     by_cursor: Annotated[
         bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
@@ -225,11 +190,10 @@ def export(
     table: _Tables = None,
     to_connect: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--to-connect",
             metavar="TOPIC",
             help="Write them into the workers' offset.storage.topic; without it they are printed.",
-            show_default=False,
         ),
     ] = None,
     connect_name: _Name = None,
@@ -258,8 +222,7 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
 
     from compactory.errors import ConfigError
 
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     configuration = begin(flags)
     problems = Problems()

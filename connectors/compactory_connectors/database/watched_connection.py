@@ -73,7 +73,7 @@ class WatchedConnection(psycopg.Connection[Any]):
         """Set the session's settings; a limit that the connection was made with stays as it is."""
         settings = {**formats, **limits}
         given = {"names": [*settings], "values": [*settings.values()], "formats": [*formats]}
-        row = self.execute(query("source/settings"), given).fetchone()
+        row = self.execute(query("database/settings"), given).fetchone()
         self._pid = row[0] if row is not None else None
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ class WatchedConnection(psycopg.Connection[Any]):
         """Raise OperationalError unless the server is at work on what it was asked for."""
         try:
             with _Probe.to({**self._place, "connect_timeout": self.PROBE}) as probe:
-                row = probe.execute(query("source/at_work"), [self._pid]).fetchone()
+                row = probe.execute(query("database/at_work"), [self._pid]).fetchone()
         except psycopg.OperationalError as error:
             if "FATAL" in str(error):  # it answers, if only to say that it takes no more connections
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, LiteralString, get_args
 from uuid import uuid4
 
 import structlog
@@ -87,7 +87,7 @@ class Outbox:
         if is_async(conn):
             return _publish_async(conn, ready)
         cursor = driver(conn, "publish", "message").cursor(row_factory=tuple_row)
-        return _ids(cursor.execute(query("outbox/publish"), _columns(ready)).fetchall())
+        return _ids(cursor.execute(*_statement(ready)).fetchall())
 
     def close(self) -> None:
         """Send what ``kafka_async`` has not sent yet; raises Unreachable where that takes too long. Idempotent."""
@@ -156,18 +156,22 @@ class _Direct:
 
 async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
     inner = await async_driver(conn, "publish", "message")
-    cursor = await inner.cursor(row_factory=tuple_row).execute(query("outbox/publish"), _columns(messages))
+    cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
     return _ids(await cursor.fetchall())
 
 
-def _columns(messages: Sequence[OutboxMessage]) -> dict[str, Any]:
-    return {
-        "topics": [message.topic for message in messages],
-        "payloads": [encoded(message.payload) for message in messages],
-        "keys": [encoded(message.key) for message in messages],
-        "partition_keys": [message.partition_key for message in messages],
+def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, dict[str, Any]]:
+    """How to publish these: one message needs no arrays, which cost as much as the rest."""
+    columns: dict[str, list[Any]] = {
+        "topic": [message.topic for message in messages],
+        "payload": [encoded(message.payload) for message in messages],
+        "key": [encoded(message.key) for message in messages],
+        "partition_key": [message.partition_key for message in messages],
         "headers": [headers_json(message.headers) for message in messages],
     }
+    if len(messages) == 1:
+        return query("outbox/publish"), {name: values[0] for name, values in columns.items()}
+    return query("outbox/publish_list"), columns
 
 
 def _ids(rows: Sequence[Any]) -> list[int]:

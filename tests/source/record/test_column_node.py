@@ -24,7 +24,7 @@ from compactory_connectors.source.record.column_options import ColumnOptions, Co
 from compactory_connectors.source.record.column_shape import shapes_of
 from compactory_connectors.source.record.composite_text import array_parts, composite_parts, hstore_items
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.json_text import schema_json
+from compactory_connectors.source.record.converters.json_value import schema_json
 from compactory_connectors.source.record.converters.string_converter import StringConverter
 from compactory_connectors.source.record.record import RowError, StructNode
 from compactory_connectors.source.record.schema import Field, Schema, Type

@@ -11,7 +11,7 @@ from contextlib import closing
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..publish.publisher import Publisher, PublishGuard
 from ..publish.topics import OFFSETS_TOPIC
 

@@ -18,7 +18,7 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Stop
 from ..control.status import LeaseStatus
 from .lease_claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease, new_holder

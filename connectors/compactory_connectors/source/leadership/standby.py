@@ -10,7 +10,7 @@ import structlog
 from compactory.errors import ConfigError
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import StatusBoard
 from ..plan.planning import find_plans

@@ -26,7 +26,7 @@ from .topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-    from ..config.connector_config import ConnectorConfig
+    from ..config.connector import ConnectorConfig
 
 __all__ = ["PublishGuard", "Publisher", "TopicRefused", "TransactionTimedOut"]
 

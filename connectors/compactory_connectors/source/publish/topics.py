@@ -57,9 +57,14 @@ def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -
     return warnings + _check(kafka, missing, compacted)[1]
 
 
-def read(kafka: Kafka, topic: str, timeout: float = 60.0) -> Iterator[Message]:
-    """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds."""
-    for messages in slices(kafka, topic, timeout=timeout, profile="load"):
+def read(
+    kafka: Kafka, topic: str, timeout: float = 60.0, *, partitions: Container[int] | None = None
+) -> Iterator[Message]:
+    """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds.
+
+    ``partitions`` are the only ones to read, all by default.
+    """
+    for messages in slices(kafka, topic, timeout=timeout, profile="load", partitions=partitions):
         yield from messages
 
 
@@ -71,6 +76,7 @@ def slices(
     pause: float = 0.2,
     timeout: float = 60.0,
     profile: Literal["load", "follow"] = "follow",
+    partitions: Container[int] | None = None,
 ) -> Iterator[list[Message]]:
     """The same in slices of at most ``most`` records, each waited for no longer than ``pause`` seconds.
 
@@ -79,9 +85,9 @@ def slices(
     found = kafka.topics([topic])
     if topic not in found:
         raise ConfigError(f"topic {topic!r} does not exist")
-    partitions = found[topic].all()
-    ends = kafka.high_watermarks(partitions)
-    starts = kafka.log_starts(partitions)
+    parts = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
+    ends = kafka.high_watermarks(parts)
+    starts = kafka.log_starts(parts)
     left = {part: end for part, end in ends.items() if end > starts[part]}
     if not left:
         return

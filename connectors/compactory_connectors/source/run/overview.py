@@ -17,7 +17,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_sql import LEASE_LOCK_CLASS, query
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.target_state import TargetState
 from ..leadership.lease_claim import TTL
 from ..postgres.server import Server, connector_lock

@@ -13,7 +13,7 @@ import structlog
 from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import SourceState, StatusBoard
 from ..control.target_state import TargetState, target_key

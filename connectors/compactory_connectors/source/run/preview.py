@@ -12,7 +12,7 @@ from psycopg import sql
 from compactory.errors import CompactoryError
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader

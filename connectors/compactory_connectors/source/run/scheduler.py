@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import structlog
 
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.database.wakeup import Wakeup
+from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 
 from ..control.control import Control, Stop
 from ..plan.table_plan import Reading
 from ..poll.readers import COMPARING
-from ..postgres.listener import Listener
 from ..postgres.server import Server
 from .change_detector import ChangeDetector, Observation
 from .poll_interval import BUSY
@@ -50,10 +51,15 @@ class Scheduler:
     def __init__(self, server: Server, registry: TableRegistry, control: Control) -> None:
         self._registry = registry
         self._control = control
-        self._listener = Listener(server.connection)
+        self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0))
+        self._notified: set[str] = set()
         self._detector = ChangeDetector(server)
         self._streaks: Counter[int] = Counter()
         self._crowded = False
+
+    def close(self) -> None:
+        """Let go of what wakes it."""
+        self._wakeup.close()
 
     def turn(self) -> Turn:
         """What is to be done now."""
@@ -93,15 +99,19 @@ class Scheduler:
         until = min([until, *self._attempts()])
         while not stop.is_set() and not self._control.changed.is_set():
             left = min(self._registry.due, until) - time.monotonic()
-            if left <= 0 or self._listener.wait(min(left, _SLICE)):
+            if left <= 0:
+                return
+            if notified := self._wakeup.wait(min(left, _SLICE)):
+                self._notified |= notified
                 return
 
     def _asleep(self, table: TableTask) -> bool:
-        return table.plan.oid in self._listener.asleep
+        return table.plan.oid in self._wakeup.keys
 
     def _hear(self) -> None:
         """Tables whose writers notified are due; where they notify faster than we poll, they need not any more."""
-        notified = self._listener.take()
+        payloads, self._notified = self._notified | self._wakeup.wait(0), set()
+        notified = {int(payload) for payload in payloads if payload.isdecimal()}
         if not notified:
             return
         now = time.monotonic()
@@ -120,7 +130,7 @@ class Scheduler:
 
     def _awaken(self, oids: Iterable[int]) -> None:
         oids = list(oids)
-        self._listener.wake(oids)
+        self._wakeup.wake(oids)
         for oid in oids:
             del self._streaks[oid]
 
@@ -146,11 +156,11 @@ class Scheduler:
 
     def _mind(self, observation: Observation, now: float) -> None:
         """See to it that notifications come, and that they harm nobody."""
-        if self._listener.lost(observation.listening):
+        if not observation.listening:
             log.error(
                 "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
             )
-            self._listener.listen()
+            self._wakeup.listen()
             for table in self._registry:
                 if self._asleep(table):
                     table.poll_interval.fresh, table.due = False, min(table.due, now)
@@ -158,18 +168,18 @@ class Scheduler:
         if crowded and not self._crowded:
             detail = "somebody listens who does not read; tables are polled until it is emptier"
             log.error("queue of notifications fills", usage=round(observation.queue, 2), detail=detail)
-            self._awaken(self._listener.asleep.copy())
+            self._awaken(self._wakeup.keys.copy())
         self._crowded = crowded
 
     def _fall_asleep(self) -> None:
         """Have writers notify where there is nothing to do now; where there is after all, the table is due."""
         now = time.monotonic()
         tables = {table.plan.oid: table for table in self._registry if table.plan.notifies}
-        self._listener.wake(self._listener.asleep - tables.keys())
+        self._wakeup.wake(self._wakeup.keys - tables.keys())
         sleepy = {oid: table for oid, table in tables.items() if self._may_sleep(table, now)}
         if not sleepy or self._crowded:
             return
-        slept = self._listener.sleep([*sleepy])
+        slept = self._wakeup.sleep_for(sleepy)
         for oid, table in sleepy.items():
             if oid not in slept.asleep | slept.shared:
                 table.due = table.poll_interval.blocked(now)

@@ -8,6 +8,7 @@ that come and go, don't disturb the others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Self
 
@@ -19,7 +20,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors, refusal
 from compactory_connectors.database.snapshot import Snapshot
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
@@ -54,6 +55,7 @@ class Session:
         self._floor = OldestTransaction(server, context.board)
         self._scheduler = Scheduler(server, self._registry, context.control)
         self._heartbeat = Heartbeat(context, server)
+        self._opened = ExitStack()  # what :meth:`close` closes
 
     @classmethod
     def open(
@@ -73,45 +75,34 @@ class Session:
         Nothing is written before everything has been checked. With ``strict`` a table that can't be polled is an error;
         else it is shown, and the others are polled. Raises ConfigError, Unreachable, LeaseLost.
         """
-        with postgres_errors(connector.connection):
-            server = Server.open(connector.connection.conninfo)
-        try:
-            with postgres_errors(connector.connection):
-                server.announce(connector.name)
-                found = find_plans(server, connector)
+        with ExitStack() as opened, postgres_errors(connector.connection):
+            server = opened.enter_context(closing(Server.open(connector.connection.conninfo)))
+            server.announce(connector.name)
+            found = find_plans(server, connector)
             unfit = (its for name, its in found.unfit if name not in found.locked)
             problems = [*found.problems, *(problem for its in unfit for problem in its)]
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
-            publisher = Publisher.of(connector, kafka, publish_guard)
-            allowed = create_topics and connector.topics.create
             context = SessionContext(
                 connector=connector,
                 kafka=kafka,
-                publisher=publisher,
+                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, publish_guard))),
                 board=board,
-                create_topics=allowed,
+                create_topics=create_topics and connector.topics.create,
                 control=control or Control(),
                 page_bytes=page_bytes or PageBytes(),
             )
             session = cls(context, server)
-            try:
-                with postgres_errors(connector.connection):
-                    session._registry.begin(found, strict=strict)
-                    session._heartbeat.open()
-            except BaseException:
-                publisher.close()
-                raise
-        except BaseException:
-            server.close()
-            raise
+            opened.callback(session._scheduler.close)
+            session._registry.begin(found, strict=strict)
+            session._heartbeat.open()
+            session._opened = opened.pop_all()
         return session
 
     def close(self) -> None:
         """Let go of both sides; what was not acknowledged is sent again by the next session."""
         self._registry.close()
-        self._context.publisher.close()
-        self._server.close()
+        self._opened.close()
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""

@@ -14,7 +14,7 @@ from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
 from ..leadership.abandoned_transactions import end_abandoned

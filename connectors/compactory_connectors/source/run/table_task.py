@@ -37,7 +37,7 @@ from ..record.record import RowError
 from .poll_interval import PollInterval
 
 if TYPE_CHECKING:
-    from ..config.connector_config import ConnectorConfig
+    from ..config.connector import ConnectorConfig
 
 __all__ = ["SessionContext", "TableTask"]
 
