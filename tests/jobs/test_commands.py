@@ -41,6 +41,7 @@ def test_an_executor_shows_itself_and_operators_do_their_round(bench: Bench, tmp
     try:
 
         def ready() -> bool:
+            assert executor.poll() is None
             try:
                 return urllib.request.urlopen(f"http://{place}/readyz", timeout=2).status == 200
             except OSError:
