@@ -9,7 +9,7 @@ from typing import LiteralString
 from compactory_sql.loader import statements
 from compactory_sql.naming import literal
 
-__all__ = ["GrantedTable", "Grantee", "grants", "jobs_grants", "outbox_grants"]
+__all__ = ["GrantedTable", "Grantee", "grants", "jobs_grants", "outbox_grants", "sink_grants"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,19 @@ def _jobs_statements(database: str, enqueuer: Grantee, executor: Grantee) -> Ite
     for role in (enqueuer, executor):
         yield from statements("role", role=role.sql, literal=literal(role.name), database=database)
     yield from statements("role_jobs", enqueuer=enqueuer.sql, executor=executor.sql)
+
+
+def sink_grants(database: str, tables: Iterable[GrantedTable], *, sink: Grantee) -> tuple[LiteralString, ...]:
+    """The statements, in order, for a sink that writes these tables. Running them again changes nothing."""
+    return (
+        *statements("role", role=sink.sql, literal=literal(sink.name), database=database),
+        *statements("role_sink", database=database, sink=sink.sql),
+        *(
+            statement
+            for table in tables
+            for statement in statements("role_sink_table", schema=table.schema, table=table.name, sink=sink.sql)
+        ),
+    )
 
 
 def _outbox_statements(database: str, publisher: Grantee, relay: Grantee) -> Iterator[LiteralString]:

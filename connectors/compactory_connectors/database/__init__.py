@@ -9,7 +9,17 @@ from .adoption import adopt, plan
 from .inspection import Inspection, Status, inspect, judge, status
 from .lock import Patience
 from .migration import MigrationStatus, install
-from .roles import Roles, grant, grant_jobs, grant_outbox, plan_grants, plan_jobs_grants, plan_outbox_grants
+from .roles import (
+    Roles,
+    grant,
+    grant_jobs,
+    grant_outbox,
+    grant_sink,
+    plan_grants,
+    plan_jobs_grants,
+    plan_outbox_grants,
+    plan_sink_grants,
+)
 
 __all__ = [
     "Adoption",
@@ -24,6 +34,7 @@ __all__ = [
     "grant",
     "grant_jobs",
     "grant_outbox",
+    "grant_sink",
     "inspect",
     "install",
     "judge",
@@ -31,5 +42,6 @@ __all__ = [
     "plan_grants",
     "plan_jobs_grants",
     "plan_outbox_grants",
+    "plan_sink_grants",
     "status",
 ]

@@ -25,7 +25,7 @@ _MALFORMED = (
     "not a valid Postgres URL or DSN; percent-encode @ : / ? # % in user and password, "
     "or give them as connection.user and connection.password"
 )
-"""In place of libpq's own words: they repeat what it stumbled over, a piece of a password that has such a character."""
+"""In place of libpq's own words, which may repeat a piece of a password."""
 
 _RENAMED = {
     "user": "user",
@@ -45,7 +45,7 @@ _RENAMED = {
     "loginTimeout": "connect_timeout",
 }
 
-# Parameters that steer the Java driver only: they change neither the server's answers nor what is sent.
+# Parameters that steer the Java driver only: they change neither the server's answers nor the records.
 _DRIVER_ONLY = frozenset(
     """
     adaptiveFetch adaptiveFetchMaximum adaptiveFetchMinimum allowEncodingChanges assumeMinServerVersion autosave
@@ -203,7 +203,7 @@ def _parameters(query: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _apply(parameters: Mapping[str, str], conninfo: dict[str, str]) -> list[str]:
-    """Translate ``parameters`` into ``conninfo``; what can't be translated comes back as problems."""
+    """Translate ``parameters`` into ``conninfo``; parameters that can't be translated come back as problems."""
     problems: list[str] = []
     for name, value in parameters.items():
         if name in _RENAMED:
