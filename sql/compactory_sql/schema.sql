@@ -387,14 +387,14 @@ DECLARE
     part  int8;
 BEGIN
     FOR i IN 0 .. size / 4 - 1 LOOP
-        part := (get_byte(data, (4 * i)::int) | get_byte(data, (4 * i + 1)::int) << 8 | get_byte(data, (4 * i + 2)::int) << 16)
-                | get_byte(data, (4 * i + 3)::int)::int8 << 24;
+        part := get_byte(data, (4 * i)::int) | (get_byte(data, (4 * i + 1)::int) << 8)
+                | (get_byte(data, (4 * i + 2)::int) << 16) | (get_byte(data, (4 * i + 3)::int)::int8 << 24);
         part := part * m & mask;
         part := (part # (part >> 24)) * m & mask;
         found := (found * m & mask) # part;
     END LOOP;
     FOR i IN REVERSE rest .. 1 LOOP
-        found := found # get_byte(data, (size - rest + i - 1)::int)::int8 << (8 * (i - 1))::int;
+        found := found # (get_byte(data, (size - rest + i - 1)::int)::int8 << (8 * (i - 1))::int);
     END LOOP;
     IF rest > 0 THEN
         found := found * m & mask;
