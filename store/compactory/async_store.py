@@ -39,7 +39,7 @@ class AsyncGlobalStore(BaseStore):
     These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``; all else is the
     same, the parameters too. ``sync`` is the store itself, for whatever takes one (probes, metrics).
 
-    A thousand coroutines may wait: none of them holds a thread, and the store hears of nobody while nobody waits. A
+    A thousand coroutines may wait: none of them holds a thread. Without waiters the store does no extra work. A
     coroutine that is cancelled stops waiting at once; cancelling ``start`` closes the store. Nothing is bound to an
     event loop: start in one, use in another, wait in several at a time. Where a loop is closed, its waits are gone and
     the store runs on until it is closed. Works on asyncio's own loop and on uvloop.
@@ -158,7 +158,7 @@ class AsyncGlobalStore(BaseStore):
 
 
 class _Ends:
-    """The high watermarks, asked once for everybody in one event loop who asks at a time."""
+    """The high watermarks: callers in one event loop that ask at the same time share a question."""
 
     def __init__(self, store: GlobalStore) -> None:
         self.askers = 0
@@ -193,7 +193,7 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
             settle = partial(_settle, future, context.run(function))
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             settle = partial(_fail, future, error)
-        with suppress(RuntimeError):  # the loop is closed, and with it whoever awaited this
+        with suppress(RuntimeError):  # the loop is closed, and the coroutine that awaited this is gone
             loop.call_soon_threadsafe(settle)
 
     Thread(target=call, name=f"compactory-{name}", daemon=True).start()

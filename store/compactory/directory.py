@@ -66,7 +66,7 @@ class Directory(Generic[T]):
                   ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
-    ``cache_decoded``  whether a value is decoded once and then shared by all who read it, for as long as its record is
+    ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is
                   the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; what a class of
                   your own makes has to be immutable by itself). Costs memory for what is read
     ``max_age``   seconds since the directory was last known to be at the end of its topic, above which reads see

@@ -177,7 +177,7 @@ class GlobalStore(BaseStore):
     def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Let go of bad records, as if they had never come; return those that were not there any more.
 
-        Their keys answer with the last good value, or are absent, from now on: nobody is told any more that there was
+        Their keys answer with the last good value, or are absent, from now on: lookups say no more that there was
         a newer record. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()

@@ -96,7 +96,7 @@ class StoreWorker:
         }
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of each partition, and of the store."""
+        """Return the metrics of each partition, and of the store."""
         store = self._store
         positions, lag, ages = store.positions(), store.lag(), store.ages()
         yield _by_partition("position", "Next offset to read", positions)

@@ -1,6 +1,6 @@
 """Coroutines that wait for a store to get further, without a thread each.
 
-The store's threads notify the event loops in which somebody waits; each loop finds the waiters that are satisfied.
+The store's threads notify the event loops that have waiters; each loop finds the waiters that are satisfied.
 Facts about asyncio were checked on Python 3.11 to 3.13 and uvloop 0.23.
 """
 
@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Protocol
 
 from compactory.errors import CompactoryError
-from compactory.ingest.loading import gap, too_late
+from compactory.ingest.loading import lacking, too_late
 from compactory.records import Partition
 
 __all__ = ["Waiting", "Watched"]
@@ -44,7 +44,7 @@ class _Waiter:
 class Waiting:
     """The coroutines that wait for one store, in any number of event loops. Thread-safe.
 
-    It listens to the store only while somebody waits. A loop that is closed takes its waiters with it.
+    It listens to the store only while it has waiters. A loop that is closed takes its waiters with it.
     """
 
     def __init__(self, store: Watched) -> None:
@@ -86,7 +86,7 @@ class Waiting:
 
     def gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets are missing in each partition that is not there yet."""
-        return gap(self._store.positions(), targets)
+        return lacking(self._store.positions(), targets)
 
     def _enter(self, running: asyncio.AbstractEventLoop, waiter: _Waiter) -> _Loop:
         with self._changing:
@@ -143,7 +143,7 @@ class _Loop:
         self._notified = True
         try:
             self.running.call_soon_threadsafe(self.look)
-        except RuntimeError:  # the loop is closed, and with it everybody who waited in it
+        except RuntimeError:  # the loop is closed, and its waiters are gone
             self._on_closed(self)
 
     def look(self) -> None:

@@ -83,7 +83,7 @@ class Operated(Worker, Protocol):
 
     @property
     def connector(self) -> str:
-        """Which one it is, for those who give orders."""
+        """The name of its connector, which orders give."""
         ...
 
     def tables(self) -> list[str]:

@@ -46,7 +46,7 @@ _Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How lon
 def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
     """Show what sources do, table by table. Exit code 1 where one failed, is held, or nothing publishes.
 
-    Without a URL, or where nobody answers there, connector files are looked up in Kafka and Postgres.
+    Without a URL, or without an answer there, connector files are looked up in Kafka and Postgres.
     """
     from compactory.errors import ConfigError, Unreachable
 
@@ -169,7 +169,7 @@ def _target_state(
 def _target_state_without(
     configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.control.target_state import Target, TargetState
+    from compactory_connectors.source.control.control import Target, TargetState
     from compactory_connectors.source.run.overview import sight, target_state_from_outside
 
     from ..views.source_view import show_overviews

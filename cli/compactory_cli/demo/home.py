@@ -1,4 +1,4 @@
-"""``.compactory`` in the working directory: who runs a demo here, what it runs, and files for the user to look at.
+"""``.compactory`` in the working directory: the demo that runs here, its processes, and files for the user to look at.
 
 Everything in it goes when the demo ends. A demo that was killed leaves its folders behind, named in the lock file:
 the next one removes them.
@@ -80,7 +80,7 @@ class Home:
         return path
 
     def announce(self, description: Mapping[str, Any]) -> None:
-        """Write demo.json; whoever sees it sees all of it."""
+        """Write demo.json: a reader never sees half of it."""
         draft = self.folder / "demo.json.new"
         draft.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         draft.replace(self.folder / "demo.json")
@@ -200,7 +200,7 @@ class Janitor:
         try:
             os.close(self._alive)
             _detach()
-            if not os.read(waiting, 1):  # the end of the file: nobody is left to write
+            if not os.read(waiting, 1):  # the end of the file: no writer is left
                 clear()
         finally:
             os._exit(0)

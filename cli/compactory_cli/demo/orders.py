@@ -134,7 +134,7 @@ class Control:
             asking, _ = self._listening.accept()
         except TimeoutError:
             return
-        with asking, contextlib.suppress(OSError, ValueError):  # who asked may have gone away
+        with asking, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
             asking.settimeout(2)
             asked = json.loads(asking.recv(_MOST))
             try:

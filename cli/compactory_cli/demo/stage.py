@@ -187,7 +187,7 @@ class Stage:
             time.sleep(pause)
 
     def close(self) -> None:
-        """End everything, in the order in which nobody waits for anybody."""
+        """End everything, in an order without waits for each other."""
         self.broker.resume()
         self.client.close()
         for child in self._children:
@@ -211,7 +211,7 @@ class Stage:
         return child
 
     def _await_listener(self) -> None:
-        """Until the HTTP server listens; on another port when it ended because somebody was faster to take this one."""
+        """Until the HTTP server listens; on another port when it ended because another process took this one first."""
         try:
             self._listening()
         except Unreachable:

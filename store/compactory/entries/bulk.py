@@ -72,7 +72,7 @@ class Bulk:
         """Apply the records that stand alone; return the rest in their order.
 
         A record stands alone when its key is new to the table and comes once in the run, and so is its lookup key. The
-        order between them and the rest is not kept, which nobody sees while a store is loading.
+        order between them and the rest is not kept: a store that is loading has no readers.
         """
         taken = self._alone(run)
         part = run if taken is ALL else run.where(taken)

@@ -30,7 +30,7 @@ class _Held:
 
     error: QuarantinedRecord
     name: bytes | None
-    whole: bool = True  # else all that is known is whose it is, and where it lies
+    whole: bool = True  # else only its key and its place are kept
 
     @property
     def place(self) -> Place:

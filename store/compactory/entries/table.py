@@ -73,7 +73,7 @@ class Table:
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
-        self._snapshots: list[ref[Snapshot]] = []  # what somebody reads that there was
+        self._snapshots: list[ref[Snapshot]] = []  # that have a reader
         # topic key → metadata of its tombstone, while ``multi_partition``
         self._tombstones = directory_storage.mapping("graves")
         self._document = document(directory.envelope)
@@ -92,7 +92,7 @@ class Table:
     def apply(self, run: Run, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
 
-        While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
+        While ``loading``, without readers, records that do not depend on each other may be applied out of order.
         """
         self._announce(run.keys)
         if self.quarantine.concerns(run.keys) or (
@@ -221,7 +221,7 @@ class Table:
             self._settle(self._name_in(old), old, None, ())
 
     def _settle(self, name: bytes, gone: bytes | None, packed: bytes | None, terms: Terms) -> None:
-        """End a claim to a lookup key, and let ``packed record`` claim it; ``terms`` are those of ``packed record``."""
+        """Take ``gone`` away from the owners of a lookup key, and add ``packed``, whose index terms are ``terms``."""
         if not self.indexes:
             self._key_owners.settle(name, gone, packed)
             return

@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from threading import Event, Lock, Thread, current_thread
+from threading import Event, Lock
 from typing import Literal
 
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.progress import Progress, clock
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
+from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
@@ -52,10 +53,8 @@ class Discovery:
         self._missing_since: dict[str, float] = {}
         self._short_since: dict[Partition, float] = {}  # partitions whose end lies before our position
         self._looking = Lock()  # one look at a time: guards all of the above
-        self._starting = Lock()  # guards _thread: a store may be closed while it starts
-        self._stopping = Event()
         self._notify = Event()
-        self._thread: Thread | None = None
+        self._thread = StoppableThread("discovery")
 
     def open(self, timeout: float) -> None:
         """Take the first look. Raises ConfigError naming every topic that does not exist, Unreachable."""
@@ -75,8 +74,8 @@ class Discovery:
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known.
 
-        Raises Unreachable, also where the cluster does not know one of the topics, and where those who ask at the same
-        time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
+        Raises Unreachable, also where the cluster does not know one of the topics, and where callers that ask at the
+        same time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
         """
         deadline = clock() + timeout
         while True:
@@ -93,11 +92,7 @@ class Discovery:
 
     def start(self) -> None:
         """Look every two seconds from now on, and whenever `wake` is called."""
-        with self._starting:
-            if not self._stopping.is_set():
-                thread = Thread(target=self._run, name="compactory-discovery", daemon=True)
-                thread.start()
-                self._thread = thread
+        self._thread.start(self._run)
 
     def wake(self) -> None:
         """Have the thread look at once."""
@@ -105,17 +100,14 @@ class Discovery:
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
-        self._stopping.set()
+        self._thread.stopping.set()
         self._notify.set()
-        with self._starting:
-            thread = self._thread
-        if thread is not None and thread is not current_thread():
-            thread.join()
+        self._thread.stop()
 
     def still_the_same(self, topics: Collection[str]) -> bool:
         """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka does not say.
 
-        False also while somebody else looks for long.
+        False also while another thread looks for long.
         """
         if not self._looking.acquire(timeout=_INTERVAL):
             return False
@@ -159,10 +151,10 @@ class Discovery:
         """Wait until it is time to look; False where the thread is to end."""
         self._notify.wait(_INTERVAL)
         self._notify.clear()
-        return not self._stopping.is_set()
+        return not self._thread.stopping.is_set()
 
     def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
-        """Look once nobody else does; return a missing topic too."""
+        """Look when no other thread does; return a missing topic too."""
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
             where = f"Kafka at {self._kafka.bootstrap}"

@@ -78,7 +78,7 @@ class Engine:
             tables_by_topic = self.reader.open()
         stale = options.start_stale and self._serve_stale(tables_by_topic)
         if stale:
-            self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
+            self.discovery.wake()  # its thread says whether Kafka is there; the start does not wait for that
         else:
             self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()
@@ -176,10 +176,11 @@ class Engine:
             if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
+            positions, _ = self.progress.checkpointed(topic)
             return DirectorySnapshot(
                 directory=directory,
                 topic_id=topic_tables.topic_id,
-                positions={part.partition: offset for part, offset in reading.positions.items()},
+                positions={part.partition: offset for part, offset in positions.items()},
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
                 entries=table.snapshot(),

@@ -30,7 +30,7 @@ def collector_paused() -> Iterator[None]:
         if _pauses == 0:
             _was_enabled = gc.isenabled()
         _pauses += 1
-        gc.disable()  # again, should somebody have switched it on meanwhile
+        gc.disable()  # again: other code may have switched it on
     try:
         yield
     finally:

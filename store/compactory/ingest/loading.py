@@ -9,7 +9,7 @@ from typing import Any
 from compactory.errors import StartTimeout, WaitTimeout
 from compactory.records import Partition
 
-__all__ = ["Loading", "blocking", "gap", "measure", "patience", "too_late"]
+__all__ = ["Loading", "blocking", "lacking", "measure", "patience", "too_late"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ def patience(idle: float, stall_timeout: float, elapsed: float, start_timeout: f
     return left
 
 
-def gap(positions: Mapping[Partition, int], targets: Mapping[Partition, int]) -> dict[Partition, int]:
+def lacking(positions: Mapping[Partition, int], targets: Mapping[Partition, int]) -> dict[Partition, int]:
     """Return how many offsets are missing in each partition that is not at its target yet."""
     return {
         part: target - max(0, positions.get(part, 0))

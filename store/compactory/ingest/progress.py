@@ -1,4 +1,4 @@
-"""How far a store is, and everybody who waits for it to get further.
+"""How far a store is, and the callers that wait for it to get further.
 
 The reader thread moves positions after the change is visible; waiters are woken by progress, by the reader's death and
 by close. One condition guards everything; reads of single attributes need no lock.
@@ -16,7 +16,7 @@ from typing import Any
 from compactory.callbacks import Contained
 from compactory.errors import CompactoryError, NotReady, StoreClosed, StoreFailed
 from compactory.ingest.clock import clock
-from compactory.ingest.loading import Loading, blocking, gap, measure, patience, too_late
+from compactory.ingest.loading import Loading, blocking, lacking, measure, patience, too_late
 from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
@@ -27,8 +27,8 @@ __all__ = ["Progress", "clock"]
 class Progress:
     """State of one store, and the progress of each topic. Thread-safe.
 
-    ``topics``  the progress of each topic: changed under the lock. The reader, which alone begins and ends generations,
-                may read their phases without it
+    ``topics``  the progress of each topic: changed, and gone through, under the lock. Single attributes may be read
+                without it; the reader alone changes phases
 
     The positions of a generation count for the reader at once, and for waiters when the topic is served from it.
     """
@@ -114,7 +114,7 @@ class Progress:
     # -- states
 
     def move(self, state: StoreState, cause: BaseException | None = None) -> bool:
-        """Change the state and wake everybody; False where the move is not legal (closed is for good)."""
+        """Change the state and wake all waiters; False where the move is not legal (closed is for good)."""
         with self._changed:
             moved = self._move(state, cause)
         if moved:
@@ -246,6 +246,16 @@ class Progress:
             self._changed.notify_all()
         self._tell()
 
+    def is_complete(self, topic: str) -> bool:
+        """Say whether all of a topic that is read is applied up to its targets."""
+        with self._changed:
+            return self.topics[topic].complete
+
+    def gap(self, topic: str, retention: float) -> Rebuild | None:
+        """Return why deletions may have been missed from the checkpoint that a topic was resumed from until now."""
+        with self._changed:
+            return self.topics[topic].gap(retention, clock())
+
     def checkpointed(self, topic: str) -> tuple[dict[Partition, int], dict[Partition, Mark]]:
         """Return positions and marks of the generation of a topic that is read, served or not."""
         with self._changed:
@@ -307,7 +317,7 @@ class Progress:
         """
         deadline = clock() + timeout
         with self._changed:
-            while missing := gap(self.positions(), targets):
+            while missing := lacking(self.positions(), targets):
                 self.raise_end()
                 left = deadline - clock()
                 if left <= 0:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from compactory.entries.batch import Run, split
@@ -21,6 +20,7 @@ from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.progress import Progress
+from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_progress import Phase
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
@@ -79,9 +79,8 @@ class Reader:
         self._on_ready = on_ready
         self._serves_unusable = serves_unusable
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._starting = Lock()  # guards _thread: a store may be closed while it starts
-        self._stopping = Event()
-        self._thread: Thread | None = None
+        self._thread = StoppableThread("reader")
+        self._stopping = self._thread.stopping
         self._assigned: set[Partition] = set()
         self._tidied = self._flushed = time.monotonic()
 
@@ -101,17 +100,13 @@ class Reader:
     @property
     def running(self) -> bool:
         """Whether the thread was started."""
-        return self._thread is not None
+        return self._thread.running
 
     def start(self) -> None:
         """Start the thread."""
         for topic in self._progress.topics.values():
             topic.began = clock()
-        with self._starting:
-            if not self._stopping.is_set():
-                thread = Thread(target=self._run, name="compactory-reader", daemon=True)
-                thread.start()
-                self._thread = thread
+        self._thread.start(self._run)
 
     def run(self, command: Callable[[], R], timeout: float) -> R:
         """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
@@ -135,11 +130,7 @@ class Reader:
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
-        self._stopping.set()
-        with self._starting:
-            thread = self._thread
-        if thread is not None and thread is not current_thread():
-            thread.join()
+        self._thread.stop()
 
     def _run(self) -> None:
         try:
@@ -193,8 +184,7 @@ class Reader:
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
-        topics = self._progress.topics
-        done = [topic for topic in self._loading() if topics[topic].complete and not self._holds(topic)]
+        done = [topic for topic in self._loading() if self._progress.is_complete(topic) and not self._holds(topic)]
         if done and self._discovery.still_the_same(done):
             for topic in done:
                 self._serve(topic)
@@ -224,7 +214,7 @@ class Reader:
         """Serve what is read of a topic from now on, unless something turns up that demands to read it anew."""
         reading, tables = self._progress.topics[topic], self.tables_by_topic[topic]
         took, kept = clock() - reading.began, self._discovery.retention(topic)
-        if (gap := reading.gap(kept, clock())) is not None:
+        if (gap := self._progress.gap(topic, kept)) is not None:
             self._progress.demand(topic, gap)
             return
         if took > kept:

@@ -21,7 +21,7 @@ _REFRESH = 60.0  # seconds
 class Policies:
     """Topic configurations as far as readers need them, asked for once a minute.
 
-    Belongs to whoever holds `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
+    Guarded by `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
     """
 
     def __init__(self, kafka: Kafka) -> None:

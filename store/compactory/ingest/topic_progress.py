@@ -33,7 +33,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 
 class TopicProgress:
-    """The progress of one topic. Belongs to whoever holds `Progress`' lock.
+    """The progress of one topic. Guarded by `Progress`' lock.
 
     The records that were read of a topic are a *generation*; a rebuild begins the next one. The marks tell ages and
     missed tombstones. The moment at which reading began is a mark too: a reader of a value sees its tombstone if it

@@ -123,7 +123,7 @@ class Admin:
         return self._last_error
 
     def _poll(self) -> None:
-        """Hear the admin client's errors, which wait until somebody polls."""
+        """Poll the admin client, which keeps its errors until then."""
         client = self._admin
         if client is not None:
             client.poll(0)
@@ -183,7 +183,7 @@ class Admin:
                         raise StoreClosed("the store was closed")
                 return {name: _answer(future) for name, future in futures.items()}
             finally:
-                del client  # not held by the traceback of an error that somebody keeps
+                del client  # not held by the traceback of an error that is kept
 
         with self.mapped(doing):
             answers = self.insist(timeout, ask)

@@ -48,7 +48,7 @@ def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> l
         return []  # nothing else is ever indexed
     if wanted is None:
         return []
-    found = _claiming(table, secondary, wanted)
+    found = _having(table, secondary, wanted)
     if secondary.index.unique and len(found) > 1:
         return [max(found, key=lambda pair: newer(pair[1]))]
     return found
@@ -78,13 +78,13 @@ def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, 
     """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
     name, reading = secondary.index.name, table.directory_storage.reading
     for term in reading().terms(name):
-        packed_records = _claiming(table, secondary, term) if len(reading().names(name, term)) > 1 else []
+        packed_records = _having(table, secondary, term) if len(reading().names(name, term)) > 1 else []
         if len(packed_records) > 1:
             order = sorted(packed_records, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]
 
 
-def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
+def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
     reading = table.directory_storage.reading()
@@ -97,7 +97,7 @@ def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
             return found
         before, names = names, reading.names(index, term)
         if names == before:
-            return []  # else it was handed on while we looked: whoever has it now was filed before
+            return []  # else another entry got the term during this look: it was filed before
 
 
 def _packed_records(reading: Reading, names: Iterable[bytes]) -> Iterator[Pair]:

@@ -191,7 +191,7 @@ class View(Mapping[str, T], Generic[T]):
         table = served.table  # once: another may be served in the next moment, of another topic
         packed = table.directory_storage.entries.get(name)
         if packed is None:
-            self._packed(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
+            self._packed(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are no key
             return self.record(name)  # it came in between
         partition, offset, _ = unpack(packed)
         return packed[:-METADATA_SIZE], partition, offset, table.topic_id

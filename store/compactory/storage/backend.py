@@ -73,7 +73,7 @@ class Snapshot(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nobody reads it any more."""
+        """Whether its reader is done with it."""
         ...
 
     def keep(self, names: Iterable[bytes | None]) -> None:
@@ -127,7 +127,7 @@ class TopicStorage(Protocol):
 
     @property
     def persistent(self) -> bool:
-        """Whether `commit` does anything: where it does not, nobody has to find out what to tell it."""
+        """Whether `commit` does anything: where it does not, no checkpoint has to be made for it."""
         ...
 
     @property
@@ -152,7 +152,7 @@ class TopicStorage(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything; what is on disk stays there. Called once by whoever wrote, after the last write."""
+        """Let go of everything; what is on disk stays there. Called once, after the last write."""
         ...
 
 
@@ -168,7 +168,7 @@ class Backend(Protocol):
         ...
 
     def promote(self, topic: str, storage: TopicStorage) -> None:
-        """Let ``storage`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
+        """Let ``storage`` be what `open` returns from now on; the former one is removed after its last reader."""
         ...
 
     def figures(self) -> Mapping[str, float]:

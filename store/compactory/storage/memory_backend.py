@@ -70,7 +70,7 @@ class MemoryTopicStorage:
 
 
 class MemoryDirectoryStorage:
-    """The dicts of one directory. Its keys are put in order when somebody asks for a range for the first time."""
+    """The dicts of one directory. Its keys are put in order by the first request for a range."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
@@ -201,7 +201,7 @@ class _Entries(MutableMapping[bytes, bytes]):
 
     def __setitem__(self, key: bytes, packed: bytes) -> None:
         if self._order is not None and key not in self._found:
-            self._order.add(key)  # before the entry: who goes over the keys looks whether they are there
+            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
         self._found[key] = packed
 
     def __delitem__(self, key: bytes) -> None:

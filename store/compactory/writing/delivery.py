@@ -129,7 +129,7 @@ class Delivery:
         if self._thread is not current_thread():  # which may be the one that collects a dropped writer
             self._thread.join()
         self._producer = None  # with it the client's own threads end
-        for shipment in list(self._under_way):  # handed over meanwhile: nobody reports to them any more
+        for shipment in list(self._under_way):  # handed over meanwhile: they get no more reports
             shipment.done.set()
         return [shipment for shipment in waiting if not shipment.complete]
 

@@ -89,7 +89,7 @@ class Destination:
         ]
 
     def _check_identity(self) -> None:
-        self._looked_at = time.monotonic()  # where nobody answers, too: the next writes shall not wait for it again
+        self._looked_at = time.monotonic()  # also without an answer: the next writes do not wait for it again
         try:
             found = self._kafka.topics([self.topic], _ASK).get(self.topic)
         except CompactoryError as error:

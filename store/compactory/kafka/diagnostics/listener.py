@@ -141,7 +141,7 @@ def _texts(data: bytes) -> list[str]:
 
 
 def _distrust(properties: Mapping[str, Any], host: str, port: int, timeout: float) -> str | None:
-    """Why the certificate is refused with the user's own trust; None when it is trusted, or nobody can tell."""
+    """Why the certificate is refused with the user's own trust; None when it is trusted, or that can't be told."""
     if str(properties.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         return None
     try:

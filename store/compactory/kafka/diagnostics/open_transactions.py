@@ -69,7 +69,7 @@ def open_transactions(
             with Connection(address, properties, deadline) as connection:
                 known |= _named(connection, set(first.values()) - known.keys())
     except _FAILURES as error:
-        log.debug("who has transactions open could not be told: %s", error)
+        log.debug("the open transactions could not be told: %s", error)
     return {part: known.get(number, OpenTransaction(producer_id=number)) for part, number in first.items()}
 
 

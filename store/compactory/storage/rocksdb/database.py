@@ -149,7 +149,7 @@ class Database:
         return found
 
     def close(self) -> None:
-        """Flush and close; idempotent. Snapshots that somebody still holds end."""
+        """Flush and close; idempotent. Snapshots that are still held end."""
         with self._closing:
             for snapshot in list(self._snapshots):
                 snapshot.release()

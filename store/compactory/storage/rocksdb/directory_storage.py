@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 from compactory.codec.decoding import Term
+from compactory.storage.rocksdb.contents import Contents
 from compactory.storage.rocksdb.database import Database, Snapshot
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
+from compactory.storage.rocksdb.key_space import RocksPostings
 from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
 
-__all__ = ["Contents", "Entries", "RocksDirectoryStorage"]
-
-
-class Contents(Protocol):
-    """The part of a topic storage that a directory storage needs."""
-
-    database: Database
-
-    def part(self, directory: str, name: str) -> KeySpace:
-        """Return a mapping of a directory, the same one each time."""
-        ...
-
-    def postings(self, directory: str, index: str) -> RocksPostings:
-        """Return the writing side of an index, the same one each time."""
-        ...
+__all__ = ["Entries", "RocksDirectoryStorage"]
 
 
 class RocksDirectoryStorage:
@@ -133,7 +120,7 @@ class RocksReading:
 
 
 class RocksSnapshot:
-    """One mapping of a database's snapshot, which needs nobody to keep anything."""
+    """One mapping of a database's snapshot; the database keeps what it needs."""
 
     def __init__(self, snapshot: Snapshot, prefix: bytes) -> None:
         self._snapshot = snapshot

@@ -1,7 +1,7 @@
 """The folders of a store on disk: a lock, and per topic numbered generations with a pointer to the one that counts.
 
     PATH/
-        compactory.lock         who uses it
+        compactory.lock         the process that uses it
         TOPIC-CHECKSUM/
             CURRENT             number of the generation that `open` gives
             000001/             a database
@@ -43,7 +43,7 @@ class Lock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Take the lock, or say who has it. Taken twice by the same it is taken once."""
+        """Take the lock, or name the process that has it. Taking it again does nothing."""
         if self._file is not None:
             return
         try:
@@ -115,7 +115,7 @@ class TopicFolder:
                 remove(self._generation(number))
 
     def set_aside(self, generation: Path, reason: object) -> None:
-        """Keep a damaged generation for whoever wants to look into it, in place of the one that was kept before."""
+        """Keep a damaged generation for an operator to look into, in place of the one that was kept before."""
         aside = self.path / f"{_ASIDE}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         former = [path for path in self.path.iterdir() if path.name.startswith(_ASIDE)]
         if generation.exists():

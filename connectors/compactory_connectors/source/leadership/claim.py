@@ -11,8 +11,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
-from uuid import uuid4
+from typing import Any, Final, TypeAlias
 
 from psycopg.rows import dict_row
 
@@ -20,9 +19,9 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import LEASE_LOCK_CLASS, query
 
-from ..postgres.server import connector_lock
+from ..postgres.server import STANDBY, connector_lock
 
-__all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "connect_lease", "new_holder"]
+__all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "connect_lease"]
 
 TTL: Final = 2.5
 """Seconds without a renewal after which a lease may be taken over."""
@@ -34,7 +33,7 @@ _SILENCE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseState:
-    """What the database says. ``holder``: in words, who else has it; ``epoch``: how often it changed hands."""
+    """The lease in the database. ``holder``: another process that has it; ``epoch``: how often it changed hands."""
 
     mine: bool
     holder: str | None = None
@@ -50,30 +49,16 @@ class LeaseConnection(WatchedConnection):
         self._give_up(f"no answer within {self.PATIENCE:g} s")
 
 
-class Claim(Protocol):
-    """One way, for one connector, process and connection. Owned by one thread at a time. Raises psycopg.Error."""
-
-    means: str
-    lacks: str | None
-    """What this way does not protect from, and the remedy."""
-
-    def take(self, *, absent: bool = True) -> LeaseState:
-        """Renew it, or take it where it was given back; with ``absent`` also from a holder who is not to be seen."""
-        ...
-
-    def release(self) -> None:
-        """Give it back."""
-        ...
-
-
 class RowClaim:
-    """The connector's row in ``compactory.leases``."""
+    """The connector's row in ``compactory.leases``. Owned by one thread at a time. Raises psycopg.Error.
 
-    means: str = "row"
-    lacks: str | None
+    ``means`` names the way; ``lacks`` names a danger that it does not protect from, with the remedy.
+    """
 
-    def __init__(self, connection: LeaseConnection, connector: str, holder: str, *, remembers: bool) -> None:
-        self.lacks = None if remembers else f"{_UNNOTICED}: the table of leases is an older one: compactory sql install"
+    means = "row"
+
+    def __init__(self, connection: LeaseConnection, connector: str, holder: str, lacks: str | None) -> None:
+        self.lacks = lacks
         self._connection = connection
         self._given = {
             "connector": connector,
@@ -84,7 +69,10 @@ class RowClaim:
         }
 
     def take(self, *, absent: bool = True) -> LeaseState:
-        """See :class:`Claim`. Two statements, so that waiting for another's lease writes nothing."""
+        """Renew it, or take it where it was given back; with ``absent`` also where it ran out.
+
+        Two statements, so that waiting for another's lease writes nothing.
+        """
         other = self._row("lease/look")
         if other is None or other["given_back"] or (absent and other["expired"]):
             claimed = self._row("lease/claim")
@@ -95,7 +83,7 @@ class RowClaim:
         return LeaseState(mine=False, holder=other["words"], epoch=other["epoch"])
 
     def release(self) -> None:
-        """See :class:`Claim`."""
+        """Give it back."""
         self._connection.execute(query("lease/release"), self._given)
 
     def _row(self, name: str) -> dict[str, Any] | None:
@@ -103,20 +91,19 @@ class RowClaim:
 
 
 class LockClaim:
-    """An advisory lock of the lease's session."""
+    """An advisory lock of the lease's session. See :class:`RowClaim`."""
 
-    means: str = "lock"
-    lacks: str | None
+    means = "lock"
 
-    def __init__(self, connection: LeaseConnection, connector: str, why: str) -> None:
+    def __init__(self, connection: LeaseConnection, connector: str, remedy: str) -> None:
+        frozen = "a source that is frozen keeps the lock, and no standby takes over until it is ended"
+        self.lacks: str | None = f"{frozen}; {_UNNOTICED}: {remedy}"
         self._connection = connection
         self._given = {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
         self._held = False
-        frozen = "a source that is frozen keeps the lock, and no standby takes over until it is ended"
-        self.lacks = f"{frozen}; {_UNNOTICED}: {why}"
 
     def take(self, *, absent: bool = True) -> LeaseState:
-        """See :class:`Claim`. A lock that is given back is as one whose holder is not to be seen."""
+        """Hold it, or take it with ``absent``: a released lock looks the same as one whose holder cannot be seen."""
         if self._held:
             self._connection.execute(query("lease/alive"))
         elif absent:
@@ -128,9 +115,12 @@ class LockClaim:
         return LeaseState(mine=False, holder=str(other[0]) if other is not None else "one that may come back")
 
     def release(self) -> None:
-        """See :class:`Claim`."""
+        """Give it back."""
         self._connection.execute(query("lease/unlock"), self._given)
         self._held = False
+
+
+Claim: TypeAlias = RowClaim | LockClaim
 
 
 def connect_lease(conninfo: Mapping[str, Any]) -> LeaseConnection:
@@ -140,26 +130,18 @@ def connect_lease(conninfo: Mapping[str, Any]) -> LeaseConnection:
     return LeaseConnection.to({**conninfo, **own})
 
 
-def new_holder() -> str:
-    """A name that no other process, nor this one before, has used."""
-    return str(uuid4())
-
-
 def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Claim:
     """The better of the ways that this database allows. Raises psycopg.Error, and ConfigError for a standby."""
     patience = {"patience": f"{TTL:g}s"}
     row = connection.cursor(row_factory=dict_row).execute(query("lease/means"), patience).fetchone()
     assert row is not None
     if row["standby"]:
-        raise ConfigError(
-            "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
-            " (several hosts and targetServerType=primary find it)"
-        )
+        raise ConfigError(STANDBY)
     if row["writable"]:
-        return RowClaim(connection, connector, holder, remembers=bool(row["remembers"]))
-    if row["installed"]:
-        why = f"{row['role']} may not write the lease: GRANT USAGE ON SCHEMA compactory TO {row['role']};"
-        return LockClaim(
-            connection, connector, f"{why} GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {row['role']};"
-        )
-    return LockClaim(connection, connector, "install the table of leases with: compactory sql install")
+        older = f"{_UNNOTICED}: the table of leases is an older one: compactory sql install"
+        return RowClaim(connection, connector, holder, None if row["remembers"] else older)
+    if not row["installed"]:
+        return LockClaim(connection, connector, "install the table of leases with: compactory sql install")
+    role = row["role"]
+    grants = f"GRANT USAGE ON SCHEMA compactory TO {role}; GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {role};"
+    return LockClaim(connection, connector, f"{role} may not write the lease: {grants}")

@@ -7,7 +7,7 @@ import pytest
 
 from compactory_connectors.source.control.status import SourceState, SourceStatus
 from compactory_connectors.source.poll import table
-from compactory_connectors.source.run import oldest_transaction as floor
+from compactory_connectors.source.postgres import oldest_transaction as floor
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
