@@ -43,7 +43,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 ROOMS = [
     "store/compactory",
-    *(f"connectors/compactory_connectors/{name}" for name in ("outbox", "sink", "source", "spark")),
+    *(f"connectors/compactory_connectors/{name}" for name in ("jobs", "outbox", "sink", "source", "spark")),
 ]
 ROOMS += ["api/compactory_api", "cli/compactory_cli"]
 
