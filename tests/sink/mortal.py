@@ -30,7 +30,7 @@ class Fate:
         self.transactions = 0
 
     def meets(self, step: str) -> None:
-        if step == self._step and self.transactions >= 2:
+        if step and step == self._step and self.transactions >= 2:
             self._step = ""
             os.kill(os.getpid(), self._sign)
 
