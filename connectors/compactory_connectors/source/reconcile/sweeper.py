@@ -24,7 +24,7 @@ from ..control.removal import Copy, misplaced
 from ..poll.digests import LivingKeys, TopicKeys, digest
 from ..poll.key_ranges import KeyRange
 from ..poll.record_batch import Reader, Record
-from ..publish.topics import slices
+from ..publish.topics import TopicReader
 
 __all__ = ["Found", "Steps", "Sweeper"]
 
@@ -182,8 +182,9 @@ class Sweeper:
         return vanished, tuple(misplaced(living, self._home, int(time.time() * 1000)))
 
     def _topic(self) -> Iterator[Iterator[tuple[bytes, int, Message]]]:
-        for messages in slices(self._kafka, self.reader.plan.topic, most=_SLICE, pause=_PAUSE):
-            yield _keyed(messages)
+        with TopicReader(self._kafka, self.reader.plan.topic, ahead=False) as topic:
+            for messages in topic.read_to(topic.ends(), most=_SLICE, pause=_PAUSE):
+                yield _keyed(messages)
 
 
 def _keyed(messages: Iterable[Message]) -> Iterator[tuple[bytes, int, Message]]:

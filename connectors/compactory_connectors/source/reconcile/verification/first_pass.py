@@ -112,7 +112,8 @@ class FirstPass:
         buckets, pack = self._records.buckets, self._fingerprint.record.pack
         for message in records:
             key, value, partition = message.key(), message.value(), message.partition() or 0
-            assert isinstance(key, bytes)
+            if not isinstance(key, bytes):
+                continue
             flags = Stored.LATE if (message.offset() or 0) >= marks.get(partition, 0) else 0
             if value is None:
                 flags |= Stored.TOMBSTONE

@@ -40,9 +40,7 @@ class Suspects:
         number_of, watched = self._number_of, self.watched
         for message in messages:
             key = message.key()
-            assert isinstance(key, bytes)
-            number = number_of(key)
-            if number in watched:
+            if isinstance(key, bytes) and (number := number_of(key)) in watched:
                 found = _found(key, message)
                 self._records.setdefault(number, {})[found.partition] = found
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactory.kafka.client import Kafka
-from compactory.records import Partition
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan, key_of
 from compactory_connectors.source.postgres.server import Server, postgres_errors
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
+from compactory_connectors.source.publish.topics import TopicReader
 
 from .checker import Finding, Rules
 from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
@@ -25,7 +25,6 @@ from .outcome import Difference, Outcome
 from .progress import Progress, untold
 from .suspects import Suspects
 from .table_side import Look, TableSide
-from .topic_side import TopicSide
 
 __all__ = ["Options", "Overall", "Verifier"]
 
@@ -97,7 +96,7 @@ class Verifier:
     def run(self, topic: str, *, whole: bool = True) -> Outcome:
         """Compare. ``whole`` False: the connector publishes more tables there, so that extra keys may be theirs."""
         began = time.monotonic()
-        with TopicSide(self._kafka, topic) as side:
+        with TopicReader(self._kafka, topic) as side:
             fingerprint = DIGESTED if self._options.digests or self._overall else QUICK
             tally = self._first(side, fingerprint, whole)
             deadline = time.monotonic() + self._options.wait
@@ -108,15 +107,15 @@ class Verifier:
             rounds = self._follow(side, suspects, whole, deadline)
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
-    def _first(self, side: TopicSide, fingerprint: Fingerprint, whole: bool) -> Tally:
+    def _first(self, side: TopicReader, fingerprint: Fingerprint, whole: bool) -> Tally:
         if self._overall is not None:
-            marks = _numbered(side.ends())
+            marks = side.ends()
             topic_state = self._topic_state(side.topic, whole)
             return self._overall(side.topic, marks, self._looks(topic_state), topic_state.rules, _MOST_SUSPECTS)
         with FirstPass(fingerprint) as first:
             return self._pass(side, first, whole)
 
-    def _pass(self, side: TopicSide, first: FirstPass, whole: bool) -> Tally:
+    def _pass(self, side: TopicReader, first: FirstPass, whole: bool) -> Tally:
         marks = side.ends()
         topic_state = self._topic_state(side.topic, whole)
         done = 0
@@ -128,12 +127,12 @@ class Verifier:
         side.rewind()
         done = 0
         for records in side.read_to(side.ends()):
-            first.take_records(records, _numbered(marks))
+            first.take_records(records, marks)
             done += len(records)
             self._progress(f"topic {side.topic}", done)
         return first.compare(topic_state.rules, _MOST_SUSPECTS)
 
-    def _follow(self, side: TopicSide, suspects: Suspects, whole: bool, deadline: float) -> int:
+    def _follow(self, side: TopicReader, suspects: Suspects, whole: bool, deadline: float) -> int:
         """Look again until there is a verdict on every key, nothing will come any more, or the time is up."""
         if not suspects.watched:
             return 0
@@ -152,7 +151,7 @@ class Verifier:
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)
 
-    def _round(self, side: TopicSide, suspects: Suspects, whole: bool, *, scan: bool) -> None:
+    def _round(self, side: TopicReader, suspects: Suspects, whole: bool, *, scan: bool) -> None:
         marks = side.ends()
         topic_state = self._topic_state(side.topic, whole)
         suspects.begin_rows()
@@ -161,7 +160,7 @@ class Verifier:
                 suspects.take_rows(number, rows)
         for records in side.read_to(side.ends()):
             suspects.take_records(records)
-        suspects.judge(_numbered(marks), topic_state.rules)
+        suspects.judge(marks, topic_state.rules)
 
     def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""
@@ -224,7 +223,7 @@ class Verifier:
         if text not in self._notes:
             self._notes.append(text)
 
-    def _outcome(self, side: TopicSide, tally: Tally, suspects: Suspects, rounds: int, seconds: float) -> Outcome:
+    def _outcome(self, side: TopicReader, tally: Tally, suspects: Suspects, rounds: int, seconds: float) -> Outcome:
         findings = tally.findings.copy()
         findings.subtract(tally.suspects[number] for number in suspects.findings)
         findings.update(suspects.findings.values())
@@ -258,7 +257,3 @@ def _about(stored: StoredOffset | None, topic: str, topic_id: str | None) -> Sou
     if known is not None and topic_id is not None and known != (topic, topic_id):
         return None
     return stored.offset
-
-
-def _numbered(ends: Mapping[Partition, int]) -> dict[int, int]:
-    return {part.partition: end for part, end in ends.items()}
