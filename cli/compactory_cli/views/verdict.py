@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.reconcile.verification.outcome import Outcome
+    from compactory_connectors.source.reconcile.outcome import Outcome
     from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["code_of"]

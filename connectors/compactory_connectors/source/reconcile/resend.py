@@ -25,8 +25,8 @@ from ..publish.partitioner import home_of
 from ..publish.removal_guard import RemovalGuard
 from ..publish.topics import TopicReader
 from ..record.record import RowError
-from .verification.checker import Row
-from .verification.table_side import TableSide
+from .checker import Row
+from .table_side import TableSide
 
 __all__ = ["ResentRows", "refuse_resend", "resend_rows"]
 

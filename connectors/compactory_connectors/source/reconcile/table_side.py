@@ -8,18 +8,17 @@ from typing import LiteralString, NamedTuple, TypeAlias, cast
 
 from psycopg import sql
 
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.plan.row_order import since
-from compactory_connectors.source.plan.sql_renderer import Formatted, respelt
-from compactory_connectors.source.plan.table_plan import Reading, TablePlan
-from compactory_connectors.source.poll.conditions import Conditions
-from compactory_connectors.source.poll.prefetch import results_ahead
-from compactory_connectors.source.poll.rendering import logged_columns
-from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
-from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
-from compactory_connectors.source.record.composite_text import composite_parts
-from compactory_connectors.source.record.record import KeyParts, RowError
-
+from ..cursor.offset import SourceOffset
+from ..plan.row_order import since
+from ..plan.sql_renderer import Formatted, respelt
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.conditions import Conditions
+from ..poll.prefetch import results_ahead
+from ..poll.rendering import logged_columns
+from ..postgres.page_size import PAGE_ROWS, PageFill
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from ..record.composite_text import composite_parts
+from ..record.record import KeyParts, RowError
 from .checker import Row
 from .due import due_deletions, due_rows
 

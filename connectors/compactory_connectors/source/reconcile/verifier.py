@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.plan.table_plan import Reading, TablePlan, key_of
-from compactory_connectors.source.postgres.server import Server, postgres_errors
-from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
-from compactory_connectors.source.publish.topics import TopicReader
 
+from ..config.connector import ConnectorConfig
+from ..cursor.offset import SourceOffset
+from ..plan.table_plan import Reading, TablePlan, key_of
+from ..postgres.server import Server, postgres_errors
+from ..publish.stored_offsets import StoredOffset, read_offsets
+from ..publish.topics import TopicReader
 from .checker import Finding, Rules
-from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
+from .comparison import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
 from .outcome import Difference, Outcome
 from .progress import Progress, untold
 from .suspects import Suspects
