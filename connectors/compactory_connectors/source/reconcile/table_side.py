@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import LiteralString, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from psycopg import sql
 
@@ -13,6 +13,7 @@ from ..plan.row_order import since
 from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
+from ..poll.living_rows import snapshot_of, type_name
 from ..poll.prefetch import results_ahead
 from ..poll.rendering import logged_columns
 from ..postgres.page_size import PAGE_ROWS, PageFill
@@ -180,7 +181,7 @@ class Look:
         for name, declared, parts in columns:
             texts = sorted({part.decode() for part in parts if part is not None})
             equal = sql.SQL("{} IN (SELECT v::{} FROM unnest({}::text[]) AS v)").format(
-                sql.Identifier("t", name), _type(declared), sql.Literal(texts)
+                sql.Identifier("t", name), type_name(declared), sql.Literal(texts)
             )
             nullable = sql.SQL("({} OR {} IS NULL)").format(equal, sql.Identifier("t", name))
             conditions.append(nullable if None in parts else equal)
@@ -202,16 +203,5 @@ class TableSide:
     @contextmanager
     def look(self, offset: SourceOffset | None) -> Iterator[Look]:
         """A snapshot of now; ``offset`` is what the source has stored."""
-        plan = self.plan
-        if plan.kind in "rp":
-            table = sql.Identifier(plan.schema, plan.name)
-            with self._server.poll(table, plan.oid, serializable=plan.serializable) as at:
-                yield Look(self._server, plan, offset, at)
-        else:
-            with self._server.reading(serializable=plan.serializable):
-                yield Look(self._server, plan, offset, None)
-
-
-def _type(declared: str) -> sql.SQL:
-    """A type's name as the catalogue writes it, quoted where it needs to be."""
-    return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str
+        with snapshot_of(self._server, self.plan, changed=True) as at:
+            yield Look(self._server, self.plan, offset, at)

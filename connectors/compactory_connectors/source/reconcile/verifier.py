@@ -20,7 +20,7 @@ from ..postgres.server import Server, postgres_errors
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from ..publish.topics import TopicReader
 from .checker import Finding, Rules
-from .comparison import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
+from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome
 from .progress import Progress, untold
 from .suspects import Suspects
@@ -39,7 +39,7 @@ class Overall(Protocol):
     def __call__(
         self, topic: str, marks: Mapping[int, int], looks: Iterator[tuple[int, Look]], rules: Rules, most: int
     ) -> Tally:
-        """Judge every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
+        """Check every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
 
         The topic's ends are to be taken after the last look. ``most`` suspects are kept by number.
         """
@@ -112,10 +112,10 @@ class Verifier:
             marks = side.ends()
             topic_state = self._topic_state(side.topic, whole)
             return self._overall(side.topic, marks, self._looks(topic_state), topic_state.rules, _MOST_SUSPECTS)
-        with FirstPass(fingerprint) as first:
+        with Comparison(fingerprint) as first:
             return self._pass(side, first, whole)
 
-    def _pass(self, side: TopicReader, first: FirstPass, whole: bool) -> Tally:
+    def _pass(self, side: TopicReader, first: Comparison, whole: bool) -> Tally:
         marks = side.ends()
         topic_state = self._topic_state(side.topic, whole)
         done = 0
@@ -160,7 +160,7 @@ class Verifier:
                 suspects.take_rows(number, rows)
         for records in side.read_to(side.ends()):
             suspects.take_records(records)
-        suspects.judge(marks, topic_state.rules)
+        suspects.check(marks, topic_state.rules)
 
     def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""

@@ -16,7 +16,7 @@ import structlog
 from ..control.control import Control, Stop
 from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import Reading
-from ..poll.readers import COMPARING
+from ..poll.cursor_reader import PlaceReader
 from ..postgres.listener import Listener
 from ..postgres.server import Server
 from .change_detector import ChangeDetector, Observation
@@ -197,4 +197,4 @@ def _lags(table: TableTask, snapshot: Snapshot) -> bool:
 
 def _versioned(table: TableTask) -> bool:
     """Whether every change of the table shows in its row versions."""
-    return isinstance(table.reader, COMPARING) and table.plan.reading is not Reading.WHOLE
+    return not isinstance(table.reader, PlaceReader) and table.plan.reading is not Reading.WHOLE

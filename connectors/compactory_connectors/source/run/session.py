@@ -114,7 +114,7 @@ class Session:
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
-        return any(table.removals.pending and not table.ailing for table in self._registry)
+        return any(table.cleanup.pending and not table.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
         """What keeps tables from being polled, and whether there are none at all."""
@@ -176,7 +176,7 @@ class Session:
         except (Unreachable, TableReplaced, psycopg.OperationalError):
             self._context.control.put_back(table.name, keys)
             raise
-        table.removals.sweeper.note(mended.records)
+        table.cleanup.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
         return bool(mended.records)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from compactory.kafka.client import Kafka
 from compactory.lookup.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.reconcile.checker import Finding, Row, Rules, Stored, judge
+from compactory_connectors.source.reconcile.checker import Finding, Row, Rules, Stored, check
 from compactory_connectors.source.reconcile.comparison import DIGESTED, Tally
 from compactory_connectors.source.reconcile.outcome import Digests
 from compactory_connectors.source.reconcile.progress import Progress, untold
@@ -139,7 +139,7 @@ class _Judged:
         if record is not None and not record[1] & Stored.TOMBSTONE:
             self._topic.count(number, record[0])
             self._counts[_STORED] += 1
-        finding = judge(rows, record, self._rules)
+        finding = check(rows, record, self._rules)
         if finding is not Finding.EQUAL:
             self._counts[_COUNTED + finding.value] += 1
             if len(self._suspects) < self._most:
