@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -201,7 +200,8 @@ def test_only_what_was_sent_counts_as_sent(bench: Bench, monkeypatch: pytest.Mon
         session.round(threading.Event())
     finally:
         session.close()
-    assert [json.loads(value or b"")["acquirer_id"] for _, value in bench.records()[5:]] == ["B"]
+    [(_, value)] = bench.records()[5:]
+    assert b'"B"' in (value or b"")
 
 
 def test_a_topic_deleted_while_a_first_load_fails_ends_no_source(bench: Bench) -> None:

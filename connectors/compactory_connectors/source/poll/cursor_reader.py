@@ -53,7 +53,6 @@ class PlaceReader(Reader):
         del expect
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
-            self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None, again=None)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
@@ -63,15 +62,13 @@ class PlaceReader(Reader):
             while not reader.ended and (following := reader.page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
-                records = self._render.records(rows)
-                gone = self._render.drain_removals()
-                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), removals=gone)
+                found = self._render.render(rows)
+                yield RecordBatch(found.records, page, skipped=found.skipped, removals=found.removals)
                 rows = following
-            records = self._render.records(rows)
+            found = self._render.render(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
-        gone = self._render.drain_removals()
-        yield RecordBatch(records, done, persist, self._render.drain_skipped(), removals=gone)
+        yield RecordBatch(found.records, done, persist, found.skipped, found.removals)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""

@@ -57,18 +57,18 @@ class NewRowsReader(Reader):
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(at)
-            self._render.drain_skipped()
             reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
             rows = reader.page()
             while not reader.ended:
                 base = self._after(base, rows, at)
-                yield RecordBatch(self._render.records(rows), base, skipped=self._render.drain_skipped())
+                found = self._render.render(rows)
+                yield RecordBatch(found.records, base, skipped=found.skipped)
                 rows = reader.page()
-            records = self._render.records(rows)
+            found = self._render.render(rows)
             done = replace(self._finished(base, rows, at), compare=False, again=None)
         self._polled = at.snapshot
         persist = bool(rows) or self._worth_storing(done) or self.offset.compare
-        yield RecordBatch(records, done, persist, self._render.drain_skipped())
+        yield RecordBatch(found.records, done, persist, found.skipped)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether nothing was committed since the last poll, and a crash can't take back what was sent."""

@@ -38,7 +38,7 @@ class RecordBatch:
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
-    skipped: tuple[RowFailed, ...] = ()
-    removals: tuple[Removal, ...] = ()
+    skipped: Sequence[RowFailed] = ()
+    removals: Sequence[Removal] = ()
     again: ResendReason | None = None
     load: Load | None = None

@@ -127,7 +127,7 @@ class TableReader(Reader):
                 while chunk.more:
                     seen_here = seen_here or self._visible(at.snapshot)
                     page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
-                    xids.update(recent(chunk.ends, at.snapshot))
+                    xids.update(() if self.plan.stamped else recent(chunk.ends, at.snapshot))
                     batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
                     handed_over = time.monotonic()
@@ -137,10 +137,13 @@ class TableReader(Reader):
                         return False
                     base = replace(page, pages=base.pages)
                     chunk = next(chunks)
-            xids.update(recent(chunk.ends, at.snapshot))
             batch = self._batch(chunk, base, again)
             rests = at.written if batch.records or base.compare else base.written
-            seen = set() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
+            if self.plan.stamped:
+                seen = set[int]()
+            else:
+                xids.update(recent(chunk.ends, at.snapshot))
+                seen = seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
@@ -153,26 +156,17 @@ class TableReader(Reader):
         if expect is not None:
             with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
                 for chunk in chunks:
-                    expect(chunk.records())
-        self._render.drain_skipped()
-        self._render.drain_removals()
+                    expect(chunk.render().records)
 
     def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
         self._loaded += chunk.rows
+        found, load = chunk.render(), None
+        if self._load is not None:
+            of, began = self._load
+            load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
         return RecordBatch(
-            chunk.records(),
-            offset,
-            skipped=self._render.drain_skipped(),
-            removals=self._render.drain_removals(),
-            again=again,
-            load=self._progress_of_load(),
+            found.records, offset, skipped=found.skipped, removals=found.removals, again=again, load=load
         )
-
-    def _progress_of_load(self) -> Load | None:
-        if self._load is None:
-            return None
-        of, began = self._load
-        return Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""

@@ -10,15 +10,13 @@ from psycopg import sql
 
 from ..cursor.offset import SourceOffset
 from ..plan.row_order import since
-from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
 from ..poll.living_rows import snapshot_of, type_name
-from ..poll.prefetch import results_ahead
 from ..poll.rendering import logged_columns
+from ..poll.written_rows import FIRST, WrittenRows
 from ..postgres.page_size import PAGE_ROWS, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
-from ..record.composite_text import composite_parts
 from ..record.record import KeyParts, RowError
 from .checker import Row
 from .due import due_deletions, due_rows
@@ -76,32 +74,23 @@ class Look:
 
     def records(self, topic: str) -> Iterator[list[Expected]]:
         """The same without the rows themselves: written by Postgres where it can, which is faster."""
-        parts = self.plan.rows.formatted
-        if parts is None or self.server.connection.info.parameter_status("server_encoding") != "UTF8":
+        written = WrittenRows(self.server, self.plan)
+        if not written.usable:
             yield from self.rows(topic)
             return
-        yield from self._formatted(parts, topic)
-        yield from self.rows(topic, ())
-
-    def _formatted(self, parts: Formatted, topic: str) -> Iterator[list[Expected]]:
-        astray: sql.Composable = sql.SQL("NULL")
-        if parts.astray is not None:
-            astray = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._columns)
-        query = self._query(sql.SQL("{}, {}, {}").format(parts.key, parts.value, astray), None)
-        with closing(results_ahead(self.server.connection, "formatted", query, PageFill(PAGE_ROWS))) as results:
+        query = self._query(written.columns(), None)
+        with closing(written.results("formatted", query, PageFill(PAGE_ROWS))) as results:
             for result, _, _ in results:
-                get, numbers = result.get_value, range(result.ntuples)
-                keys, values = [get(row, 0) for row in numbers], [get(row, 1) for row in numbers]
-                keys = respelt(keys) if parts.key_escapes else keys
-                values = respelt(values) if parts.value_escapes else values
+                keys, values, fallback = written.read(result)
                 found: list[Expected] = []
-                for row, key, value in zip(numbers, keys, values, strict=True):
-                    flags, whole = get(row, 3) or b"0", get(row, 2)
-                    if whole is not None:
-                        found += self._expected([*composite_parts(whole), flags], topic)
+                for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+                    flags = result.get_value(row, FIRST) or b"0"
+                    if row in fallback:
+                        found += self._expected([*fallback[row], flags], topic)
                     elif key is not None:
                         found.append((key, value, 0 if flags == b"0" else int(flags), ()))
                 yield found
+        yield from self.rows(topic, ())
 
     def _query(self, columns: sql.Composable, only: Sequence[KeyParts] | None) -> sql.Composed:
         return statement(
