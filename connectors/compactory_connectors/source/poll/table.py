@@ -26,9 +26,10 @@ from ..postgres.seen_ids import seen_ids
 from ..postgres.server import PollSnapshot, Server, TableReplaced, statement
 from ..record.record import LogUnreadable
 from .offset_builder import OffsetBuilder, recent
-from .poll_rows import PollRows, RowChunk
+from .poll_rows import PollRows
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
+from .rendering import Rendered
 
 __all__ = ["TableReader"]
 
@@ -101,72 +102,66 @@ class TableReader(Reader):
     def _within_snapshot(
         self, fill: Callable[[], PageFill], expect: Expect | None
     ) -> Generator[RecordBatch, None, bool]:
-        """Pages of one snapshot; whether they were all that the poll has."""
-        began = time.monotonic()
-        base = self.offset.under(self.plan.shape)
-        indexed = self._where.by_stamp(base)
-        ahead = self._rows.readers(base, fill()) if indexed else {}
+        """Select, convert and cover the rows that one snapshot shows; whether those are all that the poll has."""
+        began, patience, waited = time.monotonic(), 0.0, 0.0
+        supposed = self.offset.under(self.plan.shape)
+        indexed = self._where.by_stamp(supposed)
+        ahead = self._rows.readers(supposed, fill()) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
             indexed=indexed,
-            streaming=base.seen_snapshot is None,
+            streaming=supposed.seen_snapshot is None,
             serializable=self.plan.serializable,
             ahead=[*ahead.values()],
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            supposed, base = base, self._adapted(base, at, indexed)
+            base = self._adapted(supposed, at, indexed)
             again = base.again or (ResendReason.PLACE if base.rewind and base.seen_snapshot else None)
-            self._look_ahead(base, fill(), expect)
+            self._look_ahead(base, fill, expect)
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
             with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
-                chunk = next(chunks)
-                patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
-                while chunk.more:
+                for chunk in chunks:
+                    patience = patience or max(_PATIENCE, time.monotonic() - began)
+                    rendered = chunk.render()
+                    self._loaded += chunk.rows
+                    xids.update(() if self.plan.stamped else recent(chunk.ends, at.snapshot))
+                    if not chunk.more:
+                        break
                     seen_here = seen_here or self._visible(at.snapshot)
                     page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
-                    xids.update(() if self.plan.stamped else recent(chunk.ends, at.snapshot))
-                    batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
                     handed_over = time.monotonic()
-                    yield batch
+                    yield self._batch(rendered, self.offset if self._whole else page, again)
                     waited += time.monotonic() - handed_over
                     if waited > patience and not self._whole:
                         return False
                     base = replace(page, pages=base.pages)
-                    chunk = next(chunks)
-            batch = self._batch(chunk, base, again)
-            rests = at.written if batch.records or base.compare else base.written
-            if self.plan.stamped:
-                seen = set[int]()
-            else:
-                xids.update(recent(chunk.ends, at.snapshot))
-                seen = seen_ids(self._server, at.snapshot, xids)
+            rests = at.written if rendered.records or base.compare else base.written
+            seen = set[int]() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
-        yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
+        persist = bool(rendered.records) or self._worth_storing(done)
+        yield replace(self._batch(rendered, done, again), persist=persist)
         return True
 
-    def _look_ahead(self, base: SourceOffset, fill: PageFill, expect: Expect | None) -> None:
+    def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
         """What has to be known of all rows before the first is handed over."""
         if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if expect is not None:
-            with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
+            with closing(self._rows.chunks(replace(base, pages=()), fill(), "expected ")) as chunks:
                 for chunk in chunks:
                     expect(chunk.render().records)
 
-    def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
-        self._loaded += chunk.rows
-        found, load = chunk.render(), None
+    def _batch(self, found: Rendered, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
+        load = None
         if self._load is not None:
             of, began = self._load
             load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
-        return RecordBatch(
-            found.records, offset, skipped=found.skipped, removals=found.removals, again=again, load=load
-        )
+        return RecordBatch(found.records, offset, True, found.skipped, found.removals, again, load)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""

@@ -98,9 +98,8 @@ class TopicCleanup:
             return batch
         if not self._leaving:
             values = [each.key for each in batch.removals if each.value is not None]
-            gone = [*values, *(record[0] for record in batch.records if record[1] is None)]
-            removed = len(gone) and len(gone) + self.reader.removals_left()
-            if not self._suspicious(removed):
+            gone = values + [record[0] for record in batch.records if record[1] is None]
+            if not gone or not self._suspicious(removed := len(gone) + self.reader.removals_left()):
                 return batch
             if values or not self.reader.plan.sweeps:
                 self._refuse(removed, [key for key in gone if key is not None])

@@ -114,10 +114,10 @@ def _literals(bound: tuple[str, ...]) -> sql.Composable:
 def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
     """The keys of all rows that belong in the topic, in one snapshot, in chunks.
 
-    Raises psycopg.Error, TableReplaced and RowError.
+    Raises psycopg.Error, RowError, and TableReplaced where it is another table.
     """
     parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
-    with snapshot_of(server, plan):
+    with snapshot_of(server, plan, changed=True):
         reader = ChunkReader(server.connection, "keys", statement("source/keys", **parts))
         while rows := reader.page():
             yield [key for key in map(plan.rows.render_key, rows) if key is not None]

@@ -77,6 +77,8 @@ class TableTask:
     server: Server
     reader: Reader
     key: bytes
+    plan: TablePlan = field(init=False)
+    """What is fixed about it."""
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     due: float = 0.0
@@ -98,6 +100,7 @@ class TableTask:
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.plan = self.reader.plan
         context, connector = self.context, self.context.connector
         self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
         self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
@@ -115,14 +118,9 @@ class TableTask:
         )
 
     @property
-    def plan(self) -> TablePlan:
-        """What is fixed about it."""
-        return self.reader.plan
-
-    @property
     def name(self) -> str:
         """``schema.table`` for people."""
-        return self.reader.plan.qualified
+        return self.plan.qualified
 
     @property
     def remembered(self) -> int:
@@ -192,10 +190,10 @@ class TableTask:
         expect = comparison.expect if comparison is not None else None
         with closing(self.reader.pages(rows, self.context.page_bytes, expect)) as pages:
             for found in pages:
+                self._comparison = None  # until the batch is in the topic: of one that is not, it would say that it is
                 batch = found if comparison is None else comparison.without_known(found, self.plan)
                 batch = self.cleanup.check(batch) if gated else batch
                 self._report(batch)
-                self._comparison = None  # of a batch that fails nobody knows whether the topic has it
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.compare else None
                 self.context.board.loading(self.name, batch.load)
