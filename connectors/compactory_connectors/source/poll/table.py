@@ -123,7 +123,8 @@ class TableReader(Reader):
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
             with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
-                for chunk in chunks:
+                while True:
+                    chunk = next(chunks)  # the last one says that it is
                     patience = patience or max(_PATIENCE, time.monotonic() - began)
                     rendered = chunk.render()
                     self._loaded += chunk.rows
