@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from pathlib import Path
-from urllib.parse import urlsplit
 
+from benchmarks.debezium import TRANSFORMS, database, running
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
 LOST = 600.0  # seconds
-TRANSFORMS = "org.apache.kafka.connect.transforms."
 NAMES = {
     "terminal_id": "terminalId",
     "acquirer_id": "acquirerId",
@@ -28,15 +25,13 @@ NAMES = {
 }
 
 
-def worker(bootstrap: str, folder: Path) -> dict[str, object]:
+def worker(bootstrap: str) -> dict[str, object]:
     """Return the worker's properties; its producer has the bare loop's."""
     return {
         "bootstrap.servers": bootstrap,
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
-        "offset.storage.file.filename": folder / "offsets",
-        "listeners": "http://127.0.0.1:0",
         "producer.linger.ms": 20,
         "producer.compression.type": "lz4",
         "producer.batch.size": 1_000_000,
@@ -46,22 +41,11 @@ def worker(bootstrap: str, folder: Path) -> dict[str, object]:
 
 def connector(dsn: str, prefix: str) -> dict[str, object]:
     """Return the connector's properties."""
-    place = urlsplit(dsn)
     return {
-        "name": "debezium",
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": place.hostname,
-        "database.port": place.port,
-        "database.user": place.username,
-        "database.password": "unused",
-        "database.dbname": place.path.lstrip("/"),
-        "plugin.name": "pgoutput",
-        "slot.name": prefix,
-        "slot.drop.on.stop": "true",
+        **database(dsn, prefix),
         "publication.autocreate.mode": "disabled",
         "snapshot.mode": "initial_only",
         "table.include.list": "public.terminal_acquirer",
-        "topic.prefix": prefix,
         "max.batch.size": 20_480,
         "max.queue.size": 81_920,
         "snapshot.fetch.size": 10_240,
@@ -77,11 +61,6 @@ def connector(dsn: str, prefix: str) -> dict[str, object]:
         "transforms.stamp.format": "yyyy-MM-dd HH:mm:ss.SSS",
         "transforms.stamp.unix.precision": "microseconds",
     }
-
-
-def written(path: Path, properties: dict[str, object]) -> str:
-    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    return str(path)
 
 
 def timed(kafka: Kafka, topic: str, rows: int, process: subprocess.Popen[bytes]) -> float:
@@ -104,22 +83,8 @@ def main() -> None:
     prefix = f"debezium_{uuid.uuid4().hex[:8]}"
     kafka, topic = Kafka(bootstrap), f"{prefix}.public.terminal_acquirer"
     kafka.create_topic(topic, partitions=1)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        files = [
-            written(folder / "worker.properties", worker(bootstrap, folder)),
-            written(folder / "connector.properties", connector(dsn, prefix)),
-        ]
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        command = ["java", "-Xms1g", "-Xmx1g", quiet, "-cp", f"{jars}/*"]
-        process = subprocess.Popen(
-            [*command, "org.apache.kafka.connect.cli.ConnectStandalone", *files], stdout=sys.stderr
-        )
-        try:
-            seconds = timed(kafka, topic, int(rows), process)
-        finally:
-            process.terminate()
-            process.wait(60)
+    with running(jars, worker(bootstrap), connector(dsn, prefix)) as process:
+        seconds = timed(kafka, topic, int(rows), process)
     print(json.dumps({"rows": int(rows), "seconds": seconds}))
 
 

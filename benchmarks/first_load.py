@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import psycopg
 
 from benchmarks.bootstrap import count
+from benchmarks.debezium import jars
 from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
-from benchmarks.stage import WORK, Absent, Command, Comparison, Measured, Stage, Terms, python
+from benchmarks.stage import Absent, Command, Comparison, Measured, Stage, Terms, python
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_sql import read
 
@@ -21,8 +19,6 @@ __all__ = ["comparisons"]
 
 BARE, DEBEZIUM, OURS = "bare loop", "Debezium", "Compactory"
 MOST_MEMORY = 200  # MB
-_POM = Path(__file__).with_name("connect") / "pom.xml"
-_JARS = WORK / "debezium"
 
 
 def comparisons(terms: Terms) -> dict[str, Comparison]:
@@ -95,15 +91,5 @@ def _filled(rows: int) -> Iterator[str]:
 
 
 def _debezium(url: str, kafka: str, rows: int) -> Command:
-    absent = [name for name in ("java", "mvn") if shutil.which(name) is None]
-    if absent:
-        return Absent(f"{' and '.join(absent)} not on PATH")
-    mark = _JARS / ".complete"
-    if not mark.exists() or mark.read_bytes() != _POM.read_bytes():
-        shutil.rmtree(_JARS, ignore_errors=True)
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={_JARS}"]
-        done = subprocess.run(["mvn", "-q", "-B", "-f", str(_POM), *goal], check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"could not fetch Debezium:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        mark.write_bytes(_POM.read_bytes())
-    return python("_debezium_load", _JARS, url, kafka, rows)
+    folder = jars()
+    return folder if isinstance(folder, Absent) else python("_debezium_load", folder, url, kafka, rows)

@@ -57,12 +57,11 @@ writer)
     allow "${topics[@]}" -- Write DescribeConfigs
     ;;
 outbox)
-    # DescribeConfigs tells publishers how large a message may be; it can do without. Ids and groups have many names each.
+    # DescribeConfigs tells publishers how large a message may be; it can do without. Transactional ids have many names.
     allow "${topics[@]}" -- Write DescribeConfigs
-    operations=(Read)
+    operations=(Read Write)
     [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
     allow --topic compactory-outbox -- "${operations[@]}"
-    allow --group compactory-outbox- --resource-pattern-type prefixed -- Read
     allow --transactional-id compactory-outbox- --resource-pattern-type prefixed -- Write
     ;;
 esac

@@ -57,9 +57,10 @@ _DIFFERENCES = """\
 - `ReplaceField` refuses two fields renamed to one name; in Kafka Connect it depends on their hashes which one wins.
   `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, are taken for `include` and `exclude`.
 - `SimpleDateFormat` in UTC, English, with the weeks of the United States. `F`, `u` and letters of weeks are for writing
-  only; of zones by name those of four letters at most are read.
-- Regular expressions are Java's, but for intersections and unions of classes, `\\G`, `\\X`, blocks and scripts of
-  Unicode, flags in the middle of a pattern and look-behinds of variable length, which are refused.
+  only; of zones by name UTC and GMT are read.
+- Regular expressions are Java's as far as Python writes them alike, with `\\Q…\\E`, `\\z`, `\\Z`, named groups and
+  `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum`. Refused are classes within classes, other `\\p{…}`, `\\h`,
+  `\\R`, `\\G`, `\\X`, flags in the middle of a pattern and look-behinds of variable length.
 - An empty option counts as one that is not given."""
 
 _FUNCTION = """\
@@ -78,10 +79,10 @@ def mask(record: SourceRecord) -> SourceRecord | None:
 ```
 
 `record` has `topic`, `key` and `value`. A struct is a dict; dates are days since 1970-01-01, times milliseconds since
-midnight, timestamps milliseconds since 1970, NUMERIC columns `Decimal`, bytes `bytes`. What the function leaves alone
-is written as without it, to the byte. With `JsonConverter` and `schemas.enable=false` values may be changed, added
-and left out at will; with other converters they must fit the schema that the transforms have made. Topic and key
-belong to the transforms: deletions need them where there is no value.
+midnight, timestamps milliseconds since 1970, NUMERIC columns `Decimal`, bytes `bytes`. Values must be JSON without
+schemas: `value.converter` is `JsonConverter` with `schemas.enable=false`. A field that the function leaves alone is
+written as without it, to the byte; any field may be changed, added or left out. Topic and key belong to the
+transforms: deletions need them where there is no value.
 
 The module must be importable (installed, or on `PYTHONPATH`); it is imported when the configuration is read. What the
 function raises is an error of the row and names the kind of exception and the line, never its text, which may hold
@@ -122,7 +123,7 @@ def page_text() -> str:
     for name, entry in _plain(PREDICATES).items():
         parts += _described(name, entry, "predicates.isInternal")
     parts += ["## A Python function", _FUNCTION, "## Other than in Kafka Connect", _DIFFERENCES]
-    return page("Transforms", "`connectors/compactory_connectors/source/transforms`", *parts)
+    return page("Transforms", "`connectors/compactory_connectors/source/record/transforms`", *parts)
 
 
 def _plain(registry: Mapping[str, Entry]) -> dict[str, Entry]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from compactory_cli.context.settings_file import read_settings
-from compactory_connectors.source.config.connector import parse_connector
+from compactory_connectors.source.config.files import parse_connector
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, usage_problem
 
 

@@ -13,13 +13,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
-from compactory_connectors.source.postgres.server import connect, raw_rows
+from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.source.postgres.server import raw_rows
 from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import REGISTRY
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.json_text import schema_json
+from compactory_connectors.source.record.converters.json_value import schema_json
 from compactory_connectors.source.record.converters.string_converter import StringConverter
 from compactory_connectors.source.record.record import Node, RowError, StructNode
 from compactory_connectors.source.record.schema import Field, Schema, Type
@@ -35,10 +36,10 @@ TEXT = {
     "numeric": JsonConverter(schemas_enable=False, numeric=True),
 }
 PRIMITIVE = {
-    name: REGISTRY[f"org.apache.kafka.connect.converters.{kind}Converter"]()
+    name: REGISTRY[f"org.apache.kafka.connect.converters.{kind}Converter"]
     for name, kind in {"bytes": "ByteArray", "bool": "Boolean", "int": "Integer"}.items()
 } | {
-    name: REGISTRY[f"org.apache.kafka.connect.converters.{name.capitalize()}Converter"]()
+    name: REGISTRY[f"org.apache.kafka.connect.converters.{name.capitalize()}Converter"]
     for name in ("short", "long", "float", "double")
 }
 READ_ALL_THE_SAME = {"c_money"}

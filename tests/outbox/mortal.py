@@ -47,11 +47,8 @@ class Producer:
         self._fate.meets("before begin")
         self._inner.begin_transaction()
 
-    def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        self._inner.flush()
-        self._inner.send_offsets_to_transaction(*arguments)
-
     def commit_transaction(self, timeout: float) -> None:
+        self._inner.flush()
         self._fate.meets("before commit")
         self._inner.commit_transaction(timeout)
         self._fate.meets("after commit")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from compactory_connectors.database.position import Position
 from compactory_connectors.outbox import OutboxMessage
-from compactory_connectors.outbox.position import Position
 from compactory_connectors.outbox.sender import Sender
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
-from compactory_connectors.outbox import OutboxMessage, TopicRules
+from compactory_connectors.outbox import OutboxMessage, TopicRules, sender
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
@@ -179,3 +181,40 @@ def test_two_relays_share_topics(bench: Bench) -> None:
     assert bench.sql.execute(
         "SELECT count(*) FROM compactory.kafka_topic_info WHERE locked_by IS NOT NULL"
     ).fetchone() == (0,)
+
+
+def test_a_topic_that_fails_between_batches_repeats_nothing(
+    bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 15: what Kafka has is deleted before the lock is given back after an error."""
+    topic = bench.topic()
+    with bench.sql.transaction():
+        bench.outbox.publish_list(
+            bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 2)]
+        )
+    look, calls = sender.TopicFacts.look, []
+
+    def failing(self: sender.TopicFacts, *given: Any) -> int:
+        calls.append(given)
+        if len(calls) == 2:
+            raise sender._TopicFailed("gone for a moment")
+        return look(self, *given)
+
+    monkeypatch.setattr(sender.TopicFacts, "look", failing)
+    bench.relay(batch=BATCH)
+    wait_until(lambda: bench.left() == 0, what="everything")
+    assert bench.values(topic) == [f"{n}" for n in range(BATCH * 2)]
+
+
+def test_a_holder_that_froze_within_a_transaction_keeps_nobody_out(bench: Bench, impatient: None) -> None:
+    topic = bench.topic()
+    bench.publish(topic, "v")
+    with psycopg.connect(bench.url, application_name="compactory-outbox frozen") as frozen:
+        statement = "INSERT INTO compactory.kafka_topic_info (topic, locked_by, locked_at) VALUES (%s, 'frozen', now())"
+        frozen.execute(statement, [topic])
+        frozen.commit()
+        frozen.execute("SELECT FROM compactory.kafka_topic_info FOR UPDATE")
+        bench.relay()
+        bench.wait_for(topic, "v")
+        with pytest.raises(psycopg.OperationalError):
+            frozen.execute("SELECT 1")

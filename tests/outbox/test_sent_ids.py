@@ -1,27 +1,18 @@
-"""Ids of a transaction as the metadata of an offset, and positions: pure."""
+"""Ids of a transaction as a record, and positions: pure."""
 
 from __future__ import annotations
 
 import random
 
-from compactory_connectors.outbox.position import Position
-from compactory_connectors.outbox.sent_ids import MOST, SentIds, fitting
+from compactory_connectors.database.position import Position
+from compactory_connectors.outbox.sent_ids import SentIds
 
 
 def test_any_ids_come_back(seeded: random.Random) -> None:
     for _ in range(200):
         ids = sorted(seeded.sample(range(1, 10 ** seeded.randint(3, 15)), seeded.randint(1, 400)))
         sent = SentIds(ids, "2026-01-01 00:00:00.123+00")
-        assert SentIds.parse(sent.text()) == sent
-
-
-def test_as_many_as_an_offset_holds() -> None:
-    assert fitting(range(1, 10_001), "now")[0] == 10_000
-    ids = sorted(random.Random(1).sample(range(10**9), 10_000))
-    number, text = fitting(ids, "now")
-    assert 500 < number < 10_000
-    assert len(text) <= MOST
-    assert SentIds.parse(text).ids == ids[:number]
+        assert SentIds.parse(sent.packed()) == sent
 
 
 def test_a_position_goes_back_for_a_transaction_that_ran() -> None:

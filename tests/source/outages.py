@@ -20,7 +20,7 @@ import psycopg
 
 from compactory_cli.stack.port import free_port
 from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.source.config.jdbc_url import Connection
+from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.run.source import Source
 from tests.source.conftest import ARTICLE, Bench, Running, article_environment

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.poll import conditions
 from compactory_connectors.source.poll.conditions import Conditions
 from tests.source.history import Layout, Shared, create, living

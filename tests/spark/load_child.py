@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.session import open_session
 from compactory_connectors.spark.target import Mode

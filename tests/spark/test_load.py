@@ -12,7 +12,7 @@ import pytest
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.database import install
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.checking.casting import Spelling, cast
 from compactory_connectors.spark.checking.checks import REASONS, Checks
 from compactory_connectors.spark.column_types import parse_type

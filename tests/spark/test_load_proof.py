@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import install
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome

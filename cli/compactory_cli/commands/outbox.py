@@ -48,8 +48,7 @@ def run(
     ] = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
     from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
@@ -202,7 +201,7 @@ def roles(
     import psycopg
 
     from compactory_connectors import database
-    from compactory_connectors.source.postgres.server import postgres_errors
+    from compactory_connectors.database.postgres_errors import postgres_errors
 
     from ..context.session import begin
     from ..views.terminal import output, print_json
@@ -247,8 +246,8 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
 def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
     from contextlib import closing
 
+    from compactory_connectors.database.postgres_errors import postgres_errors
     from compactory_connectors.outbox.table import open_outbox
-    from compactory_connectors.source.postgres.server import postgres_errors
 
     from ..context.configuration import load
 

@@ -147,7 +147,7 @@ def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
     """A connection in autocommit to the configured database; the driver's errors become ours, without the password."""
     import psycopg
 
-    from compactory_connectors.source.postgres.server import postgres_errors
+    from compactory_connectors.database.postgres_errors import postgres_errors
 
     from ..context.session import begin
 

@@ -24,8 +24,8 @@ from .flags import Flags, LogFormat, LogLevel
 from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
 
 if TYPE_CHECKING:
+    from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.outbox.rules import TopicRules
-    from compactory_connectors.source.config.jdbc_url import Connection
 
 __all__ = ["Configuration", "load"]
 
@@ -43,7 +43,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a command may need; immutable, its ``repr`` shows no secret."""
+    """The settings that a command may need; immutable, its ``repr`` shows no secret."""
 
     file: Path | None
     """The compactory.toml that was read."""
@@ -60,9 +60,9 @@ class Configuration:
     jdbc_password: str | None = field(repr=False)
     """Password of the database behind a JDBC URL that a load reads."""
     outbox_topics: Mapping[str, TopicRules]
-    """What [outbox.topics] says of single topics."""
+    """The rules of single topics in [outbox.topics]."""
     store_options: Mapping[str, Any]
-    """What else [store] tells a store that goes on running."""
+    """The other options of [store], for a store that goes on running."""
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
@@ -80,7 +80,7 @@ class Configuration:
 
     def postgres(self) -> Connection:
         """The database. Raises ConfigError when none was given or the URL is malformed."""
-        from compactory_connectors.source.config.jdbc_url import parse_url
+        from compactory_connectors.database.jdbc_url import parse_url
 
         if self._postgres is None:
             raise ConfigError(

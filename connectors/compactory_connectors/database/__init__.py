@@ -1,4 +1,7 @@
-"""Migrations, and adoption of live tables. The SQL itself is in ``compactory_sql``; psycopg is used here."""
+"""Migrations and adoption of live tables, and the connections, errors and wake-ups that source, outbox and jobs share.
+
+The SQL itself is in ``compactory_sql``; psycopg is used here.
+"""
 
 from compactory_sql import Adoption, Plan, Step
 

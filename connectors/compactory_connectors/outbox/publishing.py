@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, LiteralString, get_args
 from uuid import uuid4
 
-import psycopg
 import structlog
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka, KafkaError, kafka_errors
+from compactory_connectors.database.caller import async_driver, driver, is_async
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_sql import query
 
@@ -28,7 +27,6 @@ Backend = Literal["db", "kafka", "kafka_async"]
 
 _DEFAULTS = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "compression.type": "lz4"}
 _TIMEOUT = 30.0  # seconds for acknowledgements
-_BEGIN = "SELECT 1"  # has SQLAlchemy know of the transaction, which it would not commit otherwise
 
 
 class Outbox:
@@ -85,13 +83,11 @@ class Outbox:
         check_all(ready)
         if self._direct is not None:
             numbers = self._direct.send(ready)
-            return _ready(numbers) if _is_async(conn) else numbers
-        if _is_async(conn):
+            return _ready(numbers) if is_async(conn) else numbers
+        if is_async(conn):
             return _publish_async(conn, ready)
-        driver = _driver(conn)
-        _refuse_autocommit(driver)
-        cursor = driver.cursor(row_factory=tuple_row)
-        return _ids(cursor.execute(query("outbox/publish"), _columns(ready)).fetchall())
+        cursor = driver(conn, "publish", "message").cursor(row_factory=tuple_row)
+        return _ids(cursor.execute(*_statement(ready)).fetchall())
 
     def close(self) -> None:
         """Send what ``kafka_async`` has not sent yet; raises Unreachable where that takes too long. Idempotent."""
@@ -158,64 +154,24 @@ class _Direct:
         self._last = error
 
 
-def _is_async(conn: Any) -> bool:
-    return isinstance(conn, psycopg.AsyncConnection) or any(
-        hasattr(conn, f"sync_{x}") for x in ("session", "connection")
-    )
-
-
-def _driver(conn: Any) -> psycopg.Connection[Any]:
-    """The connection of psycopg behind a session or connection of SQLAlchemy."""
-    inner = conn
-    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "get_bind"):  # a session
-        inner = inner.connection()
-    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "dialect"):  # a connection of SQLAlchemy
-        if not inner.in_transaction():
-            inner.exec_driver_sql(_BEGIN)
-        inner = inner.connection.driver_connection
-    if isinstance(inner, psycopg.Connection):
-        return inner
-    raise ConfigError(_not_psycopg(conn))
-
-
 async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
-    driver = conn
-    if hasattr(driver, "sync_session"):
-        driver = await driver.connection()
-    if hasattr(driver, "sync_connection"):
-        if not driver.in_transaction():
-            await driver.exec_driver_sql(_BEGIN)
-        driver = (await driver.get_raw_connection()).driver_connection
-    if not isinstance(driver, psycopg.AsyncConnection):
-        raise ConfigError(_not_psycopg(conn))
-    _refuse_autocommit(driver)
-    cursor = await driver.cursor(row_factory=tuple_row).execute(query("outbox/publish"), _columns(messages))
+    inner = await async_driver(conn, "publish", "message")
+    cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
     return _ids(await cursor.fetchall())
 
 
-def _not_psycopg(conn: Any) -> str:
-    return (
-        "publish needs a connection of psycopg, or a session or connection of SQLAlchemy on psycopg"
-        f" (postgresql+psycopg://…), not {type(conn).__module__}.{type(conn).__qualname__}"
-    )
-
-
-def _refuse_autocommit(conn: Any) -> None:
-    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
-        raise WriteRefused(
-            "the connection is in autocommit and in no transaction, so that the message would not commit with anything:"
-            " publish within `with conn.transaction():`"
-        )
-
-
-def _columns(messages: Sequence[OutboxMessage]) -> dict[str, Any]:
-    return {
-        "topics": [message.topic for message in messages],
-        "payloads": [encoded(message.payload) for message in messages],
-        "keys": [encoded(message.key) for message in messages],
-        "partition_keys": [message.partition_key for message in messages],
+def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, dict[str, Any]]:
+    """How to publish these: one message needs no arrays, which cost as much as the rest."""
+    columns: dict[str, list[Any]] = {
+        "topic": [message.topic for message in messages],
+        "payload": [encoded(message.payload) for message in messages],
+        "key": [encoded(message.key) for message in messages],
+        "partition_key": [message.partition_key for message in messages],
         "headers": [headers_json(message.headers) for message in messages],
     }
+    if len(messages) == 1:
+        return query("outbox/publish"), {name: values[0] for name, values in columns.items()}
+    return query("outbox/publish_list"), columns
 
 
 def _ids(rows: Sequence[Any]) -> list[int]:

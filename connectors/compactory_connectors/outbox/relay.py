@@ -14,11 +14,11 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.wakeup import Wakeup
-from compactory_connectors.source.config.jdbc_url import Connection, parse_url
-from compactory_connectors.source.postgres.server import postgres_errors
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
-from compactory_connectors.source.run.backoff import Backoff
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
 from .rules import TopicRules
@@ -36,6 +36,7 @@ _SAMPLE = 5.0  # seconds between samples for metrics
 _WHOLE = 60.0  # seconds between looks at everything, for messages that were written past compactory.publish
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
+_MOST = 100_000  # messages in a batch
 _BUSY = 100  # messages at once, from which on writers need not notify
 
 
@@ -58,6 +59,8 @@ class OutboxRelay:
         batch: int = BATCH,
     ) -> None:
         problems = [f"{name} must be at least 1" for name, n in (("threads", threads), ("batch", batch)) if n < 1]
+        if batch > _MOST:
+            problems.append(f"batch must be at most {_MOST:,}: the ids of a batch are one record")
         if problems:
             raise ConfigError(problems)
         self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres

@@ -24,13 +24,13 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka, KafkaError
+from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
-from compactory_connectors.source.run.backoff import Backoff
 
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules
-from .sent_ids import MARKS_TOPIC, SentMarks, fitting
+from .sent_ids import MARKS_TOPIC, SentIds, SentMarks
 from .status import Board
 from .table import Batch, Claim, OutboxTable, Pending, Row, open_outbox
 
@@ -39,12 +39,12 @@ __all__ = ["BATCH", "Sender", "Shared", "TopicFacts", "newest_of_keys"]
 log = structlog.get_logger("compactory.outbox")
 
 BATCH: Final = 10_000  # messages
+_SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
 _KEEP = 0.5  # seconds that a lock is kept for more messages
 _FACTS_AGE = 60.0  # seconds
-_TIMEOUT = 9.0  # seconds; below transaction.timeout.ms
 
 _POISON = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
@@ -113,6 +113,7 @@ class Sender:
         self._shared = shared
         self._number = number
         self._lost: Pending | None = None
+        self._done: Sequence[int] = ()  # messages of the topic in hand that Kafka has, and that are not deleted yet
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
     def run(self) -> None:
@@ -131,7 +132,7 @@ class Sender:
     @contextmanager
     def _session(self) -> Iterator[None]:
         """Connect under a name that nobody has used; a topic that was held is taken over from the name before."""
-        self._holder = f"{socket.gethostname()}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
+        self._holder = f"{socket.gethostname()[:24]}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
         connection, identity = open_outbox(self._shared.conninfo, self._holder)
         with closing(connection), closing(self._producer(self._holder)) as self._publisher:
             self._publisher.open()
@@ -170,46 +171,57 @@ class Sender:
                 sent = 0
                 self._shared.board.retried(pending.topic)
                 log.warning("topic is left alone for a minute", topic=pending.topic, error=str(error))
-                self._table.fail(pending.topic, str(error))
+                self._table.fail(pending.topic, str(error), self._done)
         self._lost = None
         return sent
 
     def _drain(self, claim: Claim, pending: Pending) -> int:
-        """Send batches until no more come; how many messages."""
+        """Send batches until no more come; how many messages the largest had. Full ones overlap with the next read."""
         began = time.monotonic()
-        done: Sequence[int] = ()
-        total = 0
+        self._done = ()
+        batch: Batch | None = None
+        largest = 0
         while True:
             usual = self._shared.batch
             limit = self._limits.get(claim.topic, usual)
             pending.seen.clear()
-            batch = self._table.read(claim, done, limit, _BYTES)
-            done = ()
+            if batch is None or self._is_early(batch):
+                batch, self._done = self._table.read(claim, self._done, limit, _BYTES), ()
             if batch.moved is not None:
-                claim = batch.moved
+                claim, batch = batch.moved, None
                 continue
             if batch.waiting:
                 self._table.hold_back(claim.topic, batch.waiting)
+                batch = None
                 continue
-            rows = batch.rows
+            rows, more = batch.rows, batch.full
+            behind = self._behind(claim, batch, rows[-1][0] if more and rows else None)
+            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
+            goes_on = not tired if more else self._waits(pending, empty=not rows)
             if rows:
+                sent = SentIds([row[0] for row in rows], batch.created)
+                ahead = behind if more and goes_on and limit == usual else None
                 try:
-                    rows = self._send(claim.topic, rows, batch.created)
+                    batch = self._send(claim, rows, sent, ahead)
                 except TopicRefused as error:
                     self._shrink(claim.topic, rows, error)
+                    batch = None
                     continue
                 self._limits.pop(claim.topic, None)
                 if limit < usual:
                     self._limits[claim.topic] = min(usual, limit * 4)
-                done = [row[0] for row in rows]
-                total += len(rows)
-            more = batch.full or len(rows) < len(batch.rows)
-            claim = self._behind(claim, batch, rows[-1][0] if more and rows else None)
-            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
-            goes_on = not tired if more else self._waits(pending, empty=not rows)
+                self._done = sent.ids
+                largest = max(largest, len(rows))
+            else:
+                batch = None
+            claim = behind
             if not goes_on or self._shared.stop.is_set():
-                self._table.release(claim, done)
-                return total
+                self._table.release(claim, self._done)
+                return largest
+
+    def _is_early(self, batch: Batch) -> bool:
+        """Whether a batch was read too early: it is empty, or has messages that were being sent then."""
+        return bool(self._done) and (not batch.rows or batch.rows[0][0] <= self._done[-1])
 
     def _waits(self, pending: Pending, *, empty: bool) -> bool:
         """Whether to read once more with the lock kept, as messages often follow one another."""
@@ -222,28 +234,29 @@ class Sender:
         """The claim after a batch was sent, as far as ``last`` where there is more."""
         return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
 
-    def _send(self, topic: str, rows: list[Row], created: str) -> list[Row]:
-        """Send messages in one transaction, and return them: as many as one offset can name. Raises TopicRefused."""
+    def _send(self, claim: Claim, rows: Sequence[Row], sent: SentIds, ahead: Claim | None) -> Batch | None:
+        """Send messages in one transaction; return the next batch where it is to be read ``ahead``.
+
+        What was sent before is deleted for good before the ids of this transaction replace those of the last. Raises
+        TopicRefused.
+        """
+        topic = claim.topic
         partitions = self._facts.look(topic, self._table.limit)
-        number, mark = fitting([row[0] for row in rows], created)
-        rows = rows[:number]
         kept = newest_of_keys(rows) if self._rules(topic).compact else rows
+        batch: Batch | None = None
 
         def produce(producer: Any) -> None:
-            put = producer.produce
-            for number, key, payload, more in kept:
-                headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
-                if more is None:
-                    put(topic, payload, key, headers=headers)
-                    continue
-                partition_key, given, _, _ = more
-                place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
-                put(topic, payload, key, place, headers=headers + headers_of(given))
-            self._marks.mark(producer, topic, mark, _TIMEOUT)
+            nonlocal batch
+            self._marks.mark(producer, self._holder, topic, sent)
+            for start in range(0, len(kept), _SLICE):
+                _produce(producer, topic, kept[start : start + _SLICE], partitions)
+                self._table.receive()
+            batch = finish()
 
-        self._publisher.transact(produce)
+        with self._table.sending(claim, self._done, ahead, self._shared.batch, _BYTES) as finish:
+            self._publisher.transact(produce)
         self._shared.board.sent(topic, len(kept))
-        return rows
+        return batch
 
     def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
         """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""
@@ -258,13 +271,17 @@ class Sender:
         log.error("message set aside", topic=topic, id=rows[0][0], error=str(error))
 
     def _fence(self, holder: str) -> None:
-        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled."""
+        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled.
+
+        A frozen one may have locks on rows in Postgres: its session ends as well.
+        """
         with closing(self._producer(holder)) as publisher:
             publisher.open()
+        self._table.end_session(holder)
 
     def _settle(self, pending: Pending) -> None:
         """Delete what the holder before had sent and not yet deleted."""
-        last = self._marks.last(pending.topic)
+        last = self._marks.last(str(pending.lapsed), pending.topic)
         deleted = self._table.delete_sent(pending.topic, last) if last is not None else 0
         log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
 
@@ -275,6 +292,18 @@ class Sender:
 
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())
+
+
+def _produce(producer: Any, topic: str, rows: Sequence[Row], partitions: int) -> None:
+    put = producer.produce
+    for number, key, payload, more in rows:
+        headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
+        if more is None:
+            put(topic, payload, key, headers=headers)
+            continue
+        partition_key, given, _ = more
+        place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
+        put(topic, payload, key, place, headers=headers + headers_of(given))
 
 
 def newest_of_keys(rows: Sequence[Row]) -> list[Row]:

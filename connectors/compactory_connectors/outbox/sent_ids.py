@@ -1,31 +1,28 @@
-"""Which messages the last Kafka transaction of a topic held: kept in Kafka, written by that very transaction.
+"""Which messages the last Kafka transaction of a topic held: a record in Kafka, written by that very transaction.
 
-They are the metadata of a consumer group's offset, a group for each topic, at partition 0 of a topic without records.
-Kafka answers for one group in milliseconds, whatever other transactions are open, and keeps one answer for each. It
-forgets a group after ``offsets.retention.minutes`` (7 days) without a message sent.
+The records lie in a compacted topic, under database and topic. A holder has one of its partitions: a reader of
+committed records waits for every transaction that is open there, so that few share one.
 """
 
 from __future__ import annotations
 
-import base64
 import zlib
-from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import sub
 from typing import Any, Final
 
 from compactory.errors import ConfigError
-from compactory.kafka.client import Kafka, TopicPartition, kafka_errors
+from compactory.kafka.client import Kafka
+from compactory_connectors.source.publish.topics import read
 
-__all__ = ["MARKS_TOPIC", "SentIds", "SentMarks", "fitting"]
+__all__ = ["MARKS_TOPIC", "SentIds", "SentMarks"]
 
 MARKS_TOPIC: Final = "compactory-outbox"
-"""A topic that stays empty; groups have their offsets there."""
 
-MOST: Final = 4000
-"""Characters of metadata: brokers take 4,096 (``offset.metadata.max.bytes``)."""
+_PARTITIONS = 16
+_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # is read whole
+_PATIENCE = 30.0  # seconds; Kafka ends an abandoned transaction within 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,76 +32,63 @@ class SentIds:
     ids: list[int]
     created: str
 
-    def text(self) -> str:
-        """As metadata: distances between ids, packed."""
+    def packed(self) -> bytes:
+        """As a record's value: distances between ids."""
         distances = list(map(sub, self.ids[1:], self.ids))
         small = max(distances, default=0) < 128
         packed = bytes(distances) if small else b"".join(map(_varint, distances))
-        return f"{self.ids[0]}|{self.created}|{base64.b64encode(zlib.compress(packed, 1)).decode()}"
+        return b"%d|%s|%s" % (self.ids[0], self.created.encode(), zlib.compress(packed, 1))
 
     @classmethod
-    def parse(cls, text: str) -> SentIds:
-        """Read what :meth:`text` wrote. Raises ValueError."""
-        first, created, packed = text.split("|")
-        distances = _varints(zlib.decompress(base64.b64decode(packed)))
-        return cls(list(accumulate(distances, initial=int(first))), created)
-
-
-def fitting(ids: Sequence[int], created: str) -> tuple[int, str]:
-    """How many of these messages one offset can hold, and its metadata."""
-    number = len(ids)
-    while True:
-        text = SentIds(list(ids[:number]), created).text()
-        if len(text) <= MOST:
-            return number, text
-        number = max(1, int(number * 0.9 * MOST / len(text)))
+    def parse(cls, packed: bytes) -> SentIds:
+        """Read what :meth:`packed` wrote. Raises ValueError."""
+        first, created, rest = packed.split(b"|", 2)
+        distances = _varints(zlib.decompress(rest))
+        return cls(list(accumulate(distances, initial=int(first))), created.decode())
 
 
 class SentMarks:
-    """The marks of one database's outbox. Owned by one thread."""
+    """The marks of one database's outbox. Thread-safe."""
 
     def __init__(self, kafka: Kafka, identity: str) -> None:
         self._kafka = kafka
         self._identity = identity
-        self._groups: dict[str, Any] = {}
 
-    def mark(self, producer: Any, topic: str, text: str, timeout: float) -> None:
-        """Write what the open transaction of this producer holds. Raises what the client raises."""
-        if topic not in self._groups:
-            with closing(self._consumer(topic)) as consumer:
-                self._groups[topic] = consumer.consumer_group_metadata()
-        place = TopicPartition(MARKS_TOPIC, 0, 0, text)
-        producer.send_offsets_to_transaction([place], self._groups[topic], timeout)
+    def mark(self, producer: Any, holder: str, topic: str, sent: SentIds) -> None:
+        """Add what the open transaction of this holder's producer holds. Raises what the client raises."""
+        producer.produce(MARKS_TOPIC, sent.packed(), self._key(topic), _partition(holder))
 
-    def last(self, topic: str, timeout: float = 10.0) -> SentIds | None:
-        """What the last committed transaction held, once nothing of the topic is open.
+    def last(self, holder: str, topic: str) -> SentIds | None:
+        """What the last committed transaction of a holder that is fenced held, or one before; None: it sent nothing.
 
-        Raises Unreachable, ConfigError.
+        Raises Unreachable, also where another holder's transaction stays open; ConfigError.
         """
-        needed = f"the ACL operation Read on groups {self._group('')}…"
-        with (
-            closing(self._consumer(topic)) as consumer,
-            kafka_errors(f"ask what was sent of {topic!r} ({needed})", self._kafka.bootstrap),
-        ):
-            (found,) = consumer.committed([TopicPartition(MARKS_TOPIC, 0)], timeout)
-        return SentIds.parse(found.metadata) if found.metadata else None
+        key, found = self._key(topic), None
+        for message in read(self._kafka, MARKS_TOPIC, _PATIENCE, partitions={_partition(holder)}):
+            if message.key() == key:
+                found = message.value()
+        return SentIds.parse(found) if isinstance(found, bytes) else None
 
     def ensure(self) -> None:
-        """Make the empty topic where it is missing. Raises ConfigError, Unreachable."""
-        if MARKS_TOPIC in self._kafka.topics([MARKS_TOPIC]):
-            return
-        try:
-            self._kafka.create_topic(MARKS_TOPIC, partitions=1)
-        except ConfigError as error:
+        """Make the topic where it is missing. Raises ConfigError, Unreachable."""
+        made = f"create topic {MARKS_TOPIC!r} with {_PARTITIONS} partitions and cleanup.policy=compact"
+        known = self._kafka.topics([MARKS_TOPIC]).get(MARKS_TOPIC)
+        if known is None:
+            try:
+                self._kafka.create_topic(MARKS_TOPIC, partitions=_PARTITIONS, config=_CONFIG)
+            except ConfigError as error:
+                raise ConfigError([*error.problems, f"or {made}"]) from error
+        elif len(known.partitions) < _PARTITIONS:
             raise ConfigError(
-                [*error.problems, f"or create topic {MARKS_TOPIC!r} with one partition, which stays empty"]
-            ) from error
+                f"topic {MARKS_TOPIC!r} has {len(known.partitions)} partitions: stop all relays and {made}"
+            )
 
-    def _consumer(self, topic: str) -> Any:
-        return self._kafka.consumer("follow", group=self._group(topic))
+    def _key(self, topic: str) -> bytes:
+        return f"{self._identity} {topic}".encode()
 
-    def _group(self, topic: str) -> str:
-        return f"{MARKS_TOPIC}-{self._identity}-{topic}"
+
+def _partition(holder: str) -> int:
+    return zlib.crc32(holder.encode()) % _PARTITIONS
 
 
 def _varint(number: int) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
@@ -12,12 +13,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from compactory.errors import ConfigError, LeaseLost
+from compactory_connectors.database.position import Position
 from compactory_connectors.database.session import refuse_pooling
-from compactory_connectors.source.cursor.seen_snapshot import Snapshot
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection, connect
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.database.watched_connection import WatchedConnection, connect
 from compactory_sql import query
 
-from .position import Position
 from .sent_ids import SentIds
 
 __all__ = ["PAUSE", "TTL", "Batch", "Claim", "OutboxTable", "Pending", "Row", "open_outbox"]
@@ -29,8 +30,8 @@ PAUSE: Final = 60.0
 """Seconds for which a topic is left alone after an error of its own."""
 
 
-More: TypeAlias = tuple[str | None, Mapping[str, Any] | None, str, bool]
-"""Partition key, headers, time of publication, and whether the key waits for a message that failed."""
+More: TypeAlias = tuple[str | None, Mapping[str, Any] | None, bool]
+"""Partition key, headers, and whether the key waits for a message that failed."""
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
 """A message as it is read: id, key, payload; more where there is something to tell."""
@@ -95,12 +96,49 @@ class OutboxTable:
         return Claim(pending.topic, Position.at(row[0], row[2]), row[1])
 
     def read(self, claim: Claim, done: Sequence[int], limit: int, size: int) -> Batch:
-        """Delete what was sent, renew the lock and read the next batch, in one transaction and one round trip."""
-        with self._connection.pipeline():  # one transaction, which ends with it
-            self._delete(claim.topic, done)
-            cursor = self._connection.cursor(binary=True)
-            cursor.execute(query("outbox/read"), self._reading(claim) | {"limit": limit, "bytes": size})
+        """Delete what was sent, and read the next batch after that, in one round trip."""
+        with self._connection.pipeline():
+            if done:
+                self._settle(claim, done)
+            cursor = self._select(claim, limit, size)
         return _batch(claim, cursor.fetchall(), limit, size)
+
+    @contextmanager
+    def sending(
+        self, claim: Claim, done: Sequence[int], ahead: Claim | None, limit: int, size: int
+    ) -> Iterator[Callable[[], Batch | None]]:
+        """What the server does while a batch is sent. The function waits for it; Kafka may have the batch afterwards.
+
+        It deletes what was sent ``before`` and renews the lock; that commit is flushed, and with it all that was read.
+        Then it reads the next batch, where ``ahead`` says from where. The function returns that.
+        """
+        with self._connection.pipeline() as pipeline:
+            renewed = self._settle(claim, done)
+            cursor = self._select(ahead, limit, size) if ahead is not None else None
+
+            def finish() -> Batch | None:
+                pipeline.sync()
+                if not renewed.rowcount:
+                    raise LeaseLost(f"another relay took over topic {claim.topic!r}")
+                return _batch(ahead, cursor.fetchall(), limit, size) if ahead and cursor else None
+
+            yield finish
+
+    def receive(self) -> None:
+        """Take in what the server has written so far, so that it goes on: its buffers hold less than a batch."""
+        self._connection.pgconn.consume_input()
+
+    def _settle(self, claim: Claim, done: Sequence[int]) -> psycopg.Cursor[Any]:
+        """A transaction of its own within a pipeline: a lock on rows must not last while a batch is read."""
+        self._connection.execute("BEGIN")
+        self._delete(claim.topic, done)
+        renewed = self._connection.execute(query("outbox/renew_topic"), self._reading(claim))
+        self._connection.execute("COMMIT")
+        return renewed
+
+    def _select(self, claim: Claim, limit: int, size: int) -> psycopg.Cursor[Any]:
+        given = self._reading(claim) | {"limit": limit, "bytes": size}
+        return self._connection.cursor(binary=True).execute(query("outbox/read"), given)
 
     def release(self, claim: Claim, done: Sequence[int]) -> None:
         """Delete what was sent and give the lock back."""
@@ -110,9 +148,15 @@ class OutboxTable:
             if not released.rowcount:
                 raise LeaseLost(f"another relay took over topic {claim.topic!r}")
 
-    def fail(self, topic: str, reason: str) -> None:
-        """Give the lock back after an error of the topic's."""
-        self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+    def fail(self, topic: str, reason: str, done: Sequence[int]) -> None:
+        """Delete what was sent and give the lock back after an error of the topic's."""
+        with self._connection.transaction():
+            self._delete(topic, done)
+            self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+
+    def end_session(self, holder: str) -> None:
+        """End the session of a holder that is fenced, where it is of the same role."""
+        self._connection.execute(query("outbox/end_session"), {"name": _session_name(holder)})
 
     def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
         """Move a message that Kafka refuses out of the way; with ``holds`` later ones of its key wait."""
@@ -150,7 +194,8 @@ class OutboxTable:
     def _delete(self, topic: str, ids: Sequence[int]) -> None:
         if ids:
             array = f"{{{str(list(ids))[1:-1]}}}"  # psycopg's own dumper takes ten times as long
-            self._connection.execute(query("outbox/delete"), {"topic": topic, "ids": array})
+            given = {"topic": topic, "ids": array, "first": ids[0], "last": ids[-1]}
+            self._connection.execute(query("outbox/delete"), given)
 
     def _reading(self, claim: Claim) -> dict[str, Any]:
         position = claim.position
@@ -175,10 +220,14 @@ def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
         rows,
         Snapshot.parse(facts["snapshot"]).xip,
         facts["newest"],
-        rows[0][3][2] if rows and rows[0][3] is not None else "",
-        tuple(row[0] for row in rows if row[3] is not None and row[3][3]),
+        facts["created"] or "",
+        tuple(row[0] for row in rows if row[3] is not None and row[3][2]),
         full=len(rows) == limit or sum(len(row[2]) for row in rows if row[2] is not None) >= size,
     )
+
+
+def _session_name(purpose: str) -> str:
+    return f"compactory-outbox {purpose}"[:63]
 
 
 def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConnection, str]:
@@ -186,7 +235,7 @@ def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConne
 
     Raises psycopg.Error, and ConfigError for a standby, a pooler, missing migrations or rights.
     """
-    connection = connect({**conninfo, "application_name": f"compactory-outbox {purpose}"[:63]})
+    connection = connect({**conninfo, "application_name": _session_name(purpose)})
     try:
         refuse_pooling(connection)
         connection.execute(query("outbox/settings"))

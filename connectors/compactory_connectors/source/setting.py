@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -24,6 +24,8 @@ __all__ = [
     "nearest_class",
     "non_empty_names",
     "one_of",
+    "option",
+    "options_of",
     "percentage",
     "refused",
     "rejected",
@@ -173,6 +175,17 @@ def moot(name: str, meaning: str, note: str, parse: Callable[[str], Any] = text)
 def refused(name: str, meaning: str, note: str) -> Setting:
     """A key that is an error; ``note`` says why, and what to do."""
     return Setting(name=name, meaning=meaning, status=Status.REFUSED, note=note)
+
+
+def option(meaning: str, default: str | None = None, parse: Callable[[str], Any] = text, *, name: str = "") -> Any:
+    """A field of a dataclass that a key fills: the key is ``name``, else the field's name with dots in it."""
+    return field(metadata={"setting": Setting(name=name, meaning=meaning, default=default, parse=parse)})
+
+
+def options_of(kind: Any) -> tuple[Setting, ...]:
+    """The keys that fill the fields of a dataclass, in their order."""
+    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
+    return tuple(replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

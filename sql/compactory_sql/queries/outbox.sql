@@ -1,7 +1,11 @@
 -- name: outbox/publish
+-- One message, whose id comes back.
+SELECT compactory.publish(%(topic)s::text, %(payload)s::bytea, %(key)s::bytea, %(partition_key)s::text, %(headers)s::jsonb);
+
+-- name: outbox/publish_list
 -- Messages in their order; ids come back in the same.
 SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers::jsonb)
-  FROM unnest(%(topics)s::text[], %(payloads)s::bytea[], %(keys)s::bytea[], %(partition_keys)s::text[], %(headers)s::text[])
+  FROM unnest(%(topic)s::text[], %(payload)s::bytea[], %(key)s::bytea[], %(partition_key)s::text[], %(headers)s::text[])
        AS m (topic, payload, key, partition_key, headers);
 
 -- name: outbox/settings
@@ -67,42 +71,48 @@ ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = ex
         AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))
 RETURNING reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
 
+-- name: outbox/renew_topic
+-- Renew the lock with what was deleted; no row means that the lock was lost.
+UPDATE compactory.kafka_topic_info
+   SET locked_at = clock_timestamp(), reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
+ WHERE topic = %(topic)s AND locked_by = %(holder)s;
+
 -- name: outbox/read
--- Renew the lock and read the next batch, in one statement: no row means that the lock was lost. The first row tells how
--- things stand. It begins behind the ids that were seen, or where the first transaction has published that ran when they
--- were and has ended since. A batch ends with the message that brings it to so many bytes. Only the first message and
--- those that need it have "more": partition key, headers, time, and whether the key waits for a message that failed.
-WITH held AS (
-    UPDATE compactory.kafka_topic_info
-       SET locked_at = clock_timestamp(), reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
-     WHERE topic = %(topic)s AND locked_by = %(holder)s
-    RETURNING rewinds, reached),
-ended AS (SELECT min(r.low) AS low
+-- Read the next batch: no row means that the lock was lost. The first row tells how things stand. It begins behind the
+-- ids that were seen, or where the first transaction has published that ran when they were and has ended since. A batch
+-- ends with the message that brings it to so many bytes. Only messages that need it have "more": partition key,
+-- headers, and whether the key waits for a message that failed.
+WITH held AS (SELECT rewinds, reached FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND locked_by = %(holder)s),
+place AS (SELECT least(%(start)s, min(r.low)) AS start
             FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
            WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot()))
 SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
        jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text,
-                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq)) AS more
+                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
+                          'created', (SELECT m.created_at FROM compactory.kafka_messages AS m
+                                       WHERE m.topic = %(topic)s AND m.id > (SELECT start FROM place)
+                                       ORDER BY m.topic, m.id LIMIT 1)) AS more
   FROM held
  UNION ALL
 SELECT b.id, b.key, b.payload,
-       CASE WHEN b.before = 0 OR b.partition_key IS NOT NULL OR b.headers IS NOT NULL OR b.waits
-            THEN jsonb_build_array(b.partition_key, b.headers, b.created_at, b.waits) END
-  FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers, m.created_at,
-               sum(coalesce(octet_length(m.payload), 0)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING)
-               - coalesce(octet_length(m.payload), 0) AS before,
+       CASE WHEN b.partition_key IS NOT NULL OR b.headers IS NOT NULL OR b.waits
+            THEN jsonb_build_array(b.partition_key, b.headers, b.waits) END
+  FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers,
+               coalesce(octet_length(m.payload), 0) AS size,
+               sum(octet_length(m.payload)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS total,
                (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = %(topic)s AND f.holds_key))
                AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
                             WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key) AS waits
           FROM compactory.kafka_messages AS m
          WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
-           AND m.id > least(%(start)s, (SELECT low FROM ended))
+           AND m.id > (SELECT start FROM place)
          ORDER BY m.topic, m.id LIMIT %(limit)s) AS b
- WHERE b.before < %(bytes)s;
+ WHERE b.total IS NULL OR b.total - b.size < %(bytes)s;
 
 -- name: outbox/delete
--- Messages that Kafka has, by exact id.
-DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s::int8[]);
+-- Messages that Kafka has, by exact id; their range alone is looked up in the index.
+DELETE FROM compactory.kafka_messages
+ WHERE topic = %(topic)s AND id BETWEEN %(first)s AND %(last)s AND id = ANY (%(ids)s::int8[]);
 
 -- name: outbox/delete_sent
 -- The same for the last batch of a holder that died, where it is there still: whole, its first message as old as it
@@ -125,6 +135,11 @@ UPDATE compactory.kafka_topic_info
    SET locked_by = NULL, locked_at = NULL, error = true, error_at = clock_timestamp(), retries = retries + 1,
        last_error = %(reason)s
  WHERE topic = %(topic)s AND locked_by = %(holder)s;
+
+-- name: outbox/end_session
+-- A relay that froze within a transaction would hold its locks and its snapshot until it wakes up.
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE application_name = %(name)s AND usename = current_user AND datname = current_database();
 
 -- name: outbox/renew
 -- Heartbeat of batches that take long; readers renew by themselves.

@@ -14,20 +14,6 @@ SELECT pg_is_in_recovery() AS standby,
        current_database() AS database,
        (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database_oid;
 
--- name: source/settings
--- The session's settings, as far as this version has them. Those that are no formats stay as the connection's options
--- have them. Then the backend's pid.
-SELECT pg_backend_pid(), count(set_config(s.name, w.value, false))
-  FROM unnest(%(names)s::text[], %(values)s::text[]) AS w (name, value)
-  JOIN pg_settings AS s ON s.name = w.name
- WHERE s.source <> 'client' OR w.name = ANY(%(formats)s::text[]);
-
--- name: source/at_work
--- Whether the backend with this pid works on what it was asked for. Where it has been done for some seconds, the one
--- that asked should have the answer.
-SELECT state NOT LIKE 'idle%%' OR state_change > clock_timestamp() - interval '3 seconds' AS at_work
-  FROM pg_stat_activity WHERE pid = %s;
-
 -- name: source/begin
 -- A poll's transaction in one round trip: its snapshot, WAL positions read after it, the oid of the table's name now.
 -- The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
@@ -286,26 +272,6 @@ SELECT format('prepared transaction %L of user %s, since %s', p.gid, p.owner, da
 -- Rows for people: the planner's estimate where a table is large, counted where not.
 SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid} AND c.reltuples > 100000),
                 (SELECT count(*) FROM {table} AS t));
-
--- name: source/sleep
--- Announce for which tables the source sleeps: from now on their statement triggers send NOTIFY. The snapshot is taken
--- by a statement of its own, after the locks.
-SELECT key FROM unnest({oids}::int[]) AS key WHERE pg_try_advisory_lock({class}, key);
-SELECT pg_current_snapshot()::text AS snapshot;
-
--- name: source/sleepers
--- Tables for which another source sleeps; writers hold the lock shared. The snapshot is taken after that, by a statement
--- of its own: of what it does not show, that source's sleep makes writers notify.
-SELECT l.objid::int8 AS oid
-  FROM pg_locks AS l
- WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock' AND l.pid <> pg_backend_pid()
-   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND l.classid = {class}::int8::oid AND l.objid = ANY ({oids}::int8[]::oid[]);
-SELECT pg_current_snapshot()::text AS snapshot;
-
--- name: source/wake
--- The source is awake for these tables: their triggers stay silent.
-SELECT bool_and(pg_advisory_unlock({class}, key)) AS awake FROM unnest({oids}::int[]) AS key;
 
 -- name: source/announce
 -- A source of a connector runs: a lock that all of them share, for as long as the connection lasts.

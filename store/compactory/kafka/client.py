@@ -231,6 +231,20 @@ class Kafka:
             settings["group.id"] = group
         return Consumer(settings, logger=self._admin.log)
 
+    def member(self, settings: Mapping[str, Any]) -> Consumer:
+        """Return a consumer for ``subscribe``: the group assigns its partitions, its user says from where on.
+
+        The user's properties win over ``settings`` but for the group's id. Raises ConfigError for what the client
+        library refuses.
+        """
+        own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        chosen = {**settings, **self._admin.given(None), "group.id": settings["group.id"], **own}
+        try:
+            return Consumer(chosen, logger=self._admin.log)
+        except KafkaException as error:
+            reason = without_secrets(error.args[0].str(), chosen)
+            raise ConfigError(f"the consumer's properties (librdkafka's names) are refused: {reason}") from error
+
     def producer(
         self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
     ) -> Producer:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Page, SourceOffset, offset_key
 from compactory_connectors.source.cursor.resend_reason import ResendReason
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
 
 HERE = Identity(
     system_identifier="77",

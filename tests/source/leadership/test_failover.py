@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.config.jdbc_url import parse_url
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.source.control.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.offset import Cursor, Edit, Identity, Page, SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.offsets.connect_offsets import (
     connect_keys,
     connect_value,

@@ -13,10 +13,12 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from compactory.errors import ConfigError
-from compactory_connectors.source.config.connector import ConnectorConfig, parse_connector
+from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.plan.catalog import Table, describe_tables
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
-from compactory_connectors.source.postgres.server import connect, raw_rows
+from compactory_connectors.source.postgres.server import raw_rows
 from compactory_connectors.source.record.column import Column
 
 KAFKA = "org.apache.kafka.connect.transforms."

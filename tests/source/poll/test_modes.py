@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.postgres_errors import refusal
 from compactory_connectors.source.plan.table_plan import Reading
-from compactory_connectors.source.postgres.server import TableReplaced, refusal
+from compactory_connectors.source.postgres.server import TableReplaced
 from compactory_connectors.source.record.record import RowFailed
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.poll.table import _too_old
 from compactory_connectors.source.postgres.server import PollSnapshot, TableReplaced
 from tests.source.harness import STAMP, Feed, add, expected

@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
 from compactory_connectors.source.poll.table import _HALF_XIDS, _too_old
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS

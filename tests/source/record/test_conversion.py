@@ -24,7 +24,7 @@ from compactory_connectors.source.javatext.java_number import double_text, doubl
 from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell, numeric_scale
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.json_text import json_string
+from compactory_connectors.source.record.converters.json_value import json_string
 from compactory_connectors.source.record.converters.string_converter import StringConverter
 from compactory_connectors.source.record.record import Cell, Constant, Java, RowError, Step, StructNode
 from compactory_connectors.source.record.schema import Field, Schema, Type

@@ -21,8 +21,8 @@ from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.source.record.column import Column
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import read_converter
+from compactory_connectors.source.record.converters.avro_converter import avro_long
 from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema
-from compactory_connectors.source.record.converters.avro_value import avro_long
 from compactory_connectors.source.record.converters.schema_registry import _client
 from compactory_connectors.source.record.record import Constant, Java, RowError, StructNode
 from compactory_connectors.source.record.schema import Field, Schema, Type

@@ -251,13 +251,15 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
         (
             CONVERTER,
             {"target.type": "string", "format": "yyyy-QQ"},
-            ["transforms.x: format 'yyyy-QQ': Q is not a pattern letter of SimpleDateFormat"],
+            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'yyyy-QQ': Q is not a letter of it"],
         ),
-        (CONVERTER, {"target.type": "string", "format": "'x"}, ["transforms.x: format \"'x\": a quote is not closed"]),
+        (CONVERTER, {"target.type": "string", "format": "'x"}, [
+            "transforms.x.format: must be a pattern of SimpleDateFormat, not \"'x\": a quote is not closed"
+        ]),
         (
             CONVERTER,
             {"target.type": "string", "format": "XXXX"},
-            ["transforms.x: format 'XXXX': X may stand three times at most"],
+            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'XXXX': X may stand three times at most"],
         ),
         (CONVERTER, {"target.type": "date"}, [
             "transforms.x.target.type: must be one of string, unix, Date, Time, Timestamp, not 'date'"
@@ -311,8 +313,7 @@ def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
         ("yyyy-MM-dd", "1582-10-10", -12218860800000),
         ("d MMM yyyy G", "1 jan 44 BC", -63524304000000),
         # Java 25
-        ("yyyy-MM-dd z", "2024-01-15 EST", 1705294800000),
-        ("yyyy-MM-dd z", "2024-07-15 cest", 1720994400000),
+        ("yyyy-MM-dd z", "2024-01-15 utc", 1705276800000),
         ("yyyy-MM-dd z", "2024-01-15 GMT+2:30", 1705267800000),
         ("yyyy-MM-dd z", "2024-01-15 -0130", 1705282200000),
         ("X", "-08", 28800000),

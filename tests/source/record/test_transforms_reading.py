@@ -100,7 +100,7 @@ def test_aliases_that_are_not_listed_and_those_listed_twice() -> None:
             ": field: the backtick at position 0 of '`a' is not closed; a backslash escapes one"
         )),
         ({"type": "TimestampRouter", "timestamp.format": "yyyyQ"}, (
-            ".timestamp.format: Q is not a pattern letter of SimpleDateFormat, not 'yyyyQ'"
+            ".timestamp.format: must be a pattern of SimpleDateFormat, not 'yyyyQ': Q is not a letter of it"
         )),
         ({"type": "Cast$Value", "spec": "int8,a:int8"}, (
             ".spec: must be one type alone, or fields with their types, not 'int8,a:int8': both at once contradict each"
@@ -129,7 +129,7 @@ def test_options_that_contradict_each_other(options: dict[str, str], problem: st
             "renames: nme:name names a field that is not there, while name is"
         )),
         ([{"type": "HeaderFrom$Value", "fields": "nam", "headers": "h", "operation": "copy"}], (
-            "the value has no field nam; did you mean name?"
+            "the value has no field nam; did you mean name? (it has id, name)"
         )),
         ([{"type": "ValueToKey", "fields": "id, id"}], "there would be more than one field id"),
         ([{"type": "MaskField$Value", "fields": "id", "replacement": "x"}], "id: replacement 'x' is not a number"),

@@ -194,9 +194,9 @@ def test_only_what_was_sent_counts_as_sent(bench: Bench, monkeypatch: pytest.Mon
         table.reader.acknowledge(RecordBatch([], afresh, persist=False))
         monkeypatch.setattr(Publisher, "publish", once_refused)
         session.round(threading.Event())
-        assert table.failures == 1
+        assert table.schedule.failures == 1
         assert len(bench.records()) == 5
-        table.due = 0.0
+        table.schedule.due = 0.0
         session.round(threading.Event())
     finally:
         session.close()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
 from tests.conftest import needs_apache_kafka
 from tests.source.outages import END_TRANSACTION, Fragile, Trial, on_request, terminating
 from tests.source.workload import wait_until

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from psycopg import sql
 
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
 from compactory_connectors.source.publish.topics import read
 from tests.source.run.test_tables import Shop
 from tests.source.workload import wait_until

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import psycopg
 import pytest
 
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.database.wakeup import Slept, Wakeup
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.postgres.listener import Listener, Slept
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, stored_values
 from compactory_connectors.source.run.preview import preview
 from tests.source.conftest import Bench
@@ -122,14 +122,14 @@ def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monk
     """Its triggers stayed silent, and it ended before the lock was taken: only a look after the lock finds it."""
     adopt_terminals(bench)
     bench.add("T1")
-    sleep, late = Listener.sleep, ["T2"]
+    sleep, late = Wakeup.sleep_for, ["T2"]
 
-    def sleep_after_a_commit(listener: Listener, oids: Sequence[int]) -> Slept:
+    def sleep_after_a_commit(wakeup: Wakeup, keys: Iterable[int]) -> Slept:
         if late:
             bench.add(late.pop())
-        return sleep(listener, oids)
+        return sleep(wakeup, keys)
 
-    monkeypatch.setattr(Listener, "sleep", sleep_after_a_commit)
+    monkeypatch.setattr(Wakeup, "sleep_for", sleep_after_a_commit)
     bench.start(poll_interval_ms=3_600_000)
     bench.wait_for_records(2, timeout=10)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.database.wakeup import Slept, Wakeup
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.config.selection import TableName, TableSelection
-from compactory_connectors.source.postgres.listener import Listener, Slept
-from compactory_connectors.source.postgres.watched_connection import WatchedConnection
-from compactory_connectors.source.run import poll_interval
+from compactory_connectors.source.run import schedule
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import TERMINALS, wait_until
@@ -55,7 +55,7 @@ def started(bench: Bench, **changes: Any) -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose writers notify are looked at as often as the others."""
-    monkeypatch.setattr(poll_interval, "_NOTIFYING", 0.3)
+    monkeypatch.setattr(schedule, "_NOTIFYING", 0.3)
 
 
 def test_a_connection_that_is_ended_is_noticed_at_once(bench: Bench) -> None:
@@ -71,15 +71,15 @@ def test_a_connection_that_is_ended_is_noticed_at_once(bench: Bench) -> None:
 @pytest.mark.usefixtures("soon")
 def test_a_connection_that_does_not_listen_any_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler that discards what a session has set: polling finds the change, and it listens again."""
-    listen, listened = Listener.listen, []
+    listen, listened = Wakeup.listen, []
 
-    def listen_and_forget(listener: Listener) -> None:
-        listen(listener)
+    def listen_and_forget(wakeup: Wakeup) -> None:
+        listen(wakeup)
         listened.append(1)
         if len(listened) == 1:
-            listener._connection.execute("UNLISTEN *")
+            wakeup._connection.execute("UNLISTEN *")
 
-    monkeypatch.setattr(Listener, "listen", listen_and_forget)
+    monkeypatch.setattr(Wakeup, "listen", listen_and_forget)
     started(bench, poll_interval_ms=100)
     bench.add("T2")
     bench.wait_for_records(2, timeout=10)
@@ -147,15 +147,15 @@ def lock(neighbour: psycopg.Connection, function: str = "pg_try_advisory_lock") 
 
 
 def first(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None]) -> None:
-    """Do something just before a listener's method is called for the first time."""
-    method, calls = getattr(Listener, name), count()
+    """Do something just before a wake-up's method is called for the first time."""
+    method, calls = getattr(Wakeup, name), count()
 
-    def after_action(listener: Listener, *args: Any) -> Any:
+    def after_action(wakeup: Wakeup, *args: Any) -> Any:
         if next(calls) == 0:
             action()
-        return method(listener, *args)
+        return method(wakeup, *args)
 
-    monkeypatch.setattr(Listener, name, after_action)
+    monkeypatch.setattr(Wakeup, name, after_action)
 
 
 def test_a_commit_before_a_source_listens(
@@ -163,7 +163,7 @@ def test_a_commit_before_a_source_listens(
 ) -> None:
     """Its writer notified the source that slept; the one that polled just before it must look once more."""
     lock(neighbour)
-    first(monkeypatch, "sleep", lambda: bench.add("T2"))
+    first(monkeypatch, "sleep_for", lambda: bench.add("T2"))
     bench.start(poll_interval_ms=HOUR)
     bench.wait_for_records(1)
     bench.wait_for_records(2, timeout=5)
@@ -191,15 +191,15 @@ def test_another_source_that_sleeps_no_more(
     bench: Bench, neighbour: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """It ended, or was awake for a moment: nobody notified, and the source that relied on it finds out."""
-    sleep, shared = Listener.sleep, threading.Event()
+    sleep, shared = Wakeup.sleep_for, threading.Event()
 
-    def observed(listener: Listener, oids: Sequence[int]) -> Slept:
-        slept = sleep(listener, oids)
+    def observed(wakeup: Wakeup, keys: Iterable[int]) -> Slept:
+        slept = sleep(wakeup, keys)
         if slept.shared:
             shared.set()
         return slept
 
-    monkeypatch.setattr(Listener, "sleep", observed)
+    monkeypatch.setattr(Wakeup, "sleep_for", observed)
     lock(neighbour)
     bench.start(poll_interval_ms=HOUR)
     assert shared.wait(30)

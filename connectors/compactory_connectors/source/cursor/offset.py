@@ -13,10 +13,12 @@ from typing import Any
 
 import orjson
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from .id_ranges import IdRanges
 from .identity import Identity
 from .resend_reason import ResendReason
-from .seen_snapshot import SeenSnapshot, Snapshot
+from .seen_snapshot import SeenSnapshot
 
 __all__ = [
     "SEEN_LIMIT",

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SeenSnapshot", "Snapshot", "widen"]
+from compactory_connectors.database.snapshot import Snapshot
+
+__all__ = ["SeenSnapshot", "widen"]
 
 _EPOCH = 1 << 32
 
@@ -21,24 +23,6 @@ def widen(xid: int, xmax: int) -> int:
     """The 64-bit transaction id of a 32-bit one that is older than ``xmax`` (64 bits) by less than 2³²."""
     wide = (xmax - xmax % _EPOCH) + xid
     return wide if wide < xmax else wide - _EPOCH
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A ``pg_snapshot``: below ``xmin`` everything has ended, from ``xmax`` on nothing had, ``xip`` still ran."""
-
-    xmin: int
-    xmax: int
-    xip: tuple[int, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Snapshot:
-        """Read the text form ``xmin:xmax:xip,xip``. Raises ValueError."""
-        xmin, xmax, xip = text.split(":")
-        return cls(int(xmin), int(xmax), tuple(int(xid) for xid in xip.split(",")) if xip else ())
-
-    def __str__(self) -> str:
-        return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
 
 
 @dataclass(frozen=True, slots=True)

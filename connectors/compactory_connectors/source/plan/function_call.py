@@ -1,25 +1,29 @@
-"""Calls of ``compactory.transform``: a row's values out of the chain, into the user's function, and on to a converter.
+"""Calls of ``compactory.transform``: a row's values out of the chain, into the user's function, and on into JSON.
 
-What the function leaves as it was is written as without it, to the byte. What it changes must fit the schema, unless
-the converter writes JSON without schemas: then a value may be anything that JSON can hold.
+A field that the function leaves as it was is written as without it, to the byte. Anything else may be whatever JSON can
+hold, for its records have no schema.
 """
 
 from __future__ import annotations
 
 import traceback
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
+from ..javatext.java_calendar import MILLIS_PER_DAY
+from ..javatext.java_number import double_text_of
 from ..record.converters import Converter
 from ..record.converters.json_converter import JsonConverter
-from ..record.converters.json_text import json_string
-from ..record.record import Record, RowError
+from ..record.converters.json_value import finite, json_string, scale_of, value_writer
+from ..record.record import Constant, Java, Node, Record, RowError, StructNode, null_test, writer_of
+from ..record.schema import DATE, DECIMAL
 from ..record.transforms.function import FunctionTransform, SourceRecord
-from .shown_value import Shown, free_json
 
 __all__ = ["compile_call"]
 
-_Row: TypeAlias = Sequence[Any]
+_Row: TypeAlias = Sequence[bytes | None]
 
 
 def compile_call(
@@ -27,31 +31,23 @@ def compile_call(
 ) -> Callable[[_Row], tuple[bytes | None] | None]:
     """The function from a raw row to the bytes of its value in a tuple; None where the user's function drops the row.
 
-    It raises RowError where that function raises, changes topic or key, or returns what can't be written.
+    It raises RowError where that function raises, changes topic or key, or returns a value that can't be written.
     """
+    assert isinstance(converter, JsonConverter), "the configuration was checked"
     transform: FunctionTransform = record.function
-    key = Shown(record.key, positions) if record.key is not None else None
-    value = Shown(record.value, positions)
-    free = isinstance(converter, JsonConverter) and not converter.schemas_enable
-    write = _FreeWriter(value, converter) if free else _SchemaWriter(value, converter)
+    key = _reader(record.key, positions) if record.key is not None else (lambda _: None)
+    read, value = _reader(record.value, positions), _Value(record.value, converter, positions)
 
     def call(raw: _Row) -> tuple[bytes | None] | None:
-        key_before, before = key.read(raw) if key else None, value.read(raw)
-        key_shown = key.shown if key else _no_key
-        after = _called(
-            transform, SourceRecord(topic=record.topic, key=key_shown(key_before), value=value.shown(before))
-        )
+        after = _called(transform, SourceRecord(topic=record.topic, key=key(raw), value=read(raw)))
         if after is None:
             return None
-        if (after.topic, after.key) != (record.topic, key_shown(key_before)):
+        if (after.topic, after.key) != (record.topic, key(raw)):
             raise RowError(f"compactory.transform: {transform.name} must leave topic and key to the transforms")
-        return (write.written(after.value, before),)
+        # the function may have changed the value in place, so it is read again
+        return (None if after.value is None else value.written(after.value, read(raw), raw),)
 
     return call
-
-
-def _no_key(value: None) -> None:
-    return value
 
 
 def _called(transform: FunctionTransform, record: SourceRecord) -> SourceRecord | None:
@@ -70,46 +66,83 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} (in {frame.name}, line {frame.lineno})"
 
 
-class _SchemaWriter:
-    """Writes values that fit the schema, by the converter."""
+def _reader(node: Node, positions: Mapping[str, int]) -> Callable[[_Row], Any]:
+    """The function from a raw row to the value that the user's function sees."""
+    if isinstance(node, StructNode):
+        members = [(name, _reader(member, positions)) for name, member in node.items()]
+        is_null = null_test(node.when, positions) if node.when else (lambda _: False)
+        return lambda raw: None if is_null(raw) else {name: read(raw) for name, read in members}
+    if isinstance(node, Constant):
+        return lambda _: node.value
+    unit = 1000 if node.java is Java.SQL_TIMESTAMP else MILLIS_PER_DAY if node.schema.name == DATE else None
+    position, read = positions[node.column], writer_of(node, lambda value: value // unit if unit else value, None)
+    return lambda raw: None if (text := raw[position]) is None else read(text)
 
-    def __init__(self, value: Shown, converter: Converter) -> None:
-        self._value = value
-        self._render = converter.compile(value.stand_in, value.places)
 
-    def written(self, after: Any, before: Any) -> bytes | None:
-        """The bytes of a value; None is a tombstone."""
-        return None if after is None else self._render(self._value.fitted(after, before))
+class _Value:
+    """A value of the chain's result, and what becomes of it when the user's function has seen it."""
+
+    def __init__(self, node: Node, converter: JsonConverter, positions: Mapping[str, int]) -> None:
+        self._render = converter.compile(node, positions)
+        members = node.items() if isinstance(node, StructNode) else ()
+        self._parts = {name: _Value(member, converter, positions) for name, member in members}
+        self._decimal = _decimal(node, converter) if node.schema.name == DECIMAL else None
+
+    def written(self, after: Any, before: Any, raw: _Row) -> bytes:
+        """JSON of ``after``, which was ``before`` in the row."""
+        if self._parts and isinstance(after, dict):
+            fields = ((name, self._field(name, value, before or {}, raw)) for name, value in after.items())
+            return b"{" + b",".join(_name(name) + value for name, value in fields) + b"}"
+        if type(after) is type(before) and after == before:
+            return self._render(raw) or b"null"
+        if self._decimal and isinstance(after, int | Decimal) and not isinstance(after, bool):
+            return self._decimal(after)
+        return _json(after)
+
+    def _field(self, name: Any, after: Any, before: Mapping[str, Any], raw: _Row) -> bytes:
+        part = self._parts.get(name)
+        return _json(after) if part is None else part.written(after, before.get(name), raw)
 
 
-class _FreeWriter:
-    """Writes JSON without schemas: fields that fit the schema by the converter, anything else as it comes."""
+def _decimal(node: Node, converter: JsonConverter) -> Callable[[int | Decimal], bytes]:
+    """As the column's other numbers are written; the function raises RowError where that would take rounding."""
+    write = value_writer(node.schema, Java.DECIMAL, numeric=converter.numeric)
+    exponent = Decimal((0, (1,), -scale_of(node.schema)))
 
-    def __init__(self, value: Shown, converter: Converter) -> None:
-        self._value = value
-        self._parts = {name: _SchemaWriter(part, converter) for name, part in value.parts.items()}
-        self._whole = None if value.parts else _SchemaWriter(value, converter)
+    def written(value: int | Decimal) -> bytes:
+        try:
+            fitted = Decimal(value).quantize(exponent)
+        except InvalidOperation:
+            fitted = None
+        if fitted != value or fitted is None:
+            raise RowError("compactory.transform: a number has more digits than its NUMERIC column")
+        return write(fitted)
 
-    def written(self, after: Any, before: Any) -> bytes | None:
-        """The bytes of a value; None is a tombstone."""
-        if after is None:
-            return None
-        if self._whole is not None or not isinstance(after, dict):
-            return self._fitting(self._whole, after, before)
-        fields = (self._field(name, value, (before or {}).get(name)) for name, value in after.items())
-        return b"{" + b",".join(fields) + b"}"
+    return written
 
-    def _field(self, name: Any, after: Any, before: Any) -> bytes:
-        if not isinstance(name, str):
-            raise RowError("compactory.transform: names of fields must be texts")
-        return json_string(name) + b":" + self._fitting(self._parts.get(name), after, before)
 
-    def _fitting(self, part: _SchemaWriter | None, after: Any, before: Any) -> bytes:
-        if after is None:
-            return b"null"
-        if part is not None:
-            try:
-                return part.written(after, before) or b"null"
-            except RowError:
-                pass  # another type than the column's: without a schema it may be
-        return free_json(after)
+def _name(name: Any) -> bytes:
+    if not isinstance(name, str):
+        raise RowError("compactory.transform: names of fields must be texts")
+    return json_string(name) + b":"
+
+
+def _json(value: Any) -> bytes:
+    """JSON of a value without a schema, as JsonConverter writes maps and lists. Raises RowError for other classes."""
+    if value is None:
+        return b"null"
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, str):
+        return json_string(value)
+    if isinstance(value, int | Decimal):
+        return str(value).encode()
+    if isinstance(value, float):
+        return finite(double_text_of(value))
+    if isinstance(value, bytes):
+        return b'"%b"' % b64encode(value)
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_json, value)) + b"]"
+    if isinstance(value, dict):
+        return b"{" + b",".join(_name(name) + _json(item) for name, item in value.items()) + b"}"
+    raise RowError(f"compactory.transform: JSON can't hold a value of class {type(value).__name__}")

@@ -9,11 +9,12 @@ import psycopg
 
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
+from compactory_connectors.database.postgres_errors import refusal
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
-from ..postgres.server import Server, refusal, statement
+from ..postgres.server import Server, statement
 from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan

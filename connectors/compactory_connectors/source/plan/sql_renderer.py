@@ -20,7 +20,7 @@ from psycopg import sql
 from ..record.column import Column
 from ..record.converters import Converter
 from ..record.converters.json_converter import JsonConverter
-from ..record.converters.json_text import json_string
+from ..record.converters.json_value import json_string
 from ..record.converters.string_converter import StringConverter
 from ..record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
 from ..record.schema import DATE, TIME, TIMESTAMP, Type

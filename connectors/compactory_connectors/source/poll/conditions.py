@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..cursor.offset import Cursor, Page, SourceOffset
-from ..cursor.seen_snapshot import SeenSnapshot, Snapshot
+from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan import row_order as place
 from ..plan.row_order import instant_text
 from ..plan.table_plan import Reading, TablePlan

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..cursor.id_ranges import MOST_GAPS, IdRanges, Span
 from ..cursor.offset import SourceOffset
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement

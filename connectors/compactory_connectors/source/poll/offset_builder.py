@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..cursor.offset import Page, SourceOffset
-from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot, widen
 from ..plan.row_order import instant_of
 from ..plan.table_plan import TablePlan
 from ..postgres.server import PollSnapshot, RawRow

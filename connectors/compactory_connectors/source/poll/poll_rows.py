@@ -11,11 +11,13 @@ import psycopg
 from psycopg import sql
 from psycopg.pq.abc import PGresult
 
+from compactory_connectors.database.postgres_errors import refusal
+
 from ..cursor.offset import Page, SourceOffset
 from ..plan.row_order import ordering
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, RawRow, Server, refusal, statement
+from ..postgres.server import ChunkReader, RawRow, Server, statement
 from ..record.record import LogUnreadable
 from .conditions import Conditions
 from .rendering import Rendered, Renderer

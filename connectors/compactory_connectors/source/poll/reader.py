@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..cursor.offset import SourceOffset
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import Server

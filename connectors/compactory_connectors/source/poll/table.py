@@ -15,10 +15,12 @@ from functools import partial
 import structlog
 from psycopg import sql
 
+from compactory_connectors.database.snapshot import Snapshot
+
 from ..control.load_progress import Load
 from ..cursor.offset import SourceOffset
 from ..cursor.resend_reason import ResendReason
-from ..cursor.seen_snapshot import SeenSnapshot, Snapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot, widen
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill

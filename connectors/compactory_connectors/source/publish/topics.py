@@ -59,16 +59,26 @@ def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -
 class TopicReader:
     """Reads a topic's committed records from the beginning of its log. Owned by one thread; a context manager.
 
-    With ``ahead`` it buffers far ahead, else little. Raises ConfigError and Unreachable.
+    With ``ahead`` it buffers far ahead, else little. ``partitions`` are the only ones to read, all by default. It gives
+    up after ``stall`` seconds without a record. Raises ConfigError and Unreachable.
     """
 
-    def __init__(self, kafka: Kafka, topic: str, *, ahead: bool = True) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        *,
+        ahead: bool = True,
+        partitions: Container[int] | None = None,
+        stall: float = _STALL,
+    ) -> None:
         found = kafka.topics([topic])
         if topic not in found:
             raise ConfigError(f"topic {topic!r} does not exist; a source makes it when it runs")
         self.topic = topic
-        self.partitions = found[topic].all()
+        self.partitions = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
         self._kafka = kafka
+        self._stall = stall
         self._profile: Literal["load", "follow"] = "load" if ahead else "follow"
         self._consumer: Consumer | None = None
         self._positions: dict[int, int] = {}
@@ -105,7 +115,7 @@ class TopicReader:
             began = time.monotonic()
             messages, records = self._consume(most, pause)
             waited = 0.0 if messages else waited + time.monotonic() - began
-            if waited > _STALL:
+            if waited > self._stall:
                 behind = ", ".join(f"partition {part} up to offset {end}" for part, end in left.items())
                 raise Unreachable("Kafka", f"topic {self.topic!r} was not read to its end: {behind} still to go")
             yield records
@@ -136,9 +146,11 @@ class TopicReader:
         return error is None
 
 
-def read(kafka: Kafka, topic: str) -> Iterator[Message]:
-    """Every committed record of a topic up to its high watermarks of now. Raises ConfigError and Unreachable."""
-    with TopicReader(kafka, topic) as reader:
+def read(
+    kafka: Kafka, topic: str, stall: float = _STALL, *, partitions: Container[int] | None = None
+) -> Iterator[Message]:
+    """Every committed record of a topic up to its high watermarks of now; see `TopicReader`."""
+    with TopicReader(kafka, topic, partitions=partitions, stall=stall) as reader:
         for messages in reader.read_to(reader.ends()):
             yield from messages
 

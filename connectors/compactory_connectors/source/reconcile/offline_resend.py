@@ -10,13 +10,14 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..control.removal import too_many
 from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
 from ..plan.table_plan import key_of
-from ..postgres.server import Server, postgres_errors
+from ..postgres.server import Server
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..plan.planning import plan_tables
 from ..plan.table_plan import TablePlan
-from ..postgres.server import Server, postgres_errors
+from ..postgres.server import Server
 from ..publish.stored_offsets import matching
 from .outcome import Outcome
 from .progress import Progress, untold

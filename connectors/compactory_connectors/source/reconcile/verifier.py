@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan, key_of
-from ..postgres.server import Server, postgres_errors
+from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from ..publish.topics import TopicReader
 from .checker import Finding, Rules

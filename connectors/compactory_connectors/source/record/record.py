@@ -2,16 +2,17 @@
 
 A chain is applied once per table to such a record, not once per row. What comes out is a tree of ``Cell`` (a column and
 the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row, so that
-renaming fields costs a row nothing. Imports only the schema model.
+renaming fields costs a row nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, TypeAlias, TypeVar
 
+from ..javatext.java_calendar import MILLIS_PER_DAY
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 __all__ = [
@@ -27,14 +28,19 @@ __all__ = [
     "Step",
     "StructNode",
     "cells",
+    "converted",
+    "date_number",
     "java_of",
     "null_test",
     "short_cut",
+    "time_number",
     "writer_of",
 ]
 
-
 N = TypeVar("N")
+W = TypeVar("W")
+
+_INT32 = 1 << 31
 
 KeyParts: TypeAlias = tuple[bytes | None, ...]
 """The columns of a record's key, as Postgres writes them."""
@@ -155,12 +161,13 @@ class StructNode:
     members: tuple[Node, ...]
     when: Cell | None = None
 
+    def items(self) -> Iterator[tuple[str, Node]]:
+        """The members with their names."""
+        return zip((item.name for item in self.schema.fields), self.members, strict=True)
+
     def member(self, name: str) -> Node | None:
         """The member called ``name``, or None."""
-        for item, node in zip(self.schema.fields, self.members, strict=True):
-            if item.name == name:
-                return node
-        return None
+        return next((node for field_name, node in self.items() if field_name == name), None)
 
 
 Node: TypeAlias = Cell | Constant | StructNode
@@ -181,14 +188,36 @@ class Record:
     warnings: tuple[str, ...] = ()
 
 
-def writer_of(cell: Cell, write: Callable[[Any], bytes], null: N) -> Callable[[bytes], bytes | N]:
+def converted(node: Cell | Constant, schema: Schema, java: Java, step: Step) -> Cell | Constant:
+    """``node`` behind one more conversion; null stays null. Raises what the step raises of a constant."""
+    if isinstance(node, Constant):
+        return Constant(schema=schema, java=java, value=None if node.value is None else step.apply(node.value))
+    return replace(node, schema=schema, java=java, steps=(*node.steps, step))
+
+
+def date_number(millis: int) -> int:
+    """Days since the epoch as ``Date.fromLogical`` counts them, in 32 bits. Raises RowError for a time of day."""
+    days, rest = divmod(millis, MILLIS_PER_DAY)
+    if rest:
+        raise RowError("Connect's Date takes whole days only")
+    return (days + _INT32) % (2 * _INT32) - _INT32
+
+
+def time_number(millis: int) -> int:
+    """Milliseconds since midnight. Raises RowError for a time that falls on another day."""
+    if not 0 <= millis <= MILLIS_PER_DAY:
+        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
+    return millis
+
+
+def writer_of(cell: Cell, write: Callable[[Any], W], null: N) -> Callable[[bytes], W | N]:
     """Raw bytes that are not null → decoded, converted by the steps, written; ``null`` where either gives None.
 
     A RowError names the column.
     """
     decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
 
-    def convert(raw: bytes) -> bytes | N:
+    def convert(raw: bytes) -> W | N:
         try:
             value = decode(raw)
             for step in steps:

@@ -1,4 +1,4 @@
-"""One question for many tables: which of them may have changed. Asks Postgres alone; who polls them is another matter.
+"""One question for many tables: which of them may have changed. Asks Postgres, and polls nothing.
 
 What it says to be unchanged is unchanged: every row version that was committed since the last probe is evidence, and so
 is every change of the catalogue. What it suspects may be unchanged all the same.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from psycopg import Error, sql
 
+from compactory_connectors.database.snapshot import Snapshot
 from compactory_sql import WAKEUP_CHANNEL
 
-from ..cursor.seen_snapshot import Snapshot
 from ..plan.table_plan import TablePlan
 from ..postgres.server import Server, statement
 

@@ -1,4 +1,4 @@
-"""Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old what they see is.
+"""Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old their data is.
 
 They tell an idle table from a source that hangs, and take the way of every change: a commit in Postgres, the session's
 thread, a Kafka transaction. What keeps the tables from being published keeps them from coming, too.
@@ -14,10 +14,11 @@ import psycopg
 import structlog
 
 from compactory.heartbeat import HEARTBEATS_TOPIC
+from compactory_connectors.database.postgres_errors import refusal
 from compactory_sql import query
 
 from ..config.topic_rules import TopicCreation
-from ..postgres.server import Server, refusal
+from ..postgres.server import Server
 from ..publish.publisher import TopicRefused
 from ..publish.topics import ensure
 from .table_task import SessionContext

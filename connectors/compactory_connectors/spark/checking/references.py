@@ -11,10 +11,10 @@ from psycopg import sql
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.config.jdbc_url import Connection
+from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.config.selection import split_identifier
-from compactory_connectors.source.postgres.server import postgres_errors
-from compactory_connectors.source.postgres.watched_connection import connect
 from compactory_sql import query
 
 from ..into_topic.topic_changes import living

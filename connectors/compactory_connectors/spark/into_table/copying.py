@@ -83,9 +83,7 @@ class Copying:
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
                 raise
-            from compactory_connectors.source.postgres.server import (
-                refusal,  # half a second that workers are spared else
-            )
+            from compactory_connectors.database.postgres_errors import refusal  # workers are spared it else
 
             done.refused = refusal(error) + _column(error)
         yield of_rows([astuple(done)], _SCHEMA)

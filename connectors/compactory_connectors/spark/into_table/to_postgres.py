@@ -17,9 +17,9 @@ from uuid import uuid4
 import psycopg
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import check_server
-from compactory_connectors.source.postgres.server import postgres_errors
-from compactory_connectors.source.postgres.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
+from compactory_connectors.database.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
 from compactory_sql import query
 
 from ..target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
@@ -31,7 +31,7 @@ from .staging import RowRefused, Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from compactory_connectors.source.config.jdbc_url import Connection
+    from compactory_connectors.database.jdbc_url import Connection
 
 __all__ = ["PostgresTarget", "find_table"]
 

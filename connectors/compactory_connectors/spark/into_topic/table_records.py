@@ -13,8 +13,8 @@ from typing import Self, cast
 import pyarrow as pa
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.config.jdbc_url import Connection
 from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
 from compactory_connectors.source.plan.row_function import Written

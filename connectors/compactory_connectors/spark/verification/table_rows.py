@@ -15,10 +15,11 @@ from psycopg import sql
 
 from compactory.errors import CompactoryError
 from compactory.lookup.digest import record_digest
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.planning import plan_tables
-from compactory_connectors.source.postgres.server import PollSnapshot, Server, postgres_errors, statement
+from compactory_connectors.source.postgres.server import PollSnapshot, Server, statement
 from compactory_connectors.source.reconcile.table_side import Look, Pages
 
 from ..record_batch import Batches, Task, of_rows

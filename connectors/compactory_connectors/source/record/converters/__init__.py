@@ -11,17 +11,8 @@ from .avro_converter import AvroConverter
 from .converter import Converter, Half, Render
 from .json_converter import JsonConverter
 from .json_schema_converter import JsonSchemaConverter
-from .primitive_converters import (
-    BooleanConverter,
-    ByteArrayConverter,
-    DoubleConverter,
-    FloatConverter,
-    IntegerConverter,
-    LongConverter,
-    ShortConverter,
-)
-from .simple_header_converter import SimpleHeaderConverter
-from .string_converter import StringConverter
+from .primitive_converters import PRIMITIVES
+from .string_converter import SimpleHeaderConverter, StringConverter
 
 __all__ = [
     "REGISTRY",
@@ -42,18 +33,7 @@ REGISTRY: Mapping[str, Any] = {
     "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
     "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
     "org.apache.kafka.connect.storage.StringConverter": StringConverter,
-    **{
-        f"org.apache.kafka.connect.converters.{kind.__name__}": kind
-        for kind in (
-            ByteArrayConverter,
-            BooleanConverter,
-            ShortConverter,
-            IntegerConverter,
-            LongConverter,
-            FloatConverter,
-            DoubleConverter,
-        )
-    },
+    **PRIMITIVES,
 }
 
 _REFUSED = {
@@ -98,7 +78,9 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
     options: tuple[Setting, ...] = kind.options
     known = {option.name for option in options}
     problems = [
-        f".{key}: unknown option of {kind.__name__}{nearest(key, known)}" for key in settings if key not in known
+        f".{key}: unknown option of {class_name.rsplit('.', 1)[-1]}{nearest(key, known)}"
+        for key in settings
+        if key not in known
     ]
     values: dict[str, Any] = {}
     for option in options:

@@ -9,70 +9,74 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from ...setting import Setting, boolean, one_of
-from ..record import Cell, Constant, Kind, Node, RowError, StructNode, null_test, writer_of
-from ..schema import DECIMAL, Type
+from ...setting import Setting, boolean, honoured, one_of
+from ..record import (
+    Cell,
+    Constant,
+    Java,
+    Kind,
+    Node,
+    RowError,
+    StructNode,
+    date_number,
+    java_of,
+    null_test,
+    time_number,
+    writer_of,
+)
+from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from .avro_schema import AvroNames, avro_schema, record_name
-from .avro_value import avro_long, encoder, nullable
-from .converter import Half, Render
+from .converter import Render
 from .json_value import decimal_bytes
-from .schema_registry import OPTIONS, Registry, Subject
+from .schema_registry import OPTIONS, Registry, RegistryConverter
 
-__all__ = ["AvroConverter", "framed"]
+__all__ = ["AvroConverter", "avro_long"]
 
+_Encode: TypeAlias = Callable[[Any], bytes]
 _Write: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
+
+_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
+_LONG = (1 << 64) - 1
+_SMALL = tuple(
+    bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7]) for number in range(1 << 12)
+)
+"""The encodings of small numbers, after zigzag."""
 
 _off = one_of("false", otherwise="not supported; leave it out")
 
 
 @dataclass(frozen=True, slots=True)
-class AvroConverter:
+class AvroConverter(RegistryConverter):
     """Writes Avro under the schema that AvroData makes; ``at`` says for which half of which topic."""
 
     options: ClassVar[tuple[Setting, ...]] = (
         *OPTIONS,
-        Setting(name="scrub.invalid.names", meaning="change names that Avro forbids", default="false", parse=boolean),
-        Setting(
-            name="connect.meta.data",
-            meaning="keep Connect's names, versions, parameters",
-            default="true",
-            parse=boolean,
+        honoured("scrub.invalid.names", "change names that Avro forbids", "false", boolean),
+        honoured("connect.meta.data", "keep Connect's names, versions, parameters", "true", boolean),
+        honoured(
+            "enhanced.avro.schema.support",
+            "no effect: columns have no Avro enums, and namespaces are kept anyway",
+            "false",
+            boolean,
         ),
-        Setting(
-            name="enhanced.avro.schema.support",
-            meaning="no effect: columns have no Avro enums, and namespaces are kept anyway",
-            default="false",
-            parse=boolean,
-        ),
-        Setting(name="generalized.sum.type.support", meaning="no effect: no unions", default="false", parse=boolean),
-        Setting(name="flatten.singleton.unions", meaning="for reading only", default="true", parse=boolean),
-        Setting(name="allow.optional.map.keys", meaning="no effect: map keys", default="false", parse=boolean),
-        Setting(name="ignore.default.for.nullables", meaning="no effect: no defaults", default="false", parse=boolean),
-        Setting(name="discard.type.doc.default", meaning="leave out docs", default="false", parse=_off),
-        Setting(name="avro.use.logical.type.converters", meaning="Java objects", default="false", parse=_off),
+        honoured("generalized.sum.type.support", "no effect: no unions", "false", boolean),
+        honoured("flatten.singleton.unions", "for reading only", "true", boolean),
+        honoured("allow.optional.map.keys", "no effect: map keys", "false", boolean),
+        honoured("ignore.default.for.nullables", "no effect: no defaults", "false", boolean),
+        honoured("discard.type.doc.default", "leave out docs", "false", _off),
+        honoured("avro.use.logical.type.converters", "Java objects", "false", _off),
     )
 
-    registry: Registry
     names: AvroNames
-    topic: str = ""
-    half: Half = "value"
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> AvroConverter:
         """The converter with these options. Raises ValueError when one is missing or they contradict each other."""
         names = AvroNames(scrub=options["scrub.invalid.names"], meta=options["connect.meta.data"])
         return cls(Registry.read(options), names)
-
-    def at(self, topic: str, half: Half) -> AvroConverter:
-        """The converter for keys or values of one topic."""
-        return replace(self, topic=topic, half=half)
-
-    def dry(self) -> AvroConverter:
-        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
-        return replace(self, registry=replace(self.registry, dry=True))
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; null is no bytes. Raises ValueError for names that Avro forbids.
@@ -82,9 +86,8 @@ class AvroConverter:
         if node is None:
             return lambda _: None
         schema = avro_schema(node.schema, self.names)
-        subject = Subject(topic=self.topic, half=self.half, record=record_name(node.schema, self.names))
-        subject.name(self.registry.strategies[self.half])  # a strategy that needs a record fails now
-        frame = framed(lambda: self.registry.schema_id(subject, schema, "AVRO", lambda other: _alike(schema, other)))
+        named = record_name(node.schema, self.names)
+        frame = self.frame(schema, "AVRO", lambda other: _alike(schema, other), named)
         write = _of_row(node, positions, alone=True)
         is_null = _null(node, positions)
 
@@ -92,18 +95,6 @@ class AvroConverter:
             return None if is_null(raw) else frame() + write(raw)
 
         return render
-
-
-def framed(schema_id: Callable[[], int]) -> Callable[[], bytes]:
-    """The zero byte and the id that stand before each value; asks for the id once."""
-    frames: list[bytes] = []
-
-    def frame() -> bytes:
-        if not frames:
-            frames.append(struct.pack(">bI", 0, schema_id()))
-        return frames[0]
-
-    return frame
 
 
 def _null(node: Node, positions: Mapping[str, int]) -> Callable[[Sequence[bytes | None]], bool]:
@@ -122,7 +113,7 @@ def _encoder(node: Node, *, alone: bool) -> Callable[[Any], bytes]:
     Bytes that stand ``alone`` and can't be null have no length before them, as KafkaAvroSerializer writes them.
     """
     assert not isinstance(node, StructNode)
-    encode = encoder(node.schema, node.java)
+    encode = _value_encoder(node.schema, node.java)
     if alone and node.schema.type is Type.BYTES and not node.schema.optional:
         return decimal_bytes(node.schema) if node.schema.name == DECIMAL else bytes
     return encode
@@ -133,7 +124,7 @@ def _of_row(node: Node, positions: Mapping[str, int], *, alone: bool = False) ->
         return _struct(node, positions)
     encode = _encoder(node, alone=alone)
     if isinstance(node, Constant):
-        constant = nullable(node.schema, encode)(node.value)
+        constant = _nullable(node.schema, encode)(node.value)
         return lambda _: constant
     position, write = positions[node.column], _cell(node, encode)
     return lambda raw: write(raw[position])
@@ -197,3 +188,97 @@ def _form(schema: Any) -> Any:
     if "fields" in schema:
         kept["fields"] = [_form(item) for item in schema["fields"]]
     return kept["type"] if len(kept) == 1 and isinstance(kept.get("type"), str) else kept
+
+
+def avro_long(number: int) -> bytes:
+    """An int or long: zigzag, then seven bits a byte, least significant first."""
+    number = number << 1 if number >= 0 else ~(number << 1)
+    if number < 1 << 12:
+        return _SMALL[number]
+    if number > _LONG:
+        number &= _LONG
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _counted(value: bytes) -> bytes:
+    return avro_long(len(value)) + value
+
+
+def _value_encoder(schema: Schema, java: Java) -> _Encode:
+    """Encodes values of ``java`` that are not null. Raises ValueError for a class that does not go with the schema."""
+    if schema.name == DECIMAL and java is Java.DECIMAL:
+        unscaled = decimal_bytes(schema)
+        return lambda value: _counted(unscaled(value))
+    if schema.name in {DATE, TIME, TIMESTAMP} and java in _TIMES:
+        return _time(schema.name, in_micros=java is Java.SQL_TIMESTAMP)
+    if java_of(schema) is not java:
+        raise ValueError(f"can't write {java.value} under a schema of type {schema.type.name}; Connect refuses it too")
+    if schema.type is Type.ARRAY:
+        return _array(schema)
+    if schema.type is Type.MAP:
+        return _map(schema)
+    if schema.type is Type.STRUCT:
+        return _struct_value(schema)
+    return _PLAIN[java]
+
+
+def _time(name: str, *, in_micros: bool) -> _Encode:
+    number: Callable[[int], int] = {DATE: date_number, TIME: time_number}.get(name, int)
+    if in_micros:
+        return lambda micros: avro_long(number(micros // 1000))
+    return lambda millis: avro_long(number(millis))
+
+
+def _nullable(schema: Schema, encode: _Encode) -> _Encode:
+    """``encode``, inside of a union with null where ``schema`` is optional: also for None."""
+    if not schema.optional:
+        return encode
+    return lambda value: b"\0" if value is None else b"\2" + encode(value)
+
+
+def _part(schema: Schema | None) -> _Encode:
+    assert schema is not None
+    return _nullable(schema, _value_encoder(schema, java_of(schema)))
+
+
+def _array(schema: Schema) -> _Encode:
+    encode = _part(schema.values)
+    return lambda values: avro_long(len(values)) + b"".join(map(encode, values)) + b"\0" if values else b"\0"
+
+
+def _map(schema: Schema) -> _Encode:
+    key, value = _part(schema.keys), _part(schema.values)
+
+    def encode(items: Mapping[Any, Any]) -> bytes:
+        if not items:
+            return b"\0"
+        return avro_long(len(items)) + b"".join(key(name) + value(item) for name, item in items.items()) + b"\0"
+
+    return encode
+
+
+def _struct_value(schema: Schema) -> _Encode:
+    parts = [_part(item.schema) for item in schema.fields]
+
+    def encode(values: Sequence[Any]) -> bytes:
+        return b"".join(part(value) for part, value in zip(parts, values, strict=True))
+
+    return encode
+
+
+_PLAIN: Mapping[Java, _Encode] = {
+    Java.BOOLEAN: lambda value: b"\1" if value else b"\0",
+    Java.BYTE: avro_long,
+    Java.SHORT: avro_long,
+    Java.INTEGER: avro_long,
+    Java.LONG: avro_long,
+    Java.FLOAT: struct.Struct("<f").pack,
+    Java.DOUBLE: struct.Struct("<d").pack,
+    Java.STRING: lambda value: _counted(value.encode()),
+    Java.BYTES: _counted,
+}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias
 
-from ...setting import Setting
+from ...setting import Setting, honoured
 from ..record import Node
 
 __all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render", "Topicless"]
 
-SCHEMAS_ENABLE = Setting(name="schemas.enable", meaning="no effect: JsonConverter's option", default="false")
+SCHEMAS_ENABLE = honoured("schemas.enable", "no effect: JsonConverter's option", "false")
 """Connect's configurations give it to whatever converter there is, and Connect takes no notice."""
 
 Render: TypeAlias = Callable[[Sequence[bytes | None]], bytes | None]

@@ -7,22 +7,20 @@ be looked at.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import call, itemgetter
 from typing import Any, ClassVar, TypeAlias, cast
 
 from ...javatext.java_number import double_text, float_text
-from ...setting import Setting, at_least, boolean
+from ...setting import Setting, at_least, boolean, honoured
 from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
 from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
 from ..schema import DECIMAL
 from .converter import Render, Topicless
-from .json_text import finite, json_string, schema_json
-from .json_value import integer_bytes, scale_of, value_writer
+from .json_value import base64_of, finite, integer_bytes, json_string, scale_of, schema_json, value_writer
 
-__all__ = ["JsonConverter", "decimal_format", "json_string"]
+__all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
 
 _Write: TypeAlias = Callable[[bytes | None], bytes]
 _WriteRow: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
@@ -32,11 +30,15 @@ _call = cast("Callable[[_Write, bytes | None], bytes]", call)
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
 
 
-def decimal_format(value: str) -> str:
-    """``BASE64`` or ``NUMERIC``, in whatever case."""
+def _decimal_format(value: str) -> str:
     if value.upper() not in {"BASE64", "NUMERIC"}:
         raise ValueError("must be BASE64 or NUMERIC")
     return value.upper()
+
+
+DECIMAL_FORMAT = honoured(
+    "decimal.format", "Decimal as BASE64 of its unscaled value, or as a NUMERIC literal", "BASE64", _decimal_format
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +46,13 @@ class JsonConverter(Topicless):
     """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
 
     options: ClassVar[tuple[Setting, ...]] = (
-        Setting(name="schemas.enable", meaning="write the schema with every record", default="true", parse=boolean),
-        Setting(
-            name="schemas.cache.size",
-            meaning="schemas that Java keeps; here a table's schema is made once",
-            default="1000",
-            parse=at_least(0),
+        honoured("schemas.enable", "write the schema with every record", "true", boolean),
+        honoured(
+            "schemas.cache.size", "schemas that Java keeps; here a table's schema is made once", "1000", at_least(0)
         ),
-        Setting(
-            name="decimal.format",
-            meaning="Decimal as BASE64 of its unscaled value, or as a NUMERIC literal",
-            default="BASE64",
-            parse=decimal_format,
-        ),
-        Setting(
-            name="replace.null.with.default",
-            meaning="no effect: columns have no default in a schema",
-            default="true",
-            parse=boolean,
-        ),
-        Setting(name="schema.content", meaning="no effect: for reading only", default=""),
+        DECIMAL_FORMAT,
+        honoured("replace.null.with.default", "no effect: columns have no default in a schema", "true", boolean),
+        honoured("schema.content", "no effect: for reading only", ""),
     )
 
     schemas_enable: bool
@@ -124,8 +113,8 @@ class _Parts:
         self._gaps.append(gap)
 
     def _struct(self, node: StructNode) -> None:
-        for index, (field, member) in enumerate(zip(node.schema.fields, node.members, strict=True)):
-            self.literal((b"," if index else b"{") + json_string(field.name) + b":")
+        for index, (name, member) in enumerate(node.items()):
+            self.literal((b"," if index else b"{") + json_string(name) + b":")
             self.node(member)
         self.literal(b"}" if node.members else b"{}")
 
@@ -180,7 +169,7 @@ def _number(text_of: Callable[[bytes], bytes]) -> _Write:
 
 
 def _bytea(raw: bytes | None) -> bytes:
-    return b"null" if raw is None else b'"%b"' % b64encode(decode_bytea(raw))
+    return b"null" if raw is None else base64_of(decode_bytea(raw))
 
 
 def _time(raw: bytes | None) -> bytes:
@@ -204,7 +193,7 @@ def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) ->
         if raw is None:
             return b"null"
         found = read(raw)
-        return convert(raw) if found is None else b'"%b"' % b64encode(integer_bytes(found))
+        return convert(raw) if found is None else base64_of(integer_bytes(found))
 
     return number if numeric else base64
 

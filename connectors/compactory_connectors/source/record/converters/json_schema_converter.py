@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...setting import Setting, boolean
+from ...setting import Setting, boolean, honoured
 from ..record import Node
 from ..schema import DECIMAL, Schema, Type
-from .avro_converter import framed
-from .converter import Half, Render
-from .json_converter import JsonConverter, decimal_format
-from .schema_registry import OPTIONS, Registry, Subject
+from .converter import Render
+from .json_converter import DECIMAL_FORMAT, JsonConverter
+from .schema_registry import OPTIONS, Registry, RegistryConverter
 
 __all__ = ["JsonSchemaConverter", "json_schema"]
 
@@ -27,45 +26,27 @@ _NUMBERS = {Type.FLOAT32: "float32", Type.FLOAT64: "float64"}
 
 
 @dataclass(frozen=True, slots=True)
-class JsonSchemaConverter:
+class JsonSchemaConverter(RegistryConverter):
     """Writes JSON under a JSON Schema; ``at`` says for which half of which topic."""
 
     options: ClassVar[tuple[Setting, ...]] = (
         *OPTIONS,
-        Setting(
-            name="decimal.format",
-            meaning="Decimal as BASE64 of its unscaled value, or as a NUMERIC literal",
-            default="BASE64",
-            parse=decimal_format,
-        ),
-        Setting(
-            name="object.additional.properties", meaning="allow names not in the schema", default="true", parse=boolean
-        ),
-        Setting(name="use.optional.for.nonrequired", meaning="for reading only", default="false", parse=boolean),
-        Setting(name="generalized.sum.type.support", meaning="no effect: no unions", default="false", parse=boolean),
-        Setting(name="ignore.default.for.nullables", meaning="no effect: no defaults", default="false", parse=boolean),
-        Setting(name="json.fail.invalid.schema", meaning="no effect: schemas are valid", default="true", parse=boolean),
+        DECIMAL_FORMAT,
+        honoured("object.additional.properties", "allow names not in the schema", "true", boolean),
+        honoured("use.optional.for.nonrequired", "for reading only", "false", boolean),
+        honoured("generalized.sum.type.support", "no effect: no unions", "false", boolean),
+        honoured("ignore.default.for.nullables", "no effect: no defaults", "false", boolean),
+        honoured("json.fail.invalid.schema", "no effect: schemas are valid", "true", boolean),
     )
 
-    registry: Registry
     numeric: bool
     additional: bool
-    topic: str = ""
-    half: Half = "value"
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> JsonSchemaConverter:
         """The converter with these options. Raises ValueError when one is missing or they contradict each other."""
         numeric = options["decimal.format"] == "NUMERIC"
         return cls(Registry.read(options), numeric, options["object.additional.properties"])
-
-    def at(self, topic: str, half: Half) -> JsonSchemaConverter:
-        """The converter for keys or values of one topic."""
-        return replace(self, topic=topic, half=half)
-
-    def dry(self) -> JsonSchemaConverter:
-        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
-        return replace(self, registry=replace(self.registry, dry=True))
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
@@ -78,9 +59,7 @@ class JsonSchemaConverter:
         made = json_schema(node.schema, numeric=self.numeric, additional=self.additional)
         text = json.dumps(made, separators=(",", ":"), ensure_ascii=False)
         named = node.schema.name if not node.schema.optional else None
-        subject = Subject(topic=self.topic, half=self.half, record=named)
-        subject.name(self.registry.strategies[self.half])  # a strategy that needs a record fails now
-        frame = framed(lambda: self.registry.schema_id(subject, text, "JSON", lambda other: json.loads(other) == made))
+        frame = self.frame(text, "JSON", lambda other: bool(json.loads(other) == made), named)
 
         def render(raw: Sequence[bytes | None]) -> bytes | None:
             value = write(raw)

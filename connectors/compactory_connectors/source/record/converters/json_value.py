@@ -1,39 +1,82 @@
-"""One Connect value → JSON, by its schema: ``JsonConverter.convertToJson`` of Kafka Connect 4."""
+"""Connect values and schemas → JSON as Jackson writes it: no blanks, as few escapes as JSON allows.
+
+Values go by their schema, as in ``JsonConverter.convertToJson`` of Kafka Connect 4.
+"""
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...javatext.java_number import double_text_of, float_text_of
-from ..record import Java, RowError, java_of
+from ..record import Java, RowError, date_number, java_of, time_number
 from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
-from .json_text import finite, json_string
 
 __all__ = [
-    "Write",
     "base64_of",
-    "date_number",
     "decimal_bytes",
+    "finite",
     "integer_bytes",
+    "json_string",
     "scale_of",
-    "time_number",
+    "schema_json",
     "value_writer",
 ]
 
-Write: TypeAlias = Callable[[Any], bytes]
+_Write: TypeAlias = Callable[[Any], bytes]
 """A value that is not null → JSON; raises RowError for one that Java refuses."""
 
-_INT32 = 1 << 31
-"""Date.fromLogical casts to int: what 'infinity' becomes wraps around."""
-
 _TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
+_ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
-def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> Write:
+def json_string(text: str) -> bytes:
+    """``text`` in quotes, escaped as Jackson's UTF8JsonGenerator does: upper-case hex, surrogate pairs escaped."""
+    return b'"' + _ESCAPED.sub(_escape, text).encode() + b'"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+
+
+def finite(text: bytes) -> bytes:
+    """A number's text; NaN and the infinities are no numbers in JSON, so Jackson quotes them."""
+    return b'"%b"' % text if text[-1] in b"Ny" else text
+
+
+def schema_json(schema: Schema, field: str | None = None) -> bytes:
+    """The schema as ``JsonConverter.asJsonSchema`` writes it; ``field`` is the name of the member that has it."""
+    parts = [b'"type":' + json_string(schema.type.value)]
+    if schema.type is Type.STRUCT:
+        parts.append(b'"fields":[' + b",".join(schema_json(item.schema, item.name) for item in schema.fields) + b"]")
+    if schema.keys is not None:
+        parts.append(b'"keys":' + schema_json(schema.keys))
+    if schema.values is not None:
+        parts.append((b'"values":' if schema.keys else b'"items":') + schema_json(schema.values))
+    parts.append(b'"optional":' + (b"true" if schema.optional else b"false"))
+    if schema.name is not None:
+        parts.append(b'"name":' + json_string(schema.name))
+    if schema.version is not None:
+        parts.append(b'"version":%d' % schema.version)
+    if schema.doc is not None:
+        parts.append(b'"doc":' + json_string(schema.doc))
+    if schema.parameters:
+        parameters = (json_string(name) + b":" + json_string(value) for name, value in schema.parameters)
+        parts.append(b'"parameters":{' + b",".join(parameters) + b"}")
+    if field is not None:
+        parts.append(b'"field":' + json_string(field))
+    return b"{" + b",".join(parts) + b"}"
+
+
+def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write:
     """The function that writes values of ``java`` under ``schema``; ``numeric``: Decimal as a number, not as Base64.
 
     Raises ValueError where Java would refuse every value: the class does not go with the schema.
@@ -51,7 +94,7 @@ def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> Write:
     return _PLAIN[java]
 
 
-def _logical(schema: Schema, java: Java, *, numeric: bool) -> Write:
+def _logical(schema: Schema, java: Java, *, numeric: bool) -> _Write:
     if schema.name == DECIMAL:
         if java is not Java.DECIMAL:
             raise ValueError(f"can't write {java.value} as Decimal; Connect refuses it too")
@@ -65,21 +108,6 @@ def _logical(schema: Schema, java: Java, *, numeric: bool) -> Write:
     if in_micros:
         return lambda micros: b"%d" % number(micros // 1000)
     return lambda millis: b"%d" % number(millis)
-
-
-def date_number(millis: int) -> int:
-    """Days since the epoch. Raises RowError for a time of day."""
-    days, rest = divmod(millis, MILLIS_PER_DAY)
-    if rest:
-        raise RowError("Connect's Date takes whole days only")
-    return (days + _INT32) % (2 * _INT32) - _INT32
-
-
-def time_number(millis: int) -> int:
-    """Milliseconds since midnight. Raises RowError for a time that falls on another day."""
-    if not 0 <= millis <= MILLIS_PER_DAY:
-        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
-    return millis
 
 
 def scale_of(schema: Schema) -> int:
@@ -110,31 +138,31 @@ def integer_bytes(number: int) -> bytes:
 
 
 def base64_of(value: bytes) -> bytes:
-    """``value`` as a JSON text."""
+    """``value`` as a JSON text in Base64."""
     return b'"%b"' % b64encode(value)
 
 
-def _decimal(schema: Schema) -> Write:
+def _decimal(schema: Schema) -> _Write:
     encode = decimal_bytes(schema)
-    return lambda value: b'"%b"' % b64encode(encode(value))
+    return lambda value: base64_of(encode(value))
 
 
 def _decimal_number(value: Decimal) -> bytes:
     return str(value).encode()  # Python and Java share the rules of scientific notation
 
 
-def _nullable(schema: Schema, *, numeric: bool) -> Write:
+def _nullable(schema: Schema, *, numeric: bool) -> _Write:
     write = value_writer(schema, java_of(schema), numeric=numeric)
     return lambda value: b"null" if value is None else write(value)
 
 
-def _array(schema: Schema, *, numeric: bool) -> Write:
+def _array(schema: Schema, *, numeric: bool) -> _Write:
     assert schema.values is not None
     write = _nullable(schema.values, numeric=numeric)
     return lambda values: b"[" + b",".join(map(write, values)) + b"]"
 
 
-def _map(schema: Schema, *, numeric: bool) -> Write:
+def _map(schema: Schema, *, numeric: bool) -> _Write:
     """An object where the keys are texts, else a list of pairs."""
     assert schema.keys is not None
     assert schema.values is not None
@@ -144,7 +172,7 @@ def _map(schema: Schema, *, numeric: bool) -> Write:
     return lambda items: b"[" + b",".join(b"[%b,%b]" % (key(k), value(item)) for k, item in items.items()) + b"]"
 
 
-def _struct(schema: Schema, *, numeric: bool) -> Write:
+def _struct(schema: Schema, *, numeric: bool) -> _Write:
     names = [json_string(item.name) + b":" for item in schema.fields]
     writes = [_nullable(item.schema, numeric=numeric) for item in schema.fields]
     return lambda values: (
@@ -156,7 +184,7 @@ def _whole(value: int) -> bytes:
     return b"%d" % value
 
 
-_PLAIN: Mapping[Java, Write] = {
+_PLAIN: Mapping[Java, _Write] = {
     Java.BOOLEAN: lambda value: b"true" if value else b"false",
     Java.BYTE: _whole,
     Java.SHORT: _whole,

@@ -1,7 +1,7 @@
-"""``ByteArrayConverter`` and the converters of one primitive each, as Kafka's serializers write them.
+"""``ByteArrayConverter`` and the converters of one primitive each (org.apache.kafka.connect.converters).
 
-Classes: those of org.apache.kafka.connect.converters. They write a value of exactly one Java class, big-endian and of
-fixed length, and refuse all others; null is no bytes.
+They write a value of exactly one Java class as Kafka's serializers do, big-endian and of fixed length, and refuse all
+others; null is no bytes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,9 @@ from ..record import Constant, Java, Node, StructNode, writer_of
 from ..schema import Type
 from .converter import SCHEMAS_ENABLE, Render, Topicless
 
-__all__ = [
-    "BooleanConverter",
-    "ByteArrayConverter",
-    "DoubleConverter",
-    "FloatConverter",
-    "IntegerConverter",
-    "LongConverter",
-    "PrimitiveConverter",
-    "ShortConverter",
-]
+__all__ = ["PRIMITIVES", "PrimitiveConverter"]
+
+_REMEDY = "choose another converter, or a transform that makes one value of it (ExtractField, Cast)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,97 +26,49 @@ class PrimitiveConverter(Topicless):
     """Writes values of ``java``; ``type`` is the type that the schema must have, None where Connect asks for none."""
 
     options: ClassVar[tuple[Setting, ...]] = (SCHEMAS_ENABLE,)
-    java: ClassVar[Java]
-    type: ClassVar[Type | None] = None
-    bytes_of: ClassVar[Callable[[Any], bytes]]
-    """What the serializer makes of a value."""
 
-    @classmethod
-    def read(cls, options: Mapping[str, Any]) -> Self:
-        """The converter; no option has an effect."""
+    name: str
+    java: Java
+    bytes_of: Callable[[Any], bytes]
+    """The bytes that the serializer makes of a value."""
+    type: Type | None = None
+
+    def read(self, options: Mapping[str, Any]) -> Self:
+        """Itself; no option has an effect."""
         del options
-        return cls()
+        return self
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``. Raises ValueError for a record that is of another class."""
         if node is None:
             return lambda _: None
         if isinstance(node, StructNode):
-            raise ValueError(f"{type(self).__name__} writes {self.java.value}, not a struct; {_REMEDY}")
+            raise ValueError(f"{self.name} writes {self.java.value}, not a struct; {_REMEDY}")
         if node.java is not self.java or self.type not in {None, node.schema.type}:
             given = f"{node.java.value} under a schema of type {node.schema.type.name}"
-            raise ValueError(f"{type(self).__name__} writes {self.java.value}, not {given}; {_REMEDY}")
-        bytes_of = type(self).bytes_of
+            raise ValueError(f"{self.name} writes {self.java.value}, not {given}; {_REMEDY}")
         if isinstance(node, Constant):
-            constant = None if node.value is None else bytes_of(node.value)
+            constant = None if node.value is None else self.bytes_of(node.value)
             return lambda _: constant
-        return _of_column(positions[node.column], writer_of(node, bytes_of, None))
+        position, convert = positions[node.column], writer_of(node, self.bytes_of, None)
+
+        def render(raw: Sequence[bytes | None]) -> bytes | None:
+            value = raw[position]
+            return None if value is None else convert(value)
+
+        return render
 
 
-_REMEDY = "choose another converter, or a transform that makes one value of it (ExtractField, Cast)"
-
-
-def _of_column(position: int, convert: Callable[[bytes], bytes | None]) -> Render:
-    def render(raw: Sequence[bytes | None]) -> bytes | None:
-        value = raw[position]
-        return None if value is None else convert(value)
-
-    return render
-
-
-class ByteArrayConverter(PrimitiveConverter):
-    """The bytes as they are."""
-
-    __slots__ = ()
-    java = Java.BYTES
-    type = Type.BYTES
-    bytes_of = bytes
-
-
-class BooleanConverter(PrimitiveConverter):
-    """One byte, 0 or 1."""
-
-    __slots__ = ()
-    java = Java.BOOLEAN
-    type = Type.BOOLEAN
-    bytes_of = struct.Struct(">?").pack
-
-
-class ShortConverter(PrimitiveConverter):
-    """Two bytes."""
-
-    __slots__ = ()
-    java = Java.SHORT
-    bytes_of = struct.Struct(">h").pack
-
-
-class IntegerConverter(PrimitiveConverter):
-    """Four bytes."""
-
-    __slots__ = ()
-    java = Java.INTEGER
-    bytes_of = struct.Struct(">i").pack
-
-
-class LongConverter(PrimitiveConverter):
-    """Eight bytes."""
-
-    __slots__ = ()
-    java = Java.LONG
-    bytes_of = struct.Struct(">q").pack
-
-
-class FloatConverter(PrimitiveConverter):
-    """The four bytes of IEEE 754."""
-
-    __slots__ = ()
-    java = Java.FLOAT
-    bytes_of = struct.Struct(">f").pack
-
-
-class DoubleConverter(PrimitiveConverter):
-    """The eight bytes of IEEE 754."""
-
-    __slots__ = ()
-    java = Java.DOUBLE
-    bytes_of = struct.Struct(">d").pack
+PRIMITIVES: Mapping[str, PrimitiveConverter] = {
+    f"org.apache.kafka.connect.converters.{each.name}": each
+    for each in (
+        PrimitiveConverter("ByteArrayConverter", Java.BYTES, bytes, Type.BYTES),
+        PrimitiveConverter("BooleanConverter", Java.BOOLEAN, struct.Struct(">?").pack, Type.BOOLEAN),
+        PrimitiveConverter("ShortConverter", Java.SHORT, struct.Struct(">h").pack),
+        PrimitiveConverter("IntegerConverter", Java.INTEGER, struct.Struct(">i").pack),
+        PrimitiveConverter("LongConverter", Java.LONG, struct.Struct(">q").pack),
+        PrimitiveConverter("FloatConverter", Java.FLOAT, struct.Struct(">f").pack),
+        PrimitiveConverter("DoubleConverter", Java.DOUBLE, struct.Struct(">d").pack),
+    )
+}
+"""The converters by their Java class names."""

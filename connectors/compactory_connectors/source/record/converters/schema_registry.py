@@ -6,19 +6,20 @@ The only module that imports confluent-kafka's registry client, and only when a 
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Self
 
 from compactory.errors import ConfigError, Unreachable
 
-from ...setting import Setting, boolean, one_of, text
+from ...setting import Setting, boolean, honoured, one_of
 from .converter import SCHEMAS_ENABLE, Half
 
-__all__ = ["OPTIONS", "Registry", "Subject", "Subjects"]
+__all__ = ["OPTIONS", "Registry", "RegistryConverter", "Subject", "Subjects"]
 
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
 _SECONDS = 3
@@ -52,70 +53,45 @@ def _addresses(value: str) -> str:
     return value
 
 
-def _moot(name: str, default: str, meaning: str = "no effect here", *, secret: bool = False) -> Setting:
-    return Setting(name=name, meaning=meaning, default=default, parse=text, secret=secret)
-
-
 def _pem_file(value: str) -> str:
     if value.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore")):
         raise ValueError("must be a PEM file: a Java key store can't be read; convert it (keytool -exportcert -rfc)")
     return value
 
 
-def _file(name: str, meaning: str) -> Setting:
-    return Setting(name=name, meaning=meaning, default="", parse=_pem_file)
-
-
 _PEM = one_of("PEM", otherwise="a Java key store can't be read; convert it to PEM")
+_SOURCE = one_of("URL", "USER_INFO", otherwise="give basic.auth.user.info")
+_BY_TOPIC = f"{_STRATEGIES}{Subjects.TOPIC.value}"
+_NO_PASSWORD = "a Java key store's; PEM has none"  # noqa: S105  # a meaning
+_MOOT = "no effect here"
 
 OPTIONS: tuple[Setting, ...] = (
-    Setting(
-        name="schema.registry.url",
-        meaning="addresses of the registry, separated by commas",
-        default="",
-        parse=_addresses,
-        secret=True,
+    honoured("schema.registry.url", "addresses of the registry, separated by commas", "", _addresses, secret=True),
+    honoured("basic.auth.credentials.source", "where the login comes from", "URL", _SOURCE),
+    honoured("basic.auth.user.info", "user:password", "", secret=True),
+    honoured("schema.registry.basic.auth.user.info", "older name of it", "", secret=True),
+    honoured("schema.registry.ssl.truststore.location", "PEM file of the authorities that are trusted", "", _pem_file),
+    honoured("schema.registry.ssl.truststore.type", "its format", "PEM", _PEM),
+    honoured("schema.registry.ssl.keystore.location", "PEM file of the client's certificate and key", "", _pem_file),
+    honoured("schema.registry.ssl.keystore.type", "its format", "PEM", _PEM),
+    honoured("schema.registry.ssl.key.password", "of the key", "", secret=True),
+    honoured("auto.register.schemas", "register schemas", "true", boolean),
+    honoured(
+        "use.latest.version",
+        "with auto.register.schemas=false: take the subject's newest schema, which must be written alike",
+        "false",
+        boolean,
     ),
-    Setting(
-        name="basic.auth.credentials.source",
-        meaning="where the login comes from",
-        default="URL",
-        parse=one_of("URL", "USER_INFO", otherwise="give basic.auth.user.info"),
-    ),
-    Setting(name="basic.auth.user.info", meaning="user:password", default="", secret=True),
-    Setting(name="schema.registry.basic.auth.user.info", meaning="older name of it", default="", secret=True),
-    _file("schema.registry.ssl.truststore.location", "PEM file of the authorities that are trusted"),
-    Setting(name="schema.registry.ssl.truststore.type", meaning="its format", default="PEM", parse=_PEM),
-    _file("schema.registry.ssl.keystore.location", "PEM file of the client's certificate and key"),
-    Setting(name="schema.registry.ssl.keystore.type", meaning="its format", default="PEM", parse=_PEM),
-    Setting(name="schema.registry.ssl.key.password", meaning="of the key", default="", secret=True),
-    Setting(name="auto.register.schemas", meaning="register schemas", default="true", parse=boolean),
-    Setting(
-        name="use.latest.version",
-        meaning="with auto.register.schemas=false: take the subject's newest schema, which must be written alike",
-        default="false",
-        parse=boolean,
-    ),
-    Setting(name="normalize.schemas", meaning="let the registry normalise schemas", default="false", parse=boolean),
-    Setting(
-        name="key.subject.name.strategy",
-        meaning="names the subject of keys",
-        default=f"{_STRATEGIES}TopicNameStrategy",
-        parse=_strategy,
-    ),
-    Setting(
-        name="value.subject.name.strategy",
-        meaning="names the subject of values",
-        default=f"{_STRATEGIES}TopicNameStrategy",
-        parse=_strategy,
-    ),
-    _moot("schema.registry.ssl.truststore.password", "", "a Java key store's; PEM has none", secret=True),
-    _moot("schema.registry.ssl.keystore.password", "", "a Java key store's; PEM has none", secret=True),
+    honoured("normalize.schemas", "let the registry normalise schemas", "false", boolean),
+    honoured("key.subject.name.strategy", "names the subject of keys", _BY_TOPIC, _strategy),
+    honoured("value.subject.name.strategy", "names the subject of values", _BY_TOPIC, _strategy),
+    honoured("schema.registry.ssl.truststore.password", _NO_PASSWORD, "", secret=True),
+    honoured("schema.registry.ssl.keystore.password", _NO_PASSWORD, "", secret=True),
     SCHEMAS_ENABLE,
-    _moot("schemas.cache.config", "1000"),
-    _moot("max.schemas.per.subject", "1000"),
-    _moot("latest.compatibility.strict", "true"),
-    _moot("id.compatibility.strict", "true"),
+    honoured("schemas.cache.config", _MOOT, "1000"),
+    honoured("max.schemas.per.subject", _MOOT, "1000"),
+    honoured("latest.compatibility.strict", _MOOT, "true"),
+    honoured("id.compatibility.strict", _MOOT, "true"),
 )
 """Options of every converter that uses a registry."""
 
@@ -234,6 +210,39 @@ class Registry:
         }
         given = tuple((name, value) for name, value in optional.items() if value)
         return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *given
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryConverter:
+    """A converter whose schemas a registry keeps, by topic and half."""
+
+    registry: Registry
+    topic: str = field(default="", kw_only=True)
+    half: Half = field(default="value", kw_only=True)
+
+    def at(self, topic: str, half: Half) -> Self:
+        """The converter for keys or values of one topic."""
+        return replace(self, topic=topic, half=half)
+
+    def dry(self) -> Self:
+        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
+        return replace(self, registry=replace(self.registry, dry=True))
+
+    def frame(self, schema: str, kind: str, alike: Callable[[str], bool], record: str | None) -> Callable[[], bytes]:
+        """The zero byte and the schema's id that stand before each value; the function asks for the id once.
+
+        ``record`` is the record's name, if the value is one. Raises ValueError where a strategy needs it.
+        """
+        subject = Subject(topic=self.topic, half=self.half, record=record)
+        subject.name(self.registry.strategies[self.half])  # fails now, not at the first row
+        frames: list[bytes] = []
+
+        def frame() -> bytes:
+            if not frames:
+                frames.append(struct.pack(">bI", 0, self.registry.schema_id(subject, schema, kind, alike)))
+            return frames[0]
+
+        return frame
 
 
 _REMEDIES = {

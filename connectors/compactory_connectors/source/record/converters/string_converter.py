@@ -1,4 +1,4 @@
-"""``org.apache.kafka.connect.storage.StringConverter``: what ``toString`` of the value gives, by default as UTF-8."""
+"""``StringConverter`` and ``SimpleHeaderConverter`` (org.apache.kafka.connect.storage), which write texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from typing import Any, ClassVar
 from ...javatext.date_format import java_util_date_text
 from ...javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ...javatext.java_number import double_text, double_text_of, float_text, float_text_of
-from ...setting import Setting
-from ..record import Cell, Constant, Java, Kind, Node, StructNode, java_of, null_test, short_cut, writer_of
-from ..schema import Schema
+from ...setting import Setting, honoured
+from ..record import (
+    Cell,
+    Constant,
+    Java,
+    Kind,
+    Node,
+    Step,
+    StructNode,
+    converted,
+    java_of,
+    null_test,
+    short_cut,
+    writer_of,
+)
+from ..schema import Schema, Type
+from ..transforms.cast import caster
 from .converter import SCHEMAS_ENABLE, Render, Topicless
 
-__all__ = ["StringConverter"]
+__all__ = ["SimpleHeaderConverter", "StringConverter"]
 
 _Text = Callable[[Sequence[bytes | None]], bytes | None]
 
@@ -39,10 +53,13 @@ def _encoding(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StringConverter(Topicless):
-    """Writes ``toString()`` of keys and values; null is no bytes at all, which for a value is a tombstone."""
+    """Writes ``toString()`` of keys and values, by default as UTF-8.
+
+    Null is no bytes at all, which for a value is a tombstone.
+    """
 
     options: ClassVar[tuple[Setting, ...]] = (
-        Setting(name="encoding", meaning="character set", default="UTF-8", parse=_encoding),
+        honoured("encoding", "character set", "UTF-8", _encoding),
         SCHEMAS_ENABLE,
     )
 
@@ -59,6 +76,29 @@ class StringConverter(Topicless):
             return lambda _: None
         write = _text(node, positions)
         return write if self.encoding == "utf-8" else _encoded(write, self.encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleHeaderConverter(Topicless):
+    """Writes ``Values.convertToString``: numbers as Java does, times in ISO format, bytes in Base64."""
+
+    options: ClassVar[tuple[Setting, ...]] = ()
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``. Raises ValueError for structs, lists and maps."""
+        return StringConverter().compile(None if node is None else _as_text(node), positions)
+
+
+def _as_text(node: Node) -> Node:
+    if isinstance(node, StructNode):
+        raise ValueError("a struct can't be written into a header")
+    if node.java is Java.STRING or (isinstance(node, Constant) and node.value is None):
+        return node
+    try:
+        text = caster(node.java, node.schema, Type.STRING)
+    except ValueError as error:
+        raise ValueError(f"the field {error}") from None
+    return converted(node, node.schema, Java.STRING, Step(text))
 
 
 def _encoded(write: _Text, encoding: str) -> Render:
@@ -91,10 +131,7 @@ def _text(node: Node, positions: Mapping[str, int]) -> _Text:
 
 def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
     """``Struct{a=1,b=x}``; fields that are null are left out."""
-    parts = [
-        (field.name.encode() + b"=", _text(member, positions))
-        for field, member in zip(node.schema.fields, node.members, strict=True)
-    ]
+    parts = [(name.encode() + b"=", _text(member, positions)) for name, member in node.items()]
 
     def struct(raw: Sequence[bytes | None]) -> bytes:
         texts = ((name, write(raw)) for name, write in parts)

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Any, ClassVar
 
-from ...setting import Setting, one_of
-from ..record import Cell, Constant, Java, Node, Record, StructNode
+from ...setting import one_of, option
+from ..record import Cell, Node, Record, StructNode
 from ..schema import Field, Schema, Type
-from .transform import Sided, TransformError, is_null_struct
+from .transform import Sided, TransformError, is_null_struct, null_of
 
 __all__ = ["CaseFormat", "ChangeCase", "change_case"]
 
@@ -82,7 +81,11 @@ def change_case(name: str, source: CaseFormat, target: CaseFormat) -> str:
     return target.join(source.words(name))
 
 
-_FORMATS = one_of(*CaseFormat.__members__)
+def _format(written: str) -> CaseFormat:
+    return CaseFormat[_NAMES(written)]
+
+
+_NAMES = one_of(*CaseFormat.__members__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +95,8 @@ class ChangeCase(Sided):
     A struct that is null becomes one of nulls, also as the class does it.
     """
 
-    options: ClassVar[tuple[Setting, ...]] = (
-        Setting(name="from", meaning="the format that the names have", parse=_FORMATS),
-        Setting(name="to", meaning="the format that they get", parse=_FORMATS),
-    )
-
-    source: CaseFormat
-    target: CaseFormat
-
-    @classmethod
-    def read(cls, side: Any, options: Mapping[str, Any]) -> ChangeCase:
-        """The transform with these options."""
-        return cls(side, CaseFormat[options["from"]], CaseFormat[options["to"]])
+    source: CaseFormat = option("the format that the names have", parse=_format, name="from")
+    target: CaseFormat = option("the format that they get", parse=_format, name="to")
 
     def apply(self, record: Record) -> Record:
         """``record`` with the names changed in its half; a missing key stays missing."""
@@ -117,16 +110,12 @@ class ChangeCase(Sided):
     def _renamed(self, node: Node, outer: Cell | None) -> Node:
         """``node`` renamed; as a struct it is null only where the one around it was, which ``outer`` says."""
         if is_null_struct(node):
-            nulls = (self._null(item.schema) for item in node.schema.fields)
-            return StructNode(self._schema(node.schema), tuple(nulls))
+            schema = self._schema(node.schema)
+            return StructNode(schema, tuple(null_of(item.schema) for item in schema.fields))
         if not isinstance(node, StructNode):
             return node
         members = tuple(self._renamed(member, node.when) for member in node.members)
         return StructNode(self._schema(node.schema), members, outer)
-
-    def _null(self, schema: Schema) -> Constant:
-        renamed = self._schema(schema) if schema.type is Type.STRUCT else schema
-        return Constant(schema=renamed, java=Java.STRING, value=None)
 
     def _schema(self, schema: Schema) -> Schema:
         names = [change_case(item.name, self.source, self.target) for item in schema.fields]

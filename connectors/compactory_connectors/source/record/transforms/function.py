@@ -10,9 +10,8 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from ...setting import Setting
 from ..record import Record
 from .transform import Steady
 
@@ -42,8 +41,6 @@ Function: TypeAlias = Callable[[SourceRecord], SourceRecord | None]
 @dataclass(frozen=True, slots=True)
 class FunctionTransform(Steady):
     """Has ``function`` called for every row, once all other transforms are done."""
-
-    options: ClassVar[tuple[Setting, ...]] = ()
 
     function: Function
     name: str

@@ -8,58 +8,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
-from ...setting import Setting, one_of, text
-from ..record import Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode
+from ...setting import one_of, option
+from ..record import Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
-from .transform import NO_DEFAULTS, Side, Steady, TransformError, is_null_struct, warned
+from .transform import Side, Steady, TransformError, is_null_struct, no_defaults, struct_of, warned
 
 __all__ = ["TimestampConverter"]
 
 _UNITS = {"seconds": 1000, "milliseconds": 1, "microseconds": -1000, "nanoseconds": -1_000_000}
 """A unit in milliseconds; negative: how many of it make a millisecond."""
 
+_SCHEMAS = {
+    "string": Schema(type=Type.STRING),
+    "unix": Schema(type=Type.INT64),
+    "Date": Schema.date(),
+    "Time": Schema.time(),
+    "Timestamp": Schema.timestamp(),
+}
 _TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+
+
+def _pattern(written: str) -> DateFormat | None:
+    return DateFormat(written) if written.strip() else None
+
+
+def _unit(written: str) -> int:
+    return _UNITS[one_of(*_UNITS)(written)]
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampConverter(Steady):
     """Converts ``field`` of the struct, or the whole half when ``field`` is empty."""
 
-    options: ClassVar[tuple[Setting, ...]] = (
-        Setting(name="field", meaning="field that holds the time; empty: the whole value", default="", parse=text),
-        Setting(
-            name="target.type",
-            meaning="what the time becomes: string, unix, Date, Time or Timestamp",
-            parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
-        ),
-        Setting(name="format", meaning="SimpleDateFormat pattern of texts", default="", parse=text),
-        Setting(name="unix.precision", meaning="unit of unix times", default="milliseconds", parse=one_of(*_UNITS)),
-        NO_DEFAULTS,
-    )
-
     side: Side
-    field: str
-    target: str
-    format: DateFormat | None
-    unit: int
+    field: str = option("field that holds the time; empty: the whole value", "")
+    target_type: str = option(
+        "what the time becomes: string, unix, Date, Time or Timestamp",
+        parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
+    )
+    format: DateFormat | None = option("SimpleDateFormat pattern of texts", "", _pattern)
+    unix_precision: int = option("unit of unix times", "milliseconds", _unit)
+    replace_null_with_default: bool = no_defaults()
 
-    @classmethod
-    def read(cls, side: Side, options: Mapping[str, Any]) -> TimestampConverter:
-        """The transform with these options. Raises ValueError for a missing or malformed format."""
-        written = options["format"] if options["format"].strip() else ""
-        if options["target.type"] == "string" and not written:
+    def __post_init__(self) -> None:
+        if self.target_type == "string" and self.format is None:
             raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
-        try:
-            pattern = DateFormat(written) if written else None
-        except ValueError as error:
-            raise ValueError(f"format {options['format']!r}: {error}") from None
-        return cls(side, options["field"], options["target.type"], pattern, _UNITS[options["unix.precision"]])
 
     def apply(self, record: Record) -> Record:
         """``record`` with the time converted; a field that is not there is left alone, as the class does."""
@@ -74,12 +73,8 @@ class TimestampConverter(Steady):
             raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
         if half.member(self.field) is None:
             return warned(record, "TimestampConverter", half, [self.field], self.side)
-        members = tuple(
-            self._converted(node, self.field) if item.name == self.field else node
-            for item, node in zip(half.schema.fields, half.members, strict=True)
-        )
-        fields = tuple(Field(item.name, node.schema) for item, node in zip(half.schema.fields, members, strict=True))
-        return self.side.put(record, replace(half, schema=replace(half.schema, fields=fields), members=members))
+        members = ((name, self._converted(node, name) if name == self.field else node) for name, node in half.items())
+        return self.side.put(record, struct_of(half.schema, members, half.when))
 
     def _null_struct(self, schema: Schema) -> Schema:
         fields = (
@@ -93,23 +88,17 @@ class TimestampConverter(Steady):
             raise TransformError(f"{name} is a struct, not a time")
         read = self._to_millis(node, name)
         schema = self._schema(node.schema.optional)
-        if self.target == "Timestamp" and node.java in _TIMES:
+        if self.target_type == "Timestamp" and node.java in _TIMES:
             return replace(node, schema=schema)  # the class hands the very object on
         write = self._from_millis()
-        java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target, Java.DATE)
-        if isinstance(node, Constant):
-            value = None if node.value is None else write(read(node.value))
-            return Constant(schema=schema, java=java, value=value)
-        plain = _text_cuts(self.format) if self.target == "string" and not node.steps else {}
+        java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target_type, Java.DATE)
+        quick = self.target_type == "string" and isinstance(node, Cell) and not node.steps
+        plain = _text_cuts(self.format) if quick else {}
         step = Step(lambda value: write(read(value)), plain, to_char=_to_char(self.format) if plain else None)
-        return replace(node, schema=schema, java=java, steps=(*node.steps, step))
+        return converted(node, schema, java, step)
 
     def _schema(self, optional: bool) -> Schema:
-        if self.target == "string":
-            return Schema(type=Type.STRING, optional=optional)
-        if self.target == "unix":
-            return Schema(type=Type.INT64, optional=optional)
-        return {"Date": Schema.date, "Time": Schema.time, "Timestamp": Schema.timestamp}[self.target](optional=optional)
+        return _SCHEMAS[self.target_type].as_optional(optional)
 
     def _to_millis(self, node: Cell | Constant, name: str) -> Callable[[Any], int]:
         schema = node.schema
@@ -127,24 +116,24 @@ class TimestampConverter(Steady):
             raise TransformError(f"format {self.format.pattern!r}: {error}") from None
 
     def _unix_to_millis(self, value: int) -> int:
-        if self.unit > 0:
-            return max(_INT64[0], min(_INT64[1], value * self.unit))
-        return _toward_zero(value, -self.unit)
+        if self.unix_precision > 0:
+            return max(_INT64[0], min(_INT64[1], value * self.unix_precision))
+        return _toward_zero(value, -self.unix_precision)
 
     def _from_millis(self) -> Callable[[int], Any]:
-        if self.target == "string":
+        if self.target_type == "string":
             assert self.format is not None
             return self.format.format
-        if self.target == "unix":
+        if self.target_type == "unix":
             return self._millis_to_unix
-        if self.target == "Date":
+        if self.target_type == "Date":
             return _midnight
-        return (lambda millis: millis % MILLIS_PER_DAY) if self.target == "Time" else int
+        return (lambda millis: millis % MILLIS_PER_DAY) if self.target_type == "Time" else int
 
     def _millis_to_unix(self, millis: int) -> int:
-        if self.unit > 0:
-            return _toward_zero(millis, self.unit)
-        return max(_INT64[0], min(_INT64[1], millis * -self.unit))
+        if self.unix_precision > 0:
+            return _toward_zero(millis, self.unix_precision)
+        return max(_INT64[0], min(_INT64[1], millis * -self.unix_precision))
 
 
 def _text_reader(date_format: DateFormat) -> Callable[[str], int]:

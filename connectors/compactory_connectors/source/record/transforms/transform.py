@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from ...setting import Setting, boolean, nearest
-from ..record import Cell, Constant, Node, Record, StructNode
+from ...setting import boolean, nearest, option
+from ..record import Cell, Constant, Java, Node, Record, StructNode
 from ..schema import Field, Schema, Type
 
 __all__ = [
-    "NO_DEFAULTS",
-    "Factory",
     "Side",
     "Sided",
     "Steady",
@@ -21,15 +19,19 @@ __all__ = [
     "TransformError",
     "absent",
     "is_null_struct",
+    "member_of",
+    "missing",
+    "no_defaults",
+    "null_of",
     "nullable",
     "struct_of",
     "warned",
 ]
 
-NO_DEFAULTS = Setting(
-    name="replace.null.with.default", meaning="columns have no default in a schema", default="true", parse=boolean
-)
-"""The option of every class that reads fields: without effect here."""
+
+def no_defaults() -> Any:
+    """The option of every class that reads fields: without effect here."""
+    return option("columns have no default in a schema", "true", boolean)
 
 
 class TransformError(ValueError):
@@ -55,9 +57,7 @@ class Side:
         half = self.of(record)
         if isinstance(half, StructNode):
             return half
-        what = "is not a struct" if half is not None and not absent(half) else "is null"
-        if half is None:
-            what = "is missing"
+        what = "is missing" if half is None else "is null" if absent(half) else "is not a struct"
         raise TransformError(f"the {self} {what}, but {doing} needs a struct")
 
     def __str__(self) -> str:
@@ -65,9 +65,10 @@ class Side:
 
 
 class Transform(Protocol):
-    """One transform with its options read. Immutable."""
+    """One transform, a dataclass whose fields are its options, read. Immutable.
 
-    options: ClassVar[tuple[Setting, ...]]
+    Its constructor raises ValueError for options that contradict each other.
+    """
 
     def undecided(self, record: Record) -> Node | None:
         """A node whose being null decides what the transform does, where it can be null; the chain then looks at both
@@ -78,10 +79,6 @@ class Transform(Protocol):
     def apply(self, record: Record) -> Record | None:
         """The record after this transform; None: it is dropped. Raises TransformError when the record does not fit."""
         ...
-
-
-Factory = Callable[[Mapping[str, Any]], Transform]
-"""Builds a transform of options already parsed; raises ValueError for options that contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class Sided:
 
 
 class Steady:
-    """What treats null like any other value, or looks at neither key nor value."""
+    """A transform or predicate that treats null like any other value, or looks at neither key nor value."""
 
     __slots__ = ()
 
@@ -123,12 +120,31 @@ def is_null_struct(node: Node) -> bool:
     return absent(node) and node.schema.type is Type.STRUCT
 
 
+def null_of(schema: Schema) -> Constant:
+    """Null under a schema."""
+    return Constant(schema=schema, java=Java.STRING, value=None)
+
+
+def member_of(side: Side, half: StructNode, name: str) -> Node:
+    """The member called ``name``. Raises TransformError where there is none."""
+    node = half.member(name)
+    if node is None:
+        raise missing(side, half.schema, name)
+    return node
+
+
+def missing(side: Side, schema: Schema, name: str) -> TransformError:
+    """The error of a field that a struct does not have."""
+    there = [item.name for item in schema.fields]
+    return TransformError(f"the {side} has no field {name}{nearest(name, there)} (it has {', '.join(there)})")
+
+
 def struct_of(basics: Schema, members: Iterable[tuple[str, Node]], when: Cell | None = None) -> StructNode:
     """A struct of these members with name, version, doc, parameters and optionality of ``basics``.
 
     Raises TransformError for two members of one name, which Connect's SchemaBuilder refuses too.
     """
-    named = tuple(members)
+    named: Sequence[tuple[str, Node]] = tuple(members)
     counted = Counter(name for name, _ in named)
     if twice := [name for name, count in counted.items() if count > 1]:
         raise TransformError(f"there would be more than one field {twice[0]}")
@@ -139,6 +155,6 @@ def struct_of(basics: Schema, members: Iterable[tuple[str, Node]], when: Cell | 
 def warned(record: Record, name: str, half: StructNode, wanted: Iterable[str], side: Side) -> Record:
     """``record`` with a warning for every wanted field that is not there, which the class passes over in silence."""
     there = [item.name for item in half.schema.fields]
-    missing = [field for field in wanted if field not in there]
-    texts = (f"{name} changes nothing: the {side} has no field {field}{nearest(field, there)}" for field in missing)
+    lacking = [field for field in wanted if field not in there]
+    texts = (f"{name} changes nothing: the {side} has no field {field}{nearest(field, there)}" for field in lacking)
     return replace(record, warnings=(*record.warnings, *texts))

@@ -1,0 +1,72 @@
+"""The caller's connection: what joins its transaction writes through it, and never commits it.
+
+It is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg, synchronous or asynchronous.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from compactory.errors import ConfigError, WriteRefused
+
+__all__ = ["async_driver", "driver", "is_async"]
+
+_BEGIN = "SELECT 1"  # has SQLAlchemy know of the transaction, which it would not commit otherwise
+
+
+def is_async(conn: Any) -> bool:
+    """Whether what is done with this connection has to be awaited."""
+    return isinstance(conn, psycopg.AsyncConnection) or any(
+        hasattr(conn, f"sync_{x}") for x in ("session", "connection")
+    )
+
+
+def driver(conn: Any, call: str, written: str) -> psycopg.Connection[Any]:
+    """The connection of psycopg behind ``conn``. ``call`` and ``written`` say in errors who asks, and for what.
+
+    Raises ConfigError where there is none, WriteRefused in autocommit without a transaction.
+    """
+    inner = conn
+    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "get_bind"):  # a session
+        inner = inner.connection()
+    if not isinstance(inner, psycopg.Connection) and hasattr(inner, "dialect"):  # a connection of SQLAlchemy
+        if not inner.in_transaction():
+            inner.exec_driver_sql(_BEGIN)
+        inner = inner.connection.driver_connection
+    if not isinstance(inner, psycopg.Connection):
+        raise ConfigError(_not_psycopg(conn, call))
+    _refuse_autocommit(inner, call, written)
+    return inner
+
+
+async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConnection[Any]:
+    """The same for an asynchronous connection."""
+    inner = conn
+    if hasattr(inner, "sync_session"):
+        inner = await inner.connection()
+    if hasattr(inner, "sync_connection"):
+        if not inner.in_transaction():
+            await inner.exec_driver_sql(_BEGIN)
+        inner = (await inner.get_raw_connection()).driver_connection
+    if not isinstance(inner, psycopg.AsyncConnection):
+        raise ConfigError(_not_psycopg(conn, call))
+    _refuse_autocommit(inner, call, written)
+    return inner
+
+
+def _not_psycopg(conn: Any, call: str) -> str:
+    return (
+        f"{call} needs a connection of psycopg, or a session or connection of SQLAlchemy on psycopg"
+        f" (postgresql+psycopg://…), not {type(conn).__module__}.{type(conn).__qualname__}"
+    )
+
+
+def _refuse_autocommit(conn: Any, call: str, written: str) -> None:
+    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
+        raise WriteRefused(
+            f"the connection is in autocommit and in no transaction, so that the {written} would not commit with"
+            f" anything: {call} within `with conn.transaction():`"
+        )

@@ -1,0 +1,57 @@
+"""Maps the driver's errors to ours: outages, wrong settings and refusals, without values of rows or secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+
+from .jdbc_url import Connection
+
+__all__ = ["postgres_errors", "refusal"]
+
+_LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
+
+_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote the text around them
+_QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
+
+
+@contextmanager
+def postgres_errors(connection: Connection) -> Iterator[None]:
+    """Map the driver's errors to ours with the cause kept.
+
+    ConfigError for a refused login or a missing database, Unreachable when the connection failed or was lost,
+    CompactoryError for a statement that the server refuses. No text repeats a password.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        place = f"Postgres at {connection.server}"
+        reason = refusal(error)
+        if "password authentication failed" in reason or "no password supplied" in reason:
+            message = f"{place} refused the login: check user and password"
+            raise ConfigError(message) from error
+        if "permission denied" in reason:
+            remedy = "compactory sql roles gives each component its rights"
+            raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
+        if "database" in reason and "does not exist" in reason:
+            raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
+        ended = (error.sqlstate or "").startswith(_LOST)
+        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            lost = ended or not error.sqlstate
+            raise Unreachable(
+                "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
+            ) from error
+        raise CompactoryError(f"{place} refused a statement: {reason}") from error
+
+
+def refusal(error: psycopg.Error) -> str:
+    """Why the server refuses a statement: its message alone, without the statement and without values of rows."""
+    if error.sqlstate is None:  # of the driver: nothing was asked yet, or the connection was lost
+        return " ".join(str(error).split())
+    text = error.diag.message_primary or str(error).partition("\n")[0]
+    return f"{_QUOTED.sub('…', text) if error.sqlstate.startswith(_DATA) else text} (SQLSTATE {error.sqlstate})"

@@ -1,0 +1,220 @@
+"""A member of the sink's consumer group: which partitions are ours, and from where on they are read.
+
+Where a partition goes on is the database's to say: the group's committed offsets are for monitoring only. Callbacks of
+a rebalance run within :meth:`Group.poll`, never while a transaction is open.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from compactory.errors import CompactoryError, Unreachable
+from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
+from compactory.records import Partition
+
+from .failure import SinkStopped
+
+__all__ = ["DEFAULTS", "Group", "Locate"]
+
+log = structlog.get_logger("compactory.sink")
+
+DEFAULTS: dict[str, Any] = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "topic.metadata.refresh.interval.ms": 10_000,  # finds new partitions, and topics that a pattern names
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.wait.max.ms": 100,
+}
+
+_BEGINNING = -2
+
+Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
+"""Where partitions go on. Raises Unreachable, SinkStopped."""
+
+
+class Group:
+    """Membership of one process. Owned by one thread.
+
+    ``positions`` are the next offsets of our partitions as the database last said; None where it was not asked yet.
+    """
+
+    def __init__(self, kafka: Kafka, topics: Iterable[str], group: str, properties: Mapping[str, Any]) -> None:
+        self._consumer: Consumer = kafka.member({**DEFAULTS, **properties, "group.id": group})
+        chosen = {**DEFAULTS, **properties, **kafka.properties()}
+        strategy = str(chosen["partition.assignment.strategy"])
+        self._incremental = "cooperative" in strategy or chosen.get("group.protocol") == "consumer"
+        self.positions: dict[Partition, int | None] = {}
+        self.ends: dict[Partition, int] = {}
+        """Where the log ended when its end was last reached."""
+        self._locate: Locate | None = None
+        self._failure: CompactoryError | None = None
+        self._committed: dict[Partition, int] = {}
+        self.rebalances = 0
+        self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    def attach(self, locate: Locate) -> None:
+        """Read from where ``locate`` says from now on."""
+        self._locate = locate
+        self.lose(self.positions)
+
+    def detach(self) -> None:
+        """Read nothing until :meth:`attach`, and stay in the group by further polls."""
+        self._locate = None
+        self.lose(self.positions)
+        self._consumer.pause(_listed(self.positions))
+
+    def poll(self, limit: int, timeout: float) -> dict[Partition, list[Message]]:
+        """Up to ``limit`` records of our partitions, waiting ``timeout`` seconds for the first.
+
+        Raises SinkStopped, Unreachable, CompactoryError.
+        """
+        self._settle()
+        found: dict[Partition, list[Message]] = defaultdict(list)
+        for message in self._messages(limit, timeout):
+            error = message.error()
+            if error is not None:
+                self._event(error, message)
+                continue
+            found[Partition(message.topic() or "", message.partition() or 0)].append(message)
+        return {part: its for part, its in found.items() if self.positions.get(part) is not None}
+
+    def advance(self, partition: Partition, offset: int) -> None:
+        """The database has everything below this offset."""
+        self.positions[partition] = offset
+
+    def lose(self, partitions: Iterable[Partition]) -> None:
+        """Ask the database anew where these go on; what was read of them and not applied is read again."""
+        for part in list(partitions):
+            if part in self.positions:
+                self.positions[part] = None
+
+    def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Offsets that the group committed to Kafka, where there are any. Raises Unreachable."""
+        try:
+            answers = self._consumer.committed(_listed(partitions), timeout=10)
+        except KafkaException as error:
+            raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
+        return {Partition(item.topic, item.partition): item.offset for item in answers if item.offset >= 0}
+
+    def lag(self) -> dict[Partition, int]:
+        """Records that are not applied yet, as far as the client knows, without asking the broker."""
+        found: dict[Partition, int] = {}
+        for part, position in self.positions.items():
+            if position is not None:
+                _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
+                reached = max(position, self.ends.get(part, 0))
+                found[part] = max(0, high - reached)
+        return found
+
+    def commit(self) -> None:
+        """Tell Kafka our positions, for those who watch the group; nothing of ours reads them."""
+        self._commit(self.positions, wait=False)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._commit(self.positions, wait=True)
+        self._consumer.close()
+
+    def _commit(self, partitions: Iterable[Partition], *, wait: bool) -> None:
+        due = {part: at for part in partitions if (at := self.positions.get(part)) is not None}
+        due = {part: at for part, at in due.items() if self._committed.get(part) != at}
+        if not due:
+            return
+        offsets = [TopicPartition(part.topic, part.partition, at) for part, at in due.items()]
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            log.debug("offsets were not committed to Kafka", error=str(error))
+        else:
+            self._committed.update(due)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.rebalances += 1
+        ours = [Partition(item.topic, item.partition) for item in partitions]
+        if not self._incremental:
+            self.positions.clear()
+        self.positions.update(dict.fromkeys(ours))
+        located = self._ask(ours)
+        for item in partitions:
+            item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
+        (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
+        self.positions.update(located)
+        if unknown := [part for part in ours if part not in located]:
+            consumer.pause(_listed(unknown))
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = [Partition(item.topic, item.partition) for item in partitions]
+        self._commit(gone, wait=False)
+        for part in gone:
+            for facts in (self.positions, self.ends, self._committed):
+                facts.pop(part, None)
+        if self._incremental:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Where they go on; nothing where that can't be said now. A callback must not raise."""
+        if self._locate is None or not partitions:
+            return {}
+        try:
+            return self._locate(partitions)
+        except CompactoryError as error:
+            self._failure = error
+        return {}
+
+    def _messages(self, limit: int, timeout: float) -> list[Message]:
+        try:
+            first = self._consumer.poll(timeout)
+            more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
+        except KafkaException as error:
+            raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
+        self._raise_failure()
+        return [first, *more] if first is not None else []
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _settle(self) -> None:
+        """Seek where positions are unknown."""
+        unknown = [part for part, position in self.positions.items() if position is None]
+        if self._locate is None or not unknown:
+            return
+        for part, offset in self._locate(unknown).items():
+            try:
+                self._consumer.seek(TopicPartition(part.topic, part.partition, offset))
+            except KafkaException as error:
+                log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
+                continue
+            self._consumer.resume(_listed([part]))
+            self.positions[part] = offset
+
+    def _event(self, error: KafkaError, message: Message) -> None:
+        part = Partition(message.topic() or "", message.partition() or 0)
+        if error.fatal():
+            raise SinkStopped(f"Kafka's client can't go on: {error.str()}; start the sink anew")
+        kind = event_kind(error)
+        if kind == "end":
+            self.ends[part] = message.offset() or 0
+        elif kind in {"lost", "cut"}:
+            self.lose([part])  # and have it checked against the log
+        elif kind == "refused":
+            raise SinkStopped(
+                f"Kafka refuses to let the sink read topic {part.topic!r}: {error.str()}; grant Read on the topic and"
+                " on the group"
+            )
+        else:
+            log.warning("Kafka", error=error.str(), topic=part.topic)
+
+
+def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(part.topic, part.partition) for part in partitions]

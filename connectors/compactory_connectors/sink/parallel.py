@@ -1,0 +1,86 @@
+"""Work on one partition in parallel: parts of a batch's keys, each in a transaction and on a connection of its own.
+
+A part's transaction notes in the database how far the part is done; the partition's offset moves once every part has
+reached the end of the batch. So a batch that is cut off goes on where each part was, in whichever process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+from zlib import crc32
+
+import psycopg
+
+from compactory_sql import query
+
+from .applying import Applying, Outcome
+from .offsets import Moved, Offsets
+from .record import Batch, Failed, SinkRecord
+
+__all__ = ["Parallel", "part_of"]
+
+
+class Parallel:
+    """``parts`` are appliers with a connection each, ``connection`` is the one that moves offsets.
+
+    Owned by one thread, which waits for the others. Raises as `Applying` does.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], sink: str, parts: Sequence[Applying]) -> None:
+        self._connection = connection
+        self._sink = sink
+        self._offsets = Offsets(connection, sink)
+        self._parts = parts
+        self._threads = ThreadPoolExecutor(len(parts), thread_name_prefix="compactory-sink-part")
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+    def apply(self, batch: Batch) -> Outcome:
+        """Apply a batch and move the offset to its end, or as many of its parts as possible."""
+        done, count = self._done(batch)
+        work: dict[int, list[SinkRecord]] = defaultdict(list)
+        for record in batch.records:
+            part = part_of(record, count)
+            if record.offset >= done.get(part, batch.start):
+                work[part].append(record)
+        futures = [
+            self._threads.submit(self._work, batch._replace(records=records), part, count, done.get(part, batch.start))
+            for part, records in work.items()
+        ]
+        wait(futures)
+        failed: list[Failed] = [item for future in futures for item in future.result()]
+        with self._connection.transaction():
+            self._offsets.lock(batch.partition, batch.start)
+            self._offsets.move(batch.partition, batch.start, batch.end)
+            self._connection.execute(query("sink/parts_reached"), self._row(batch) | {"until": batch.end})
+        return failed
+
+    def _done(self, batch: Batch) -> tuple[dict[int, int], int]:
+        """How far parts are beyond the batch's start, and how many parts there are: as many as when they were begun."""
+        rows = self._connection.execute(query("sink/parts"), self._row(batch)).fetchall()
+        return {part: until for part, _, until in rows}, rows[0][1] if rows else len(self._parts)
+
+    def _work(self, batch: Batch, part: int, parts: int, expected: int) -> Outcome:
+        applying = self._parts[part % len(self._parts)]  # parts of an earlier run may be more
+        given = self._row(batch) | {"part": part, "parts": parts, "expected": expected, "until": batch.end}
+
+        def begin(connection: psycopg.Connection[Any]) -> None:
+            applying.offsets.share(batch.partition, batch.start)
+            if not connection.execute(query("sink/part_done"), given).rowcount:
+                raise Moved(batch.partition)
+
+        with applying.alone:
+            return applying.apply_part(batch, begin)
+
+    def _row(self, batch: Batch) -> dict[str, Any]:
+        return {"sink": self._sink, "topic": batch.partition.topic, "partition": batch.partition.partition}
+
+
+def part_of(record: SinkRecord, parts: int) -> int:
+    """The part that a record belongs to: all of one key to one part, the same in every process."""
+    return record.offset % parts if record.key is None else crc32(record.key) % parts

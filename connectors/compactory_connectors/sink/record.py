@@ -1,0 +1,66 @@
+"""A record of a topic as a handler gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from compactory.kafka.client import Message
+from compactory.records import Partition
+
+__all__ = ["Batch", "Failed", "Records", "SinkRecord"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class SinkRecord(NamedTuple):
+    """One record. ``timestamp_ms`` counts from 1970; ``value`` None is a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> list[SinkRecord]:
+        """The client's messages as records."""
+        return [
+            cls(m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.timestamp()[1], m.headers() or ())  # type: ignore[arg-type]
+            for m in messages
+        ]
+
+
+class Failed(NamedTuple):
+    """A record that is set aside; without a reason it waits for an earlier one of its key."""
+
+    record: SinkRecord
+    reason: str | None
+    error: str = ""
+    """Name of the exception's class."""
+
+
+class Records(list[SinkRecord]):
+    """The records of one call of a handler, in the order of their offsets."""
+
+    def __init__(self, records: Iterable[SinkRecord]) -> None:
+        super().__init__(records)
+        self.failed: list[Failed] = []
+
+    def set_aside(self, record: SinkRecord, reason: str) -> None:
+        """Have this record set aside in the same transaction; ``reason`` must not show values.
+
+        The handler goes on with the others, but leaves out later ones of the same key.
+        """
+        self.failed.append(Failed(record, reason))
+
+
+class Batch(NamedTuple):
+    """Records of one partition from ``start`` on; the next one is at ``end``."""
+
+    partition: Partition
+    start: int
+    records: list[SinkRecord]
+    end: int

@@ -1,0 +1,124 @@
+"""What a sink does as long as it has its connections: poll, apply, and now and then look around."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from compactory.kafka.client import Kafka, Message
+from compactory.records import Partition
+from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.database.postgres_errors import postgres_errors
+
+from .applying import Applying, Outcome
+from .group import Group
+from .offsets import Moved
+from .record import Batch, SinkRecord
+from .starting import Locator, Start
+from .status import Board
+
+__all__ = ["Session"]
+
+log = structlog.get_logger("compactory.sink")
+
+_POLL = 0.25  # seconds that a poll waits for a record
+_BEAT = 1.0  # seconds between commits to Kafka, samples, and looks for what is tried again
+_CHECK = 5.0  # seconds between looks whether topics are still the same
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One life of the connections. Owned by one thread. Raises psycopg.Error and CompactoryError."""
+
+    sink: str
+    kafka: Kafka
+    postgres: Connection
+    group: Group
+    applying: Applying
+    apply: Callable[[Batch], Outcome]
+    board: Board
+    stop: threading.Event
+    start: Start
+    batch: int
+    connected: Callable[[], None]
+
+    def run(self) -> None:
+        """Apply what comes until ``stop`` is set."""
+        locator = Locator(self.kafka, self.applying.offsets, self.sink, self.start)
+
+        def locate(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+            with postgres_errors(self.postgres):
+                return locator.locate(partitions, self.group.committed)
+
+        self.group.attach(locate)
+        beat = check = time.monotonic() + _BEAT
+        while not self.stop.is_set():
+            for part, messages in self.group.poll(self.batch, _POLL).items():
+                self._apply(part, messages)
+            self.board.polled()
+            now = time.monotonic()
+            if now >= beat:
+                self._look_around()
+                beat = now + _BEAT
+            if now >= check:
+                if not locator.check_topics(sorted({part.topic for part in self.group.positions})):
+                    self.group.lose(self.group.positions)  # the next poll says what is wrong
+                check = now + _CHECK
+
+    def _apply(self, part: Partition, messages: Sequence[Message]) -> None:
+        start = self.group.positions[part]
+        assert start is not None
+        records = SinkRecord.of(messages)
+        batch = Batch(part, start, records, records[-1].offset + 1)
+        try:
+            with self.board.consuming(part):
+                failed = self.apply(batch)
+        except Moved:
+            self.board.count("seeks_total", part)
+            place = {"sink": self.sink, "topic": part.topic, "partition": part.partition, "expected": start}
+            log.warning("the database's offset is another: seeking", **place)
+            self.group.lose([part])
+        except Exception:
+            self.board.count("rollbacks_total", part)
+            raise
+        else:
+            self.connected()
+            self.group.advance(part, batch.end)
+            self.board.applied(part, len(records) - len(failed), len(failed))
+            for item in failed[:10]:
+                log.warning(
+                    "record set aside",
+                    sink=self.sink,
+                    topic=part.topic,
+                    partition=part.partition,
+                    offset=item.record.offset,
+                    reason=item.reason,
+                )
+
+    def _look_around(self) -> None:
+        positions = self.group.positions
+        for part in self.applying.failed.asked_again():
+            if part in positions:
+                self.applying.apply_again(part)
+        for part, position in positions.items():
+            end = self.group.ends.get(part, 0)
+            if position is not None and position < end:  # what is left are marks of transactions, and holes
+                self._pass_over(Batch(part, position, [], end))
+        self.group.commit()
+        self.board.sampled(positions, self.group.lag(), self.applying.failed.counts())
+        if positions and None not in positions.values():
+            self.connected()
+            self.board.connected()
+        self.board.rebalances = self.group.rebalances
+
+    def _pass_over(self, batch: Batch) -> None:
+        try:
+            self.applying.move(batch)
+        except Moved:
+            self.group.lose([batch.partition])
+        else:
+            self.group.advance(batch.partition, batch.end)

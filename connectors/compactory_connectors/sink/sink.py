@@ -1,0 +1,211 @@
+"""The sink: a thread that polls a group's partitions and applies each batch in one Postgres transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Literal, Self
+
+import structlog
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.postgres_errors import postgres_errors
+
+from .applying import Applying, Handler, Outcome
+from .connecting import open_sink
+from .dead_letters import DeadLetters
+from .group import Group
+from .parallel import Parallel
+from .record import Batch
+from .session import Session
+from .starting import Start
+from .status import Board
+
+__all__ = ["TransactionalSink"]
+
+log = structlog.get_logger("compactory.sink")
+
+_MAX_POLL_MS = 300_000  # the client's default
+
+
+class TransactionalSink:
+    """Applies the records of topics to a database, each once. Thread-safe; start it once.
+
+    ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.
+    What it raises of a record's own (anything but an outage) has that record set aside, or with
+    ``on_failure="stop"`` ends the sink. ``topics`` may hold patterns that begin with ``^``. Processes with one ``name``
+    share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
+    statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
+    is called for at a time, in threads and transactions of their own. ``start`` counts for partitions never used.
+    ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
+    table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
+    """
+
+    def __init__(
+        self,
+        kafka: str | Mapping[str, Any] | Kafka,
+        postgres: str | Connection,
+        topics: Iterable[str],
+        handler: Handler,
+        *,
+        name: str,
+        group_id: str | None = None,
+        batch: int = 10_000,
+        parallel: int = 1,
+        on_failure: Literal["set_aside", "stop"] = "set_aside",
+        dead_letters: str | None = None,
+        dead_letter_headers: bool = True,
+        start: Start = "earliest",
+        transaction_timeout: float = 60.0,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.board = Board()
+        self.failure: CompactoryError | None = None
+        """Why the sink has ended by itself."""
+        self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._properties = dict(properties or {})
+        given = {**self._properties, **self._kafka.properties()}
+        limit = float(given.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
+        problems = [f"{label} must be at least 1" for label, n in (("batch", batch), ("parallel", parallel)) if n < 1]
+        if not name or not self._topics:
+            problems.append("name and topics must not be empty")
+        if not 0 < transaction_timeout < limit:
+            problems.append(
+                f"transaction_timeout must be between 0 and max.poll.interval.ms, which is {limit:g} s: a member that"
+                " works for longer loses its partitions"
+            )
+        if problems:
+            raise ConfigError(problems)
+        self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
+        self._group_id = group_id or f"compactory-sink-{name}"
+        self._handler = handler
+        self._batch = batch
+        self._parallel = parallel
+        self._stops = on_failure == "stop"
+        self._dead_letters = dead_letters
+        self._dead_letter_headers = dead_letter_headers
+        self._start: Start = start
+        self._timeout = transaction_timeout
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"compactory-sink-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Check database and topics, then work in the background; what is away is waited for. Raises ConfigError."""
+        try:
+            with self._opened():
+                self._check_topics()
+        except Unreachable as error:
+            self._note(error)
+        self._thread.start()
+
+    def stop(self, timeout: float = 15.0) -> bool:
+        """End the transaction under way and leave the group; whether that ended within ``timeout`` s. Idempotent."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the sink has ended by itself or was stopped; whether it has. Raises why it ended."""
+        self._thread.join(timeout)
+        if self.failure is not None:
+            raise self.failure
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def _check_topics(self) -> None:
+        named = [topic for topic in self._topics if not topic.startswith("^")]
+        missing = set(named) - set(self._kafka.topics(named))
+        if self._dead_letters is not None and not self._kafka.topics([self._dead_letters]):
+            missing.add(self._dead_letters)
+        if missing:
+            raise ConfigError(f"topic {topic!r} does not exist; create it" for topic in sorted(missing))
+
+    def _run(self) -> None:
+        try:
+            with closing(Group(self._kafka, self._topics, self._group_id, self._properties)) as group:
+                self._work(group)
+        except CompactoryError as error:
+            self.failure = error
+            self.board.failed(str(error))
+            log.error("sink stopped", sink=self.name, error=str(error))
+        except Exception as error:
+            self.failure = CompactoryError(f"sink {self.name!r} failed: {type(error).__name__}")
+            self.board.failed(str(self.failure))
+            log.exception("sink failed", sink=self.name)
+
+    def _work(self, group: Group) -> None:
+        """Apply what comes; begin anew with back-off, within the group, where Postgres or Kafka was lost."""
+        backoff = Backoff()
+        while not self._stop.is_set():
+            try:
+                with self._opened() as (applying, apply):
+                    Session(
+                        sink=self.name,
+                        kafka=self._kafka,
+                        postgres=self._postgres,
+                        group=group,
+                        applying=applying,
+                        apply=apply,
+                        board=self.board,
+                        stop=self._stop,
+                        start=self._start,
+                        batch=self._batch,
+                        connected=backoff.reset,
+                    ).run()
+            except Unreachable as error:
+                self._note(error)
+                group.detach()
+                pause = time.monotonic() + backoff.pause()
+                while not self._stop.is_set() and time.monotonic() < pause:
+                    group.poll(self._batch, 0.1)
+                    self.board.polled()
+
+    def _note(self, error: Unreachable) -> None:
+        self.board.failed(str(error))
+        log.warning("nothing is applied for now", sink=self.name, error=" ".join(str(error).split()))
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:
+        """What applies batches, on connections that live as long. Raises Unreachable, ConfigError."""
+        with postgres_errors(self._postgres), ExitStack() as stack:
+            applying = self._applying(stack)
+            if self._parallel == 1:
+                yield applying, applying.apply
+                return
+            parts = [self._applying(stack) for _ in range(self._parallel)]
+            parallel = Parallel(applying.connection, self.name, parts)
+            stack.callback(parallel.close)
+            yield applying, parallel.apply
+
+    def _applying(self, stack: ExitStack) -> Applying:
+        connection = stack.enter_context(closing(open_sink(self._postgres.conninfo, self.name, self._timeout)))
+        letters = None
+        if self._dead_letters is not None:
+            letters = DeadLetters(self._kafka, self._dead_letters, self.name, with_headers=self._dead_letter_headers)
+        return Applying(connection, self.name, self._handler, stops=self._stops, dead_letters=letters)
+
+
+def _parsed(postgres: str) -> Connection:
+    try:
+        return parse_url(postgres)
+    except ValueError as error:
+        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None

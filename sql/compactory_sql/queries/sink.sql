@@ -1,0 +1,136 @@
+-- name: sink/settings
+-- The settings of a sink's session. Row locks are meant to be waited for; a snapshot taken before the wait would fail.
+-- transaction_timeout is PostgreSQL 17's; the time-out of idle transactions alone does not hold after a pipeline.
+SELECT set_config(s.name, s.value, false)
+  FROM (VALUES ('lock_timeout', %(lock)s), ('statement_timeout', %(limit)s), ('transaction_timeout', %(limit)s),
+               ('idle_in_transaction_session_timeout', %(limit)s),
+               ('default_transaction_isolation', 'read committed'), ('jit', 'off')) AS s (name, value)
+  JOIN pg_settings USING (name);
+
+-- name: sink/server
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_partitions') IS NOT NULL AS installed;
+
+-- name: sink/rights
+-- Which rights a sink's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+SELECT quote_ident(current_user) AS role,
+       string_agg(needed, ', ') || ' ON TABLE ' || nspname || '.' || relname AS lacking
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  JOIN (VALUES ('kafka_partitions'), ('kafka_partition_parts'), ('kafka_failed_records')) AS t (name) ON t.name = c.relname
+ CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS w (needed)
+ WHERE n.nspname = 'compactory' AND NOT (t.name = 'kafka_partitions' AND needed = 'DELETE')
+   AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, needed))
+ GROUP BY nspname, relname;
+
+-- name: sink/make
+INSERT INTO compactory.kafka_partitions (sink, topic, partition)
+SELECT %(sink)s, topic, partition FROM unnest(%(topics)s::text[], %(partitions)s::int[]) AS p (topic, partition)
+ ORDER BY topic, partition
+    ON CONFLICT DO NOTHING;
+
+-- name: sink/known
+-- Waits for transactions that are at work on them.
+SELECT topic, partition, "offset", topic_id FROM compactory.kafka_partitions
+ WHERE sink = %(sink)s AND (topic, partition) IN (SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[]))
+ ORDER BY topic, partition FOR UPDATE;
+
+-- name: sink/begin
+UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp()
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" IS NULL;
+
+-- name: sink/lock
+SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
+                          WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition)
+  FROM compactory.kafka_partitions AS p
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
+
+-- name: sink/share
+SELECT "offset" FROM compactory.kafka_partitions
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
+
+-- name: sink/move
+UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, updated_at = clock_timestamp()
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s;
+
+-- name: sink/set
+UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp()
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
+
+-- name: sink/forget_parts
+DELETE FROM compactory.kafka_partition_parts
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
+
+-- name: sink/parts
+SELECT part, parts, until FROM compactory.kafka_partition_parts
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
+
+-- name: sink/part_done
+-- Another process that does the same part ends first, and has moved it then.
+INSERT INTO compactory.kafka_partition_parts (sink, topic, partition, part, parts, until)
+VALUES (%(sink)s, %(topic)s, %(partition)s, %(part)s, %(parts)s, %(until)s)
+    ON CONFLICT (sink, topic, partition, part) DO UPDATE SET until = excluded.until
+ WHERE kafka_partition_parts.until = %(expected)s AND kafka_partition_parts.parts = excluded.parts;
+
+-- name: sink/parts_reached
+DELETE FROM compactory.kafka_partition_parts
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND until <= %(until)s;
+
+-- name: sink/status
+SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.failed, f.waiting
+  FROM compactory.kafka_partitions AS p
+ CROSS JOIN LATERAL (SELECT count(reason) AS failed, count(*) - count(reason) AS waiting FROM compactory.kafka_failed_records AS f
+                      WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition) AS f
+ WHERE p.sink = coalesce(%(sink)s, p.sink) ORDER BY sink, topic, partition;
+
+-- name: sink/held
+-- Keys of which a record was set aside.
+SELECT DISTINCT key FROM compactory.kafka_failed_records
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND key = ANY(%(keys)s);
+
+-- name: sink/set_aside
+INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)
+VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s);
+
+-- name: sink/failed
+SELECT sink, topic, partition, "offset", key, octet_length(value) AS bytes, failed_at, reason, again
+  FROM compactory.kafka_failed_records
+ WHERE sink = coalesce(%(sink)s, sink) AND topic = coalesce(%(topic)s, topic)
+   AND partition = coalesce(%(partition)s, partition) AND "offset" = coalesce(%(offset)s, "offset")
+ ORDER BY sink, topic, partition, "offset" LIMIT %(limit)s;
+
+-- name: sink/failed_counts
+SELECT topic, partition, count(*) FROM compactory.kafka_failed_records WHERE sink = %(sink)s GROUP BY topic, partition;
+
+-- name: sink/chosen
+-- Partitions with records of these.
+SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records
+ WHERE sink = %(sink)s AND topic = coalesce(%(topic)s, topic) AND partition = coalesce(%(partition)s, partition)
+   AND "offset" = coalesce(%(offset)s, "offset") ORDER BY topic, partition;
+
+-- name: sink/again
+-- Have records tried again, and those that wait behind them.
+UPDATE compactory.kafka_failed_records AS f SET again = true
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND ("offset" = coalesce(%(offset)s, "offset")
+        OR key IN (SELECT key FROM compactory.kafka_failed_records AS o
+                    WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o."offset" = %(offset)s));
+
+-- name: sink/drop
+-- Forget records; those that wait for one of their key and have no other to wait for are tried.
+DELETE FROM compactory.kafka_failed_records
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND reason IS NOT NULL AND "offset" = coalesce(%(offset)s, "offset");
+
+-- name: sink/freed
+UPDATE compactory.kafka_failed_records AS f SET again = true
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND reason IS NULL
+   AND NOT EXISTS (SELECT FROM compactory.kafka_failed_records AS o
+                    WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o.key = f.key
+                      AND o.reason IS NOT NULL AND o."offset" < f."offset");
+
+-- name: sink/asked_again
+SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records WHERE sink = %(sink)s AND again;
+
+-- name: sink/take_again
+DELETE FROM compactory.kafka_failed_records
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND again
+RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;

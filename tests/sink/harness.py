@@ -1,0 +1,158 @@
+"""One sink: its database, its topics, sinks in this process and in processes that a signal hits.
+
+Each record of a topic adds one to the counter of its key: a record that is lost, or applied twice, shows.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from compactory.kafka.client import Kafka
+from compactory.records import Partition
+from compactory_connectors.sink import Records, TransactionalSink
+from tests.source.workload import wait_until
+
+__all__ = ["Bench", "Mortal", "count"]
+
+COUNTERS = """
+CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
+CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text);
+"""
+
+
+def count(connection: psycopg.Connection[Any], records: Records) -> None:
+    """The handler: exact only if every record comes once."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO counters VALUES (%s, 1) ON CONFLICT (key) DO UPDATE SET applied = counters.applied + 1",
+            [[_text(record.key)] for record in records],
+        )
+        cursor.executemany(
+            "INSERT INTO effects VALUES (%s, %s, %s, %s, %s)",
+            [[r.topic, r.partition, r.offset, _text(r.key), _text(r.value)] for r in records],
+        )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+class Mortal:
+    """A sink in a process of its own; a signal hits it at a step of a transaction, or whenever it is sent."""
+
+    def __init__(self, *arguments: str, log: Path | None = None) -> None:
+        self._log = log.open("ab") if log is not None else None
+        command = [sys.executable, "-m", "tests.sink.mortal", *arguments]
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    def stopped(self) -> bool:
+        """Whether SIGSTOP has hit it."""
+        status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return status.rpartition(")")[2].split()[0] == "T"
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self._log is not None:
+            self._log.close()
+
+
+class Bench:
+    """What a test of the sink needs."""
+
+    def __init__(self, url: str, kafka: Kafka, address: str, unique: Callable[[str], str]) -> None:
+        self.url, self.kafka, self.address, self.unique = url, kafka, address, unique
+        self.name = unique("sink")
+        self.sql = psycopg.connect(url, autocommit=True)
+        self.sql.execute(COUNTERS)
+        self.producer = kafka.producer({"linger.ms": 1}, {"enable.idempotence": True}, lambda _: None)
+        self._sinks: list[TransactionalSink] = []
+        self._mortals: list[Mortal] = []
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        name = self.unique("sunk")
+        self.kafka.create_topic(name, partitions=partitions, config=config)
+        wait_until(lambda: self.kafka.topics([name]), what="the topic")
+        return name
+
+    def produce(
+        self, topic: str, records: Iterable[tuple[str | None, str | bytes | None]], partition: int | None = None
+    ) -> None:
+        for key, value in records:
+            place = {} if partition is None else {"partition": partition}
+            self.producer.produce(topic, value, key, **place)
+        assert self.producer.flush(30) == 0
+
+    def sink(self, topics: str | Sequence[str], handler: Any = count, **options: Any) -> TransactionalSink:
+        options = {"name": self.name, **options}
+        sink = TransactionalSink(
+            self.kafka, self.url, [topics] if isinstance(topics, str) else topics, handler, **options
+        )
+        sink.start()
+        self._sinks.append(sink)
+        return sink
+
+    def mortal(self, topic: str, *arguments: str, url: str | None = None, kafka: str | None = None) -> Mortal:
+        self._mortals.append(Mortal(url or self.url, kafka or self.address, self.name, topic, *arguments))
+        return self._mortals[-1]
+
+    def rows(self, statement: str, *parameters: Any) -> list[Any]:
+        return self.sql.execute(statement, parameters).fetchall()
+
+    def offset(self, topic: str, partition: int = 0) -> int | None:
+        found = self.rows(
+            'SELECT "offset" FROM compactory.kafka_partitions WHERE (sink, topic, partition) = (%s, %s, %s)',
+            self.name,
+            topic,
+            partition,
+        )
+        return found[0][0] if found else None
+
+    def applied(self) -> dict[str, int]:
+        return dict(self.rows("SELECT key, applied FROM counters"))
+
+    def values(self) -> list[str]:
+        return [row[0] for row in self.rows('SELECT value FROM effects ORDER BY topic, partition, "offset"')]
+
+    def wait_for_end(self, topic: str, timeout: float = 30.0) -> None:
+        """Until the database's offsets are at the ends of the log."""
+        partitions = [Partition(topic, number) for number in self.kafka.topics([topic])[topic].partitions]
+        ends = self.kafka.high_watermarks(partitions)
+        wait_until(
+            lambda: all(self.offset(topic, part.partition) == end or not end for part, end in ends.items()),
+            timeout,
+            f"the end of {topic}",
+        )
+
+    def wait_for_values(self, *values: str, timeout: float = 30.0) -> None:
+        wait_until(lambda: self.values() == list(values), timeout, f"{values}, there is {self.values()}")
+
+    def compare(self, produced: Counter[str]) -> None:
+        """Every record was applied once, and those of a key in their order."""
+        assert self.applied() == produced
+        assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
+
+    def close(self) -> None:
+        for mortal in self._mortals:
+            mortal.end()
+        for sink in self._sinks:
+            assert sink.stop()
+        self.sql.close()

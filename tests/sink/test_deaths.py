@@ -1,0 +1,106 @@
+"""Processes that are killed at each step of a transaction, or frozen past their session: the counters are exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from compactory_connectors.sink.applying import Applying
+from compactory_connectors.sink.offsets import Moved, Offsets
+from tests.sink.harness import Bench
+from tests.sink.mortal import STEPS
+from tests.source.workload import wait_until
+
+
+def produced(bench: Bench, topic: str) -> Counter[str]:
+    keys = [f"k{n % 4}" for n in range(20)]
+    bench.produce(topic, [(key, str(n)) for n, key in enumerate(keys)], partition=0)
+    return Counter(keys)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step(bench: Bench, step: str) -> None:
+    """Guarantee 16: rows and offset are committed together or not at all."""
+    topic = bench.topic()
+    keys = produced(bench, topic)
+    mortal = bench.mortal(topic, step, "SIGKILL", "group.instance.id=one")
+    wait_until(mortal.ended, what="the signal")
+    bench.sink(topic, properties={"group.instance.id": "one"})  # a static member is back at once
+    bench.wait_for_end(topic)
+    bench.compare(keys)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "step"),
+    [
+        ("cooperative-sticky", "before the move"),
+        pytest.param("cooperative-sticky", "before the lock", marks=pytest.mark.proof),
+        pytest.param("range", "before the move", marks=pytest.mark.proof),
+        pytest.param("range", "before the lock", marks=pytest.mark.proof),
+    ],
+)
+def test_a_process_frozen_past_its_session_writes_nothing_when_it_wakes(bench: Bench, step: str, strategy: str) -> None:
+    """Guarantee 16: ownership is fenced by the offset. A frozen transaction is ended by the server's time-out."""
+    topic = bench.topic()
+    assignment = f"partition.assignment.strategy={strategy}"
+    keys = produced(bench, topic)
+    zombie = bench.mortal(topic, step, "SIGSTOP", assignment)
+    wait_until(zombie.stopped, what="the signal")
+    bench.sink(topic, properties={"partition.assignment.strategy": strategy, "session.timeout.ms": 6000})
+    bench.wait_for_end(topic)
+    zombie.resume()
+    keys += produced(bench, topic)
+    bench.wait_for_end(topic)
+    wait_until(lambda: rejoined(bench), what="the zombie in the group")
+    bench.compare(keys)
+
+
+def rejoined(bench: Bench) -> bool:
+    """Whether the group has two members again."""
+    admin = bench.kafka._admin.client()
+    group = f"compactory-sink-{bench.name}"
+    return len(admin.describe_consumer_groups([group])[group].result().members) == 2
+
+
+def test_without_the_condition_a_zombies_records_count_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: the tests above would see it."""
+    monkeypatch.setattr(Offsets, "lock", lambda *_: False)
+    moved = 'UPDATE compactory.kafka_partitions SET "offset" = %s WHERE topic = %s'
+    monkeypatch.setattr(
+        Offsets, "move", lambda self, part, _, offset: self._connection.execute(moved, [offset, part.topic])
+    )
+    topic = bench.topic()
+    keys = produced(bench, topic)
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 0')  # as another process would, or a restore
+    bench.sql.execute("TRUNCATE counters, effects")
+    more = produced(bench, topic)
+    bench.wait_for_end(topic)
+    assert bench.applied() == more != keys + more  # the first ones are lost
+    assert sink.board.picture()["seeks"] == 0
+
+
+def test_without_the_seek_records_are_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: a sink that goes on where it is, and not where the database is."""
+    apply = Applying.apply
+
+    def goes_on(self: Applying, batch):  # type: ignore[no-untyped-def]
+        try:
+            return apply(self, batch)
+        except Moved:
+            row = self.connection.execute('SELECT "offset" FROM compactory.kafka_partitions').fetchone()
+            assert row is not None
+            return apply(self, batch._replace(start=row[0]))
+
+    monkeypatch.setattr(Applying, "apply", goes_on)
+    topic = bench.topic()
+    keys = produced(bench, topic)
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 0')
+    bench.sql.execute("TRUNCATE counters, effects")
+    more = produced(bench, topic)
+    bench.wait_for_end(topic)
+    assert bench.applied() == more != keys + more

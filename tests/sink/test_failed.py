@@ -1,0 +1,113 @@
+"""Records at fault: isolated, set aside with their reason, tried again, dropped; the others go on, in order per key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import psycopg
+import pytest
+
+from compactory_connectors.sink import Records, SinkStopped
+from compactory_connectors.sink.failed import drop, failed_records, retry
+from compactory_connectors.source.publish.topics import read
+from tests.sink.harness import Bench, count
+from tests.source.workload import wait_until
+
+REFUSES = "ALTER TABLE effects ADD CONSTRAINT refuses CHECK (value NOT LIKE 'bad%')"
+
+
+def raises(connection: psycopg.Connection[Any], records: Records) -> None:
+    count(connection, records)
+    if any((record.value or b"").startswith(b"bad") for record in records):
+        raise KeyError("secret")
+
+
+@pytest.mark.parametrize(
+    ("handler", "sql", "reason"),
+    [
+        (count, REFUSES, "refuses"),
+        (count, "ALTER TABLE effects ADD CHECK (1 / (value NOT LIKE 'bad%')::int = 1)", "division by zero"),
+        (count, "ALTER TABLE counters ADD FOREIGN KEY (key) REFERENCES known DEFERRABLE INITIALLY DEFERRED", "foreign"),
+        (raises, "SELECT", "the handler raised KeyError at test_failed.py"),
+    ],
+)
+def test_they_are_isolated_and_later_ones_of_their_keys_wait(bench: Bench, handler: Any, sql: str, reason: str) -> None:
+    bench.sql.execute("CREATE TABLE known AS SELECT 'good' || n AS key FROM generate_series(0, 9) AS n")
+    bench.sql.execute("ALTER TABLE known ADD PRIMARY KEY (key)")
+    bench.sql.execute(sql)
+    topic = bench.topic()
+    good = [(f"good{n % 10}", str(n)) for n in range(40)]
+    bench.produce(topic, [*good[:11], ("p", "bad 1"), *good[11:30], ("p", "2"), ("q", "bad 3"), *good[30:]])
+    sink = bench.sink(topic, handler)
+    bench.wait_for_end(topic)
+    bench.compare(Counter(key for key, _ in good))
+    found = failed_records(bench.sql, bench.name)
+    assert [(item.offset, item.key, bool(item.reason)) for item in found] == [
+        (11, b"p", True),
+        (31, b"p", False),
+        (32, b"q", True),
+    ]
+    assert reason in (found[0].reason or "")
+    assert "secret" not in str(found)
+    bench.produce(topic, [("p", "4"), ("good0", "5")])
+    bench.wait_for_end(topic)
+    assert len(failed_records(bench.sql, bench.name)) == 4
+    assert sink.board.picture()["failed"] == 4
+
+
+def test_retried_they_are_applied_in_order_and_dropped_they_free_those_that_wait(bench: Bench) -> None:
+    bench.sql.execute(REFUSES)
+    topic = bench.topic()
+    bench.produce(topic, [("p", "bad 1"), ("p", "2"), ("q", "bad 3"), ("q", "4"), ("r", "5")])
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    bench.wait_for_values("5")
+    assert retry(bench.sql, bench.name) == 4
+    wait_until(lambda: not any(item.again for item in failed_records(bench.sql)), what="the second try")
+    assert len(failed_records(bench.sql)) == 4
+    assert drop(bench.sql, bench.name, topic, 0, 2) == 1
+    bench.wait_for_values("4", "5")
+    bench.sql.execute("ALTER TABLE effects DROP CONSTRAINT refuses")
+    assert retry(bench.sql, bench.name, topic, 0, 0) == 2
+    bench.wait_for_values("bad 1", "2", "4", "5")
+    wait_until(lambda: failed_records(bench.sql) == [], what="none left")
+    bench.compare(Counter({"p": 2, "q": 1, "r": 1}))
+
+
+def test_a_sink_that_stops_has_applied_what_came_before(bench: Bench) -> None:
+    bench.sql.execute(REFUSES)
+    topic = bench.topic()
+    bench.produce(topic, [*((f"k{n}", str(n)) for n in range(7)), ("p", "bad"), ("k", "8")])
+    sink = bench.sink(topic, on_failure="stop")
+    with pytest.raises(SinkStopped, match=rf"at offset 7 .*refuses.*sink offsets set {bench.name} {topic} 0 8"):
+        sink.wait(30)
+    assert bench.values() == [str(n) for n in range(7)]
+    assert bench.offset(topic) == 7
+
+
+def test_a_dead_letter_has_the_headers_of_connect(bench: Bench) -> None:
+    bench.sql.execute(REFUSES)
+    topic, letters = bench.topic(), bench.topic()
+    bench.produce(topic, [("k", "1"), ("p", "bad"), ("p", "3")])
+    bench.sink(topic, dead_letters=letters)
+    bench.wait_for_end(topic)
+    assert bench.values() == ["1", "3"]
+    (letter,) = read(bench.kafka, letters)
+    assert (letter.key(), letter.value()) == (b"p", b"bad")
+    headers = {name: value.decode() for name, value in letter.headers() or []}
+    assert headers["__connect.errors.topic"] == topic
+    assert headers["__connect.errors.offset"] == "1"
+    assert headers["__connect.errors.connector.name"] == bench.name
+    assert headers["__connect.errors.exception.class.name"] == "CheckViolation"
+
+
+def test_what_is_set_wrongly_for_all_records_sets_none_aside(bench: Bench) -> None:
+    bench.sql.execute("DROP TABLE effects")
+    topic = bench.topic()
+    bench.produce(topic, [("k", "1")])
+    sink = bench.sink(topic)
+    with pytest.raises(Exception, match="effects"):
+        sink.wait(30)
+    assert failed_records(bench.sql) == []
+    assert bench.offset(topic) == 0

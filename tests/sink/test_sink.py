@@ -1,0 +1,104 @@
+"""A sink in this process: what is applied, from where on, and what stops it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from compactory.errors import ConfigError
+from compactory.kafka.client import TopicPartition
+from compactory.records import Partition
+from compactory_connectors.sink import SinkStopped
+from compactory_connectors.sink.offsets import set_offset
+from tests.sink.harness import Bench
+from tests.source.workload import wait_until
+
+
+def test_each_record_is_applied_once_and_a_new_sink_goes_on(bench: Bench) -> None:
+    """Guarantee 16: rows and offset in one transaction."""
+    topic = bench.topic(2)
+    bench.produce(topic, [(f"k{n % 3}", str(n)) for n in range(30)])
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert sink.stop()
+    bench.produce(topic, [(f"k{n % 3}", str(n)) for n in range(30, 40)])
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    bench.compare(Counter(f"k{n % 3}" for n in range(40)))
+
+
+def test_the_databases_offset_decides_and_kafkas_counts_for_a_row_never_used(bench: Bench) -> None:
+    """Guarantee 16: a database that was restored gets the records since; one that is ahead gets none twice."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(10)])
+    consumer = bench.kafka.member({"group.id": f"compactory-sink-{bench.name}"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    consumer.close()
+    sink = bench.sink(topic)
+    bench.wait_for_values(*(str(n) for n in range(4, 10)))
+    assert sink.stop()
+    bench.sql.execute("DELETE FROM effects WHERE value::int >= 6")
+    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 6, None)
+    sink = bench.sink(topic)
+    bench.wait_for_values(*(str(n) for n in range(4, 10)))
+    bench.sql.execute("DELETE FROM effects WHERE value::int >= 8")  # under a sink that runs
+    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 8, None)
+    bench.produce(topic, [("k", "10")])
+    bench.wait_for_values(*(str(n) for n in range(4, 11)))
+    wait_until(lambda: sink.board.picture()["seeks"] == 1, what="the seek")
+
+
+def test_a_gap_of_a_compacted_topic_or_of_a_transaction_is_no_mismatch(bench: Bench) -> None:
+    topic = bench.topic()
+    producer = bench.kafka.producer({}, {"transactional.id": bench.unique("t")}, lambda _: None)
+    producer.init_transactions(30)
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce(topic, str(number), "k")
+        if number == 1:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)  # past the mark behind the last record
+    assert bench.values() == ["0", "2"]
+    assert sink.board.picture()["seeks"] == 0
+
+
+def test_a_topic_made_again_stops_the_sink_with_the_remedy(bench: Bench) -> None:
+    """Guarantee 16: an offset of another topic is never gone on with."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", "1")])
+    sink = bench.sink(topic)
+    bench.wait_for_values("1")
+    admin = bench.kafka._admin.client()
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: not bench.kafka.topics([topic]), what="the deletion")
+    bench.kafka.create_topic(topic, partitions=1)
+    with pytest.raises(SinkStopped, match=f"created again.*sink offsets set {bench.name} {topic} 0 earliest"):
+        sink.wait(30)
+    assert not sink.alive
+
+
+def test_records_deleted_before_they_were_applied_stop_it(bench: Bench) -> None:
+    """Guarantee 16: a loss is never passed over in silence."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(5)])
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert sink.stop()
+    bench.produce(topic, [("k", str(n)) for n in range(5, 10)])
+    admin = bench.kafka._admin.client()
+    for future in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
+        future.result()
+    sink = bench.sink(topic)
+    with pytest.raises(SinkStopped, match="records 5 to 6 were deleted"):
+        sink.wait(30)
+
+
+def test_what_is_set_wrongly_is_refused(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match=r"transaction_timeout must be between 0 and max.poll.interval.ms"):
+        bench.sink("t", transaction_timeout=301)
+    with pytest.raises(ConfigError, match="topic 'nowhere' does not exist"):
+        bench.sink("nowhere")
