@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import unquote, unquote_plus
 
-__all__ = ["Connection", "parse_url"]
+from compactory.errors import ConfigError
+
+__all__ = ["Connection", "checked_url", "parse_url"]
 
 _JDBC = "jdbc:postgresql:"
 _DEFAULT_PORT = "5432"
@@ -115,6 +117,14 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         if value is not None:
             conninfo.setdefault(name, value)
     return Connection(MappingProxyType(conninfo))
+
+
+def checked_url(postgres: str) -> Connection:
+    """The same of a URL or DSN that was given as ``postgres``. Raises ConfigError."""
+    try:
+        return parse_url(postgres)
+    except ValueError as error:
+        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None
 
 
 def _from_libpq(text: str) -> dict[str, str]:

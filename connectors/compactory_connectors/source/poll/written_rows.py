@@ -17,7 +17,7 @@ from ..plan.sql_renderer import respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import RawRow, Server
-from ..record.composite_text import composite_parts
+from ..record.column_value import composite_parts
 
 __all__ = ["FIRST", "WrittenRows"]
 
