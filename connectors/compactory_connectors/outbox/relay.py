@@ -195,7 +195,8 @@ class OutboxRelay:
                 pause = _SHORTEST
             elif not wakeup.asleep and not large and wakeup.sleep():
                 continue  # and look once more: who committed before did not notify
-            wakeup.wait(_IDLE if wakeup.asleep else pause)
+            if wakeup.wait(_IDLE if wakeup.asleep else pause):
+                self._wake_senders()  # most often it is for a topic that one of them holds
             pause = min(_IDLE, pause * 2)
 
     def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
