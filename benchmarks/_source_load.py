@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.config.connector import parse_connector
+from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.run.source import Source
 
 CONNECTOR = Path(__file__).parents[1] / "examples" / "connectors" / "terminal_acquirer.json"

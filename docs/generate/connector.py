@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from compactory_connectors.source.config.connector_keys import SETTINGS
+from compactory_connectors.source.config.keys import SETTINGS
 from compactory_connectors.source.config.producer_properties import MOOT, REFUSED, RENAMED
 from compactory_connectors.source.record.converters import REGISTRY as CONVERTERS
 from compactory_connectors.source.setting import Setting, Status
@@ -99,7 +99,7 @@ def page_text() -> str:
     parts += ["## Placeholders", _PLACEHOLDERS]
     parts += ["## Transforms", _TRANSFORMS]
     parts += ["## Converters", table(["class", "option", "meaning", "default"], _classes(CONVERTERS))]
-    return page("Connector", "`connectors/compactory_connectors/source/config/connector_keys.py`", *parts)
+    return page("Connector", "`connectors/compactory_connectors/source/config/keys.py`", *parts)
 
 
 def _producer() -> Iterator[list[str]]:

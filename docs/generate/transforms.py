@@ -57,9 +57,10 @@ _DIFFERENCES = """\
 - `ReplaceField` refuses two fields renamed to one name; in Kafka Connect it depends on their hashes which one wins.
   `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, are taken for `include` and `exclude`.
 - `SimpleDateFormat` in UTC, English, with the weeks of the United States. `F`, `u` and letters of weeks are for writing
-  only; of zones by name those of four letters at most are read.
-- Regular expressions are Java's, but for intersections and unions of classes, `\\G`, `\\X`, blocks and scripts of
-  Unicode, flags in the middle of a pattern and look-behinds of variable length, which are refused.
+  only; of zones by name UTC and GMT are read.
+- Regular expressions are Java's as far as Python writes them alike, with `\\Q…\\E`, `\\z`, `\\Z`, named groups and
+  `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum`. Refused are classes within classes, other `\\p{…}`, `\\h`,
+  `\\R`, `\\G`, `\\X`, flags in the middle of a pattern and look-behinds of variable length.
 - An empty option counts as one that is not given."""
 
 _FUNCTION = """\

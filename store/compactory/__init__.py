@@ -33,7 +33,7 @@ from compactory.errors import (
 from compactory.ingest.loading import Loading
 from compactory.lookup.digest import DirectoryDigest, RangeDigest
 from compactory.lookup.iteration import IndexView
-from compactory.lookup.snapshot import HeldRecord, Holding
+from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.lookup.view import View
 from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
@@ -42,7 +42,9 @@ from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.writing.writer import DirectoryWriter
 
-RecordError = QuarantinedRecord  # its former name, which goes with the next release
+RecordError = QuarantinedRecord  # former names, which go with the next release
+Holding = DirectorySnapshot
+HeldRecord = SnapshotRecord
 
 __all__ = [
     "AsyncGlobalStore",
@@ -57,6 +59,7 @@ __all__ = [
     "DecodeError",
     "Directory",
     "DirectoryDigest",
+    "DirectorySnapshot",
     "DirectoryWriter",
     "Entry",
     "GlobalStore",
@@ -73,6 +76,7 @@ __all__ = [
     "RangeDigest",
     "RecordError",
     "RocksDB",
+    "SnapshotRecord",
     "StaleData",
     "StartTimeout",
     "StoreClosed",

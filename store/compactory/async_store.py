@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
+from functools import partial, wraps
 from threading import Thread
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from compactory.directory import Directory
+from compactory.base_store import BaseStore
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
-from compactory.ingest.loading import Loading
-from compactory.ingest.options import MissingTopic, OnBadRecord, UnusableDirectory, Validate
-from compactory.lookup.snapshot import Holding
-from compactory.lookup.view import View
-from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
-from compactory.storage.backend import Backend
+from compactory.lookup.snapshot import DirectorySnapshot
+from compactory.records import Partition, QuarantinedRecord
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of
@@ -27,17 +22,24 @@ from compactory.waiting import Waiting
 
 __all__ = ["AsyncGlobalStore"]
 
-T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AsyncGlobalStore(Mapping[str, View[Any]]):
+def _with_parameters_of(
+    model: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Let a method take the parameters of another, for readers, type checkers and `inspect.signature`."""
+    return wraps(model)
+
+
+class AsyncGlobalStore(BaseStore):
     """The directories of a `GlobalStore`, with coroutines where that one waits.
 
     These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``; all else is the
     same, the parameters too. ``sync`` is the store itself, for whatever takes one (probes, metrics).
 
-    A thousand coroutines may wait: none of them holds a thread, and the store hears of nobody while nobody waits. A
+    A thousand coroutines may wait: none of them holds a thread. Without waiters the store does no extra work. A
     coroutine that is cancelled stops waiting at once; cancelling ``start`` closes the store. Nothing is bound to an
     event loop: start in one, use in another, wait in several at a time. Where a loop is closed, its waits are gone and
     the store runs on until it is closed. Works on asyncio's own loop and on uvloop.
@@ -45,108 +47,19 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
     Errors are those of `GlobalStore`. Methods that are no coroutines may be called by any thread.
     """
 
-    def __init__(
-        self,
-        kafka: str | Mapping[str, Any],
-        directories: Iterable[str | Directory[Any]],
-        *,
-        backend: Backend | None = None,
-        stall_timeout: float = 30.0,
-        start_timeout: float | None = None,
-        on_bad_record: OnBadRecord = "quarantine",
-        validate: Validate = "apply",
-        tune_gc: bool = True,
-        missing_topic: MissingTopic = "fail",
-        unusable_directory: UnusableDirectory = "hold",
-        start_stale: bool = False,
-        on_progress: Callable[[Loading], None] | None = None,
-        polling_timeout: float = 300.0,
-        applying_timeout: float = 300.0,
-    ) -> None:
-        self.sync = GlobalStore(
-            kafka,
-            directories,
-            backend=backend,
-            stall_timeout=stall_timeout,
-            start_timeout=start_timeout,
-            on_bad_record=on_bad_record,
-            validate=validate,
-            tune_gc=tune_gc,
-            missing_topic=missing_topic,
-            unusable_directory=unusable_directory,
-            start_stale=start_stale,
-            on_progress=on_progress,
-            polling_timeout=polling_timeout,
-            applying_timeout=applying_timeout,
-        )
+    @_with_parameters_of(GlobalStore.__init__)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.sync = GlobalStore(*arguments, **options)
+        super().__init__(self.sync._engine, self.sync._views)  # noqa: SLF001 (of the same family)
         self._waiting = Waiting(self.sync)
         self._asking: dict[asyncio.AbstractEventLoop, _Ends] = {}
-
-    def __repr__(self) -> str:
-        return repr(self.sync).replace("GlobalStore", "AsyncGlobalStore", 1)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-    def __getitem__(self, name: str) -> View[Any]:
-        return self.sync[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.sync)
-
-    def __len__(self) -> int:
-        return len(self.sync)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def directory(self, directory: Directory[T]) -> View[T]:
-        """Return the view of a directory with its value type. Raises UnknownDirectory."""
-        return self.sync.directory(directory)
-
-    @property
-    def directories(self) -> tuple[Directory[Any], ...]:
-        """The directories in the order given."""
-        return self.sync.directories
-
-    @property
-    def state(self) -> StoreState:
-        """The state right now."""
-        return self.sync.state
-
-    @property
-    def ready(self) -> bool:
-        """Whether lookups are answered from complete data that is being kept up to date as far as Kafka allows."""
-        return self.sync.ready
-
-    @property
-    def live(self) -> bool:
-        """Whether the store still does its work; False asks for a restart of the process."""
-        return self.sync.live
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended a FAILED store."""
-        return self.sync.failure
-
-    @property
-    def load_seconds(self) -> float | None:
-        """How long ``start`` took; None before it is done."""
-        return self.sync.load_seconds
-
-    @property
-    def bad_records(self) -> int:
-        """How many bad records were met since ``start``, those superseded since included."""
-        return self.sync.bad_records
 
     async def start(self) -> None:
         """Read every topic to its high watermark; return when the store is ready. Once per store.
@@ -221,79 +134,14 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
         """
         return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
 
-    async def holding(self, name: str, timeout: float = 5.0) -> Holding:
+    async def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot:
         """Return what a directory holds at exactly known positions, to be compared with its topic. To be closed.
 
-        Raises what `GlobalStore.holding` raises.
+        Raises what `GlobalStore.snapshot` raises.
         """
-        return await _in_thread(partial(self.sync.holding, name, timeout), "holding")
+        return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
 
-    def positions(self) -> dict[Partition, int]:
-        """Return the next offset to read of every partition: all before it is visible."""
-        return self.sync.positions()
-
-    def lag(self) -> dict[Partition, int]:
-        """Return the offsets between position and the last known end (at most some seconds old)."""
-        return self.sync.lag()
-
-    def ages(self) -> dict[Partition, float]:
-        """Return the seconds since each partition was last known to be applied to its end."""
-        return self.sync.ages()
-
-    def stale(self) -> dict[str, str]:
-        """Return why what is served of a topic is old, by topic. Empty unless the store is STALE."""
-        return self.sync.stale()
-
-    def rebuilds(self) -> dict[tuple[str, str], int]:
-        """Return how often topics were read anew since ``start``, by topic and cause."""
-        return self.sync.rebuilds()
-
-    def loading(self) -> Loading:
-        """Return how far the reading towards the high watermarks is, at the start or while a topic is read anew."""
-        return self.sync.loading()
-
-    def contested(self) -> list[Contested]:
-        """Return keys that were met in two partitions of their topic; the first 1,000 of each directory."""
-        return self.sync.contested()
-
-    def figures(self) -> dict[tuple[str, str], float]:
-        """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
-        return self.sync.figures()
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return what readiness waits for, as StartTimeout lists it."""
-        return self.sync.blocking()
-
-    def unusable(self) -> dict[str, str]:
-        """Return why none of a directory's records is usable, by directory."""
-        return self.sync.unusable()
-
-    def topics(self) -> dict[str, Topic]:
-        """Return the topics that are read, as the cluster last described them; empty before ``start``."""
-        return self.sync.topics()
-
-    def topic_id(self, topic: str) -> str | None:
-        """Return the identity of a topic that is read; None before ``start`` and on a Kafka older than 2.8."""
-        return self.sync.topic_id(topic)
-
-    def quarantine(self) -> list[QuarantinedRecord]:
-        """Return the outstanding bad records; the newest 1,000 of each directory are kept whole."""
-        return self.sync.quarantine()
-
-    def errors(self) -> list[QuarantinedRecord]:
-        """Return `quarantine`: its former name, which goes with the next release."""
-        return self.sync.quarantine()
-
-    def outstanding(self) -> dict[str, int]:
-        """Return how many bad records are outstanding, by directory."""
-        return self.sync.outstanding()
-
-    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have ``listener`` called after each change of positions or state; return what ends that.
-
-        It is called by the store's threads, so it must be quick. ``loop.call_soon_threadsafe`` brings it to a loop.
-        """
-        return self.sync.subscribe(listener)
+    holding = snapshot  # its former name, which goes with the next release
 
     async def _ends(self, timeout: float) -> dict[Partition, int]:
         loop = asyncio.get_running_loop()
@@ -310,7 +158,7 @@ class AsyncGlobalStore(Mapping[str, View[Any]]):
 
 
 class _Ends:
-    """The high watermarks, asked once for everybody in one event loop who asks at a time."""
+    """The high watermarks: callers in one event loop that ask at the same time share a question."""
 
     def __init__(self, store: GlobalStore) -> None:
         self.askers = 0
@@ -345,7 +193,7 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
             settle = partial(_settle, future, context.run(function))
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             settle = partial(_fail, future, error)
-        with suppress(RuntimeError):  # the loop is closed, and with it whoever awaited this
+        with suppress(RuntimeError):  # the loop is closed, and the coroutine that awaited this is gone
             loop.call_soon_threadsafe(settle)
 
     Thread(target=call, name=f"compactory-{name}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Callables of the user's that threads of ours call: what they raise ends no thread."""
+"""Callables of a user that our threads call: an error of theirs ends no thread."""
 
 from __future__ import annotations
 

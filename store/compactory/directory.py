@@ -1,10 +1,10 @@
-"""What a directory is: where its records come from, how they are looked up and decoded."""
+"""The definition of a directory: where its records come from, how they are looked up and decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, get_args, overload
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from compactory.errors import ConfigError
 
@@ -39,7 +39,21 @@ class Index:
         object.__setattr__(self, "name", name or "_".join(fields))
 
 
-@dataclass(frozen=True, init=False, slots=True)
+class _Options(TypedDict, total=False):
+    """The options of a `Directory` beside its name and ``decode``, for type checkers."""
+
+    topic: str | None
+    key: str | None
+    active: str | None
+    indexes: Iterable[Index]
+    envelope: Envelope
+    writable: bool
+    cache_decoded: bool
+    max_age: float | None
+    on_stale: OnStale
+
+
+@dataclass(frozen=True, slots=True)
 class Directory(Generic[T]):
     """One reference table, fed by one topic.
 
@@ -52,7 +66,7 @@ class Directory(Generic[T]):
                   ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
-    ``cache_decoded``  whether a value is decoded once and then shared by all who read it, for as long as its record is
+    ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is
                   the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; what a class of
                   your own makes has to be immutable by itself). Costs memory for what is read
     ``max_age``   seconds since the directory was last known to be at the end of its topic, above which reads see
@@ -64,97 +78,36 @@ class Directory(Generic[T]):
     """
 
     name: str
-    topic: str
-    key: str | None
-    active: str | None
-    indexes: tuple[Index, ...]
-    decode: Callable[[bytes], T] | type[T]
-    envelope: Envelope
-    writable: bool
-    cache_decoded: bool
-    max_age: float | None
-    on_stale: OnStale
+    _: KW_ONLY
+    topic: str = None  # type: ignore[assignment]  # the name, once it is made
+    key: str | None = None
+    active: str | None = None
+    indexes: tuple[Index, ...] = ()
+    decode: Callable[[bytes], T] | type[T] = dict  # type: ignore[assignment]
+    envelope: Envelope = "none"
+    writable: bool = False
+    cache_decoded: bool = False
+    max_age: float | None = None
+    on_stale: OnStale = "serve"
 
-    @overload
-    def __init__(
-        self: Directory[dict[str, Any]],
-        name: str,
-        *,
-        topic: str | None = None,
-        key: str | None = None,
-        active: str | None = None,
-        indexes: Iterable[Index] = (),
-        envelope: Envelope = "none",
-        writable: bool = False,
-        cache_decoded: bool = False,
-        max_age: float | None = None,
-        on_stale: OnStale = "serve",
-    ) -> None: ...
+    if TYPE_CHECKING:
 
-    @overload
-    def __init__(
-        self: Directory[dict[str, Any]],
-        name: str,
-        *,
-        topic: str | None = None,
-        key: str | None = None,
-        active: str | None = None,
-        indexes: Iterable[Index] = (),
-        decode: type[dict[Any, Any]],
-        envelope: Envelope = "none",
-        writable: bool = False,
-        cache_decoded: bool = False,
-        max_age: float | None = None,
-        on_stale: OnStale = "serve",
-    ) -> None: ...
+        @overload
+        def __init__(self: Directory[dict[str, Any]], name: str, **options: Unpack[_Options]) -> None: ...
+        @overload
+        def __init__(
+            self: Directory[dict[str, Any]], name: str, *, decode: type[dict[Any, Any]], **options: Unpack[_Options]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self, name: str, *, decode: type[T] | Callable[[bytes], T], **options: Unpack[_Options]
+        ) -> None: ...
+        def __init__(self, name: str, **options: Any) -> None: ...
 
-    @overload
-    def __init__(
-        self,
-        name: str,
-        *,
-        topic: str | None = None,
-        key: str | None = None,
-        active: str | None = None,
-        indexes: Iterable[Index] = (),
-        decode: type[T] | Callable[[bytes], T],
-        envelope: Envelope = "none",
-        writable: bool = False,
-        cache_decoded: bool = False,
-        max_age: float | None = None,
-        on_stale: OnStale = "serve",
-    ) -> None: ...
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        topic: str | None = None,
-        key: str | None = None,
-        active: str | None = None,
-        indexes: Iterable[Index] = (),
-        decode: Any = dict,
-        envelope: Envelope = "none",
-        writable: bool = False,
-        cache_decoded: bool = False,
-        max_age: float | None = None,
-        on_stale: OnStale = "serve",
-    ) -> None:
-        values = {
-            "name": name,
-            "topic": topic if topic is not None else name,
-            "key": key,
-            "active": active,
-            "indexes": tuple(indexes),
-            "decode": decode,
-            "envelope": envelope,
-            "writable": writable,
-            "cache_decoded": cache_decoded,
-            "max_age": max_age,
-            "on_stale": on_stale,
-        }
-        for attribute, value in values.items():
-            object.__setattr__(self, attribute, value)
+    def __post_init__(self) -> None:
+        topic: str | None = self.topic
+        object.__setattr__(self, "topic", self.name if topic is None else topic)
+        object.__setattr__(self, "indexes", tuple(self.indexes))
         problems = list(_problems(self))
         if problems:
             raise ConfigError(problems)

@@ -60,6 +60,11 @@ class CompactoryError(Exception):
     """
 
     retryable: bool = False
+    message: str = ""
+    """The text that ``str`` shows, where an error carries other fields too."""
+
+    def __str__(self) -> str:
+        return self.message or super().__str__()
 
 
 class ConfigError(CompactoryError):
@@ -89,9 +94,6 @@ class StartTimeout(CompactoryError, TimeoutError):
         self.blocking: list[dict[str, Any]] = [dict(item) for item in blocking]
         super().__init__(message, self.blocking)
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class WaitTimeout(CompactoryError, TimeoutError):
     """A token or barrier was not reached in time. ``gap`` maps each partition to the offsets still missing."""
@@ -102,9 +104,6 @@ class WaitTimeout(CompactoryError, TimeoutError):
         self.message = message
         self.gap: dict[Any, int] = dict(gap or {})
         super().__init__(message, self.gap)
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class NotReady(CompactoryError):
@@ -131,12 +130,10 @@ class StaleData(CompactoryError):
     retryable = True
 
     def __init__(self, message: str, age: float, max_age: float) -> None:
+        self.message = message
         self.age = age
         self.max_age = max_age
         super().__init__(message, age, max_age)
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class UnknownDirectory(_Missing):
@@ -159,9 +156,6 @@ class StoreFailed(CompactoryError):
         self.cause = cause
         super().__init__(message, cause)
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class StoreClosed(CompactoryError):
     """The store was closed; make a new one."""
@@ -177,9 +171,6 @@ class Unreachable(CompactoryError):
         self.message = message
         super().__init__(system, message)
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class BackendFailed(CompactoryError):
     """The folder in which a store keeps its entries can't be read or written. ``path`` is the folder."""
@@ -189,12 +180,9 @@ class BackendFailed(CompactoryError):
         self.path = path
         super().__init__(message, path)
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class BackendCorrupt(BackendFailed):
-    """What is in the folder can't be trusted (a checksum that is wrong, a file that is missing)."""
+    """The contents of the folder can't be trusted (a wrong checksum, a missing file)."""
 
 
 class BackendLocked(BackendFailed):
@@ -251,9 +239,6 @@ class WriteFailed(CompactoryError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _failed_write, (self.message, self.topic, self.written, self.not_written, self.unknown, self.cause)
-
-    def __str__(self) -> str:
-        return self.message
 
 
 def _failed_write(message: str, topic: str, written: Any, not_written: Any, unknown: Any, cause: Any) -> WriteFailed:

@@ -1,4 +1,4 @@
-"""Heartbeats of sources, as a directory of them shows: how old what was committed in Postgres is when it is seen here.
+"""Heartbeats of sources in a directory: how long a commit in Postgres takes until it is seen here.
 
 A source with ``compactory.heartbeat.interval.ms`` renews a row in its database and publishes it to HEARTBEATS_TOPIC, a
 JSON object under the connector's name. Pure, but for the view that is read.

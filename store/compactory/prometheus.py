@@ -1,4 +1,4 @@
-"""Figures of workers, of stores above all, for a Prometheus registry. Needs the ``prometheus-client`` package.
+"""Metrics of workers, of stores above all, for a Prometheus registry. Needs the ``prometheus-client`` package.
 
 from prometheus_client import REGISTRY
 from compactory.prometheus import StoreCollector
@@ -22,9 +22,9 @@ __all__ = ["StoreCollector", "WorkerCollector"]
 
 
 class WorkerCollector(Collector):
-    """The figures of workers, asked for when scraped; figures of one name from several become one family.
+    """The metrics of workers, asked for when scraped; those of one name from several workers become one family.
 
-    Thread-safe; never waits. Registering asks nobody anything, so a store need not be started yet.
+    Thread-safe; never waits. Registering asks no worker, so a store need not be started yet.
     """
 
     def __init__(self, workers: Iterable[Worker]) -> None:
@@ -46,7 +46,7 @@ class WorkerCollector(Collector):
 
 
 class StoreCollector(WorkerCollector):
-    """The figures of one `GlobalStore`, for a service that serves metrics of its own.
+    """The metrics of one `GlobalStore`, for a service that serves metrics of its own.
 
     ``compactory_store_position``, ``…_high_watermark``, ``…_errors_total``, ``…_start_seconds``, and the rest of the
     metrics reference.

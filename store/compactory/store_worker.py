@@ -1,4 +1,4 @@
-"""A GlobalStore as what it shows of itself: probes, status, metrics."""
+"""A GlobalStore as a worker: its probes, status and metrics."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class StoreWorker:
         }
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of each partition, and of the store."""
+        """Return the metrics of each partition, and of the store."""
         store = self._store
         positions, lag, ages = store.positions(), store.lag(), store.ages()
         yield _by_partition("position", "Next offset to read", positions)
@@ -130,7 +130,7 @@ class StoreWorker:
         return loading.share if loading.total else float(self._store.ready)
 
     def _troubles(self) -> Iterable[Metric]:
-        """Return what should be nothing: topics that are served old, read anew, contested."""
+        """Return the metrics that should be zero: topics that are stale, read anew or contested."""
         store = self._store
         topics = sorted({directory.topic for directory in store.directories})
         stale = store.stale()
@@ -196,7 +196,7 @@ def _counted(
 
 
 def _backend_figures(figures: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
-    """Return what the backend says of itself, a metric per figure, by topic ("" for what topics share)."""
+    """Return a metric for each figure of the backend, by topic ("" for figures that topics share)."""
     for name in sorted({figure for _, figure in figures}):
         samples = {(topic,): value for (topic, figure), value in figures.items() if figure == name}
         yield _counted(f"backend_{name}", f"The backend's {name.replace('_', ' ')}", ("topic",), samples, kind="gauge")

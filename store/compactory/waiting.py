@@ -1,7 +1,7 @@
 """Coroutines that wait for a store to get further, without a thread each.
 
-The store's threads knock on the event loops in which somebody waits, the loops look who is satisfied. Facts about
-asyncio were checked on Python 3.11 to 3.13 and uvloop 0.23.
+The store's threads notify the event loops that have waiters; each loop finds the waiters that are satisfied.
+Facts about asyncio were checked on Python 3.11 to 3.13 and uvloop 0.23.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
-from compactory.errors import CompactoryError, WaitTimeout
+from compactory.errors import CompactoryError
+from compactory.ingest.loading import lacking, too_late
 from compactory.records import Partition
 
 __all__ = ["Waiting", "Watched"]
 
 
 class Watched(Protocol):
-    """What is waited for: the part of a GlobalStore that this module needs."""
+    """The part of a GlobalStore that this module needs."""
 
     def positions(self) -> dict[Partition, int]:
         """Return the next offset to read of every partition."""
@@ -30,7 +31,7 @@ class Watched(Protocol):
         ...
 
     def wait_for(self, *, timeout: float) -> None:
-        """Raise what ended the store, or NotReady."""
+        """Raise the error that ended the store, or NotReady."""
         ...
 
 
@@ -41,9 +42,9 @@ class _Waiter:
 
 
 class Waiting:
-    """Everybody who waits for one store, in however many event loops. Thread-safe.
+    """The coroutines that wait for one store, in any number of event loops. Thread-safe.
 
-    It listens to the store only while somebody waits. A loop that is closed takes its waiters with it.
+    It listens to the store only while it has waiters. A loop that is closed takes its waiters with it.
     """
 
     def __init__(self, store: Watched) -> None:
@@ -70,7 +71,7 @@ class Waiting:
             async with asyncio.timeout(timeout):
                 await waiter.future
         except TimeoutError:
-            raise self._late(targets, timeout, what) from None
+            raise too_late(what, timeout, self.gap(targets)) from None
         finally:
             self._leave(loop, waiter)
         if self.gap(targets):
@@ -85,12 +86,7 @@ class Waiting:
 
     def gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets are missing in each partition that is not there yet."""
-        positions = self._store.positions()
-        return {
-            place: target - max(0, positions.get(place, 0))
-            for place, target in targets.items()
-            if positions.get(place, -1) < target
-        }
+        return lacking(self._store.positions(), targets)
 
     def _enter(self, running: asyncio.AbstractEventLoop, waiter: _Waiter) -> _Loop:
         with self._changing:
@@ -111,16 +107,11 @@ class Waiting:
             loop.stop_listening()
 
     def _drop(self, loop: _Loop) -> None:
-        """Let go of a loop that is closed: what waited in it never goes on."""
+        """Let go of a loop that is closed: its coroutines never go on."""
         with self._changing:
             if self._loops.get(loop.running) is loop:
                 del self._loops[loop.running]
         loop.stop_listening()
-
-    def _late(self, targets: Mapping[Partition, int], timeout: float, what: str) -> WaitTimeout:
-        gap = self.gap(targets)
-        places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in gap.items())
-        return WaitTimeout(f"{what} was not reached in {round(timeout, 3):g} s: behind in {places}", gap)
 
 
 class _Loop:
@@ -131,33 +122,33 @@ class _Loop:
         self.waiters: set[_Waiter] = set()
         self._store = store
         self._on_closed = on_closed
-        self._knocked = False
+        self._notified = False
         self._unsubscribe: Callable[[], None] | None = None
 
     def listen(self) -> None:
-        """Hear of the store's changes from now on."""
+        """Listen to the store's changes from now on."""
         if self._unsubscribe is None:
             self._unsubscribe = self._store.subscribe(self.notify)
 
     def stop_listening(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening."""
         unsubscribe, self._unsubscribe = self._unsubscribe, None
         if unsubscribe is not None:
             unsubscribe()
 
     def notify(self) -> None:
         """Have the loop look, once for any number of changes."""
-        if self._knocked:
+        if self._notified:
             return
-        self._knocked = True
+        self._notified = True
         try:
             self.running.call_soon_threadsafe(self.look)
-        except RuntimeError:  # the loop is closed, and with it everybody who waited in it
+        except RuntimeError:  # the loop is closed, and its waiters are gone
             self._on_closed(self)
 
     def look(self) -> None:
-        """Wake who is satisfied; everybody where the store has ended."""
-        self._knocked = False  # before the look, so that a change during it knocks again
+        """Wake the waiters that are satisfied; all of them where the store has ended."""
+        self._notified = False  # before the look, so that a change during it notifies again
         positions = self._store.positions()
         ended = self._has_ended()
         for waiter in self.waiters:

@@ -1,6 +1,6 @@
-"""What every long-running part shows of itself: probes, status and metrics as pure data; and what it is told.
+"""The protocol of every long-running part: probes, status and metrics as pure data, and the orders that it takes.
 
-Whoever serves them (HTTP, a console) knows workers only by this protocol, and workers know nothing of who serves them.
+A server (HTTP, a console) knows workers only by this protocol, and workers know nothing of the server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Worker(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in status, such as ``source terminals``."""
+        """The name in status, such as ``source terminals``."""
         ...
 
     def live(self) -> bool:
@@ -45,7 +45,7 @@ class Worker(Protocol):
         ...
 
     def blocking(self) -> list[dict[str, Any]]:
-        """What readiness waits for; empty where there is nothing to name."""
+        """The things that readiness waits for; empty where there is nothing to name."""
         ...
 
     def status(self) -> dict[str, Any]:
@@ -53,12 +53,12 @@ class Worker(Protocol):
         ...
 
     def metrics(self) -> Iterable[Metric]:
-        """Its figures; labels tell apart workers of one kind."""
+        """Its metrics; labels tell apart workers of one kind."""
         ...
 
 
 class Verb(Enum):
-    """What an operator can tell a part that publishes; the words are Kafka Connect's where it has one."""
+    """The orders to a part that publishes; the words are Kafka Connect's where it has one."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -83,7 +83,7 @@ class Operated(Worker, Protocol):
 
     @property
     def connector(self) -> str:
-        """Which one it is, for those who give orders."""
+        """The name of its connector, which orders give."""
         ...
 
     def tables(self) -> list[str]:

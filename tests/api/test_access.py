@@ -10,7 +10,7 @@ import pytest
 
 from compactory import ConfigError
 from compactory_api.protocol.access import Access, Scope, Tokens, is_loopback
-from compactory_api.protocol.refusal import Misdirected, Unauthorized
+from compactory_api.protocol.http_errors import Misdirected, Unauthorized
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

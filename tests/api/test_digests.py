@@ -110,8 +110,10 @@ def test_it_is_kept_until_something_changes(serve: Serve, topics: Topics, monkey
     topics.produce(topic, ("a", "1"), ("b", "later"))
     serving = serve(Directory("d", topic=topic, decode=decode))
     counted: list[int] = []
-    honest = digests.Holding.digest
-    monkeypatch.setattr(digests.Holding, "digest", lambda self, pause: counted.append(1) or honest(self, pause))
+    honest = digests.DirectorySnapshot.digest
+    monkeypatch.setattr(
+        digests.DirectorySnapshot, "digest", lambda self, pause: counted.append(1) or honest(self, pause)
+    )
     first = digest(serving, "d")
     assert {**digest(serving, "d"), "seconds": first["seconds"]} == first
     assert len(counted) == 1

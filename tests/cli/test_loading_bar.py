@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 
 from compactory.ingest.loading import Loading
-from compactory_cli.views import load_bars, loading_bar
-from compactory_cli.views.load_bars import LoadBars
-from compactory_cli.views.loading_bar import LoadingBar
+from compactory_cli.views import loading_bars
+from compactory_cli.views.loading_bars import LoadBars, LoadingBar
 from compactory_connectors.source.control.load_progress import Load
 from compactory_connectors.source.control.status import StatusBoard
 from tests.api.serving import ask
@@ -29,10 +28,10 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 
 def test_it_tells_share_rate_and_time_left() -> None:
-    told = loading_bar._told(Loading(read=250_000, total=1_000_000, seconds=0.5))
+    told = loading_bars._told(Loading(read=250_000, total=1_000_000, seconds=0.5))
     assert told == "25%  250,000 of 1,000,000  500,000/s  2 s left"
-    assert loading_bar._told(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
-    assert loading_bar._told(Loading(read=0, total=0, seconds=0.5)) == ""
+    assert loading_bars._told(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
+    assert loading_bars._told(Loading(read=0, total=0, seconds=0.5)) == ""
 
 
 def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
@@ -41,7 +40,7 @@ def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
     with LoadingBar("reading t") as bar:
         bar.update(Loading(read=1, total=7, seconds=0.1))
         assert caplog.messages == [], "a short one is not"
-        monkeypatch.setattr(loading_bar, "_SAY_EVERY", 0)
+        monkeypatch.setattr(loading_bars, "_SAY_EVERY", 0)
         bar.update(Loading(read=2, total=8, seconds=0.5))
     assert caplog.messages == ["reading t: 2 of 8 offsets (25%), 4 a second, 2 s left"]
     with LoadingBar("reading t", lines=False) as bar:
@@ -111,7 +110,7 @@ def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
 def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a table; nothing is left of them when they end, nor anything shown where stderr is no terminal."""
     seen = io.StringIO()
-    monkeypatch.setattr(load_bars, "errors", lambda: Console(file=seen, force_terminal=True, width=120))
+    monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=seen, force_terminal=True, width=120))
     board = StatusBoard("c")
     for table in ("public.a", "public.b"):
         board.table(table, table, adopted=False)
@@ -128,7 +127,7 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
         bars.show([board.picture()])
         assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
-    monkeypatch.setattr(load_bars, "errors", lambda: Console(file=plain))
+    monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=plain))
     board.loading("public.a", Load(rows=1, of=2, seconds=1.0))
     with LoadBars() as bars:
         bars.show([board.picture()])

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory_cli.stack.port import free_port
-from compactory_cli.views.shown_bytes import cut
+from compactory_cli.views.terminal import cut
 from tests.cli.conftest import Article, Shell
 from tests.cli.test_source import wait
 from tests.cli.test_source_offsets import Offsets, in_process

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from compactory_cli.context.settings_file import read_settings
-from compactory_connectors.source.config.connector import parse_connector
+from compactory_connectors.source.config.files import parse_connector
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, usage_problem
 
 
@@ -41,7 +41,10 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
-ROOMS = ["store/compactory", *(f"connectors/compactory_connectors/{name}" for name in ("outbox", "source", "spark"))]
+ROOMS = [
+    "store/compactory",
+    *(f"connectors/compactory_connectors/{name}" for name in ("jobs", "outbox", "sink", "source", "spark")),
+]
 ROOMS += ["api/compactory_api", "cli/compactory_cli"]
 
 

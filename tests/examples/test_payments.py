@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, adopt
-from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.run.source import Source
 from compactory_sql import read

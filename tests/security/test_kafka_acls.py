@@ -30,9 +30,9 @@ from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter,
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.outbox import OutboxRelay
-from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_editor import signed
+from compactory_connectors.source.offsets.offset_edit import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compactory import GlobalStore, Partition, StartTimeout
-from compactory.kafka.open_transactions import OpenTransaction, open_transactions
+from compactory.kafka.diagnostics.open_transactions import OpenTransaction, open_transactions
 from tests.conftest import needs_apache_kafka
 from tests.security.secured_kafka import PASSWORD, USER, SecuredKafka
 from tests.stack.apache_kafka import ApacheKafka

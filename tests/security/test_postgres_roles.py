@@ -15,7 +15,8 @@ from compactory import GlobalStore
 from compactory.errors import ConfigError
 from compactory_connectors.database import Adoption, Roles, adopt, inspect, install, plan_grants
 from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.source.config.connector import SoftDelete, load_connector
+from compactory_connectors.source.config.connector import SoftDelete
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.postgres.server import Server

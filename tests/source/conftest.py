@@ -16,7 +16,8 @@ import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete, load_connector
+from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import read

@@ -19,7 +19,7 @@ import structlog
 
 from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.config.connector import load_connector
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.publish import publisher
 from compactory_connectors.source.run import session
 from compactory_connectors.source.run.source import Source

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from compactory_connectors.source.config.connector import ConnectorConfig, parse_connector
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.plan.table_plan import TablePlan

@@ -99,7 +99,7 @@ def test_spark_comes_to_what_a_store_holds(
     topics.produce(topic, (b"\xff", "{}"), ("", '{"k": "empty"}'))
     directory = of(kind, topic)
     with GlobalStore(kafka, [directory]) as store, TopicStates(spark, Kafka(kafka), topic) as states:
-        with store.holding("d") as holding:
+        with store.snapshot("d") as holding:
             expected, held = holding.digest(), {each.key: each for each in holding.records(range(RANGES))}
         frame = states.at(holding.positions)
         digest, bad = digest_held(frame, directory)

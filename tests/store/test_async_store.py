@@ -73,7 +73,7 @@ def test_it_has_the_names_of_the_store_and_its_parameters() -> None:
     names = {name for name in dir(GlobalStore) if not name.startswith("_")}
     assert names ^ {name for name in dir(AsyncGlobalStore) if not name.startswith("_")} == set()
     waiting = {name for name in names if inspect.iscoroutinefunction(getattr(AsyncGlobalStore, name))}
-    assert waiting == {"start", "close", "barrier", "wait_for", "end_offsets", "holding", "retry", "skip"}
+    assert waiting == {"start", "close", "barrier", "wait_for", "end_offsets", "snapshot", "holding", "retry", "skip"}
     for name in ("__init__", *names):
         one, other = getattr(GlobalStore, name), getattr(AsyncGlobalStore, name)
         if not isinstance(one, property):

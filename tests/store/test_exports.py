@@ -67,6 +67,8 @@ def test_former_names_are_still_there() -> None:
     """For one release."""
     assert compactory.RecordError is compactory.QuarantinedRecord
     assert compactory.GlobalStore("127.0.0.1:1", ["a"]).errors() == []
+    assert compactory.GlobalStore.holding is compactory.GlobalStore.snapshot
+    assert compactory.Holding is compactory.DirectorySnapshot
 
 
 def test_importing_loads_nothing_heavy() -> None:

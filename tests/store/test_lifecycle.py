@@ -225,6 +225,7 @@ def test_lag_while_a_topic_is_read_anew(topics: Topics, open_store: Opener) -> N
     """Guarantee 2: figures may be asked for at any moment."""
     store = open_store(topics.create())
     progress = store._progress
+    [topic] = progress.topics.values()
     ends = {Partition("t", number): 1 for number in range(100)}
     stopped, failures = threading.Event(), []
 
@@ -240,9 +241,9 @@ def test_lag_while_a_topic_is_read_anew(topics: Topics, open_store: Opener) -> N
     asking.start()
     for _ in range(300):
         with progress._changed:
-            progress.ends = dict(ends)
+            topic.ends = dict(ends)
             for part in ends:
-                del progress.ends[part]
+                del topic.ends[part]
     stopped.set()
     asking.join()
     assert not failures

@@ -22,12 +22,12 @@ from starlette.types import Receive, Scope, Send
 from compactory.directory import Directory
 from compactory.errors import NotReady, WaitTimeout
 from compactory.lookup.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
-from compactory.lookup.snapshot import HeldRecord, Holding
+from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.store import GlobalStore
 
 from ..protocol.document import Digest
+from ..protocol.http_errors import BadRequest
 from ..protocol.openapi import problems
-from ..protocol.refusal import BadRequest
 from ..protocol.values import text_or_base64
 
 __all__ = ["digest_routes"]
@@ -41,7 +41,7 @@ _ANSWERS = problems(400, 401, 404, 421, 503)
 
 
 def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter:
-    """Return the routes, which let go of a digest once the server is ``stopping``.
+    """Return the routes. They end a digest under way once the server is ``stopping``.
 
     They raise the errors of `problem`'s table.
     """
@@ -112,20 +112,20 @@ class _Digests:
 
     def _compute(self, name: str) -> dict[str, Any]:
         began = time.monotonic()
-        with _held(self._store, name) as holding:
-            state = holding.revision, holding.bad
+        with _snapshot(self._store, name) as snapshot:
+            state = snapshot.revision, snapshot.bad
             known = self._known.get(name)
-            digest = known[1] if known is not None and known[0] == state else holding.digest(self._pause())
+            digest = known[1] if known is not None and known[0] == state else snapshot.digest(self._pause())
         self._known[name] = state, digest
         return {
-            **_described(holding),
+            **_described(snapshot),
             "seconds": round(time.monotonic() - began, 3),
             **_shown(digest.total),
             "ranges": [_shown(each) for each in digest.ranges],
         }
 
     def _pause(self) -> Callable[[], None]:
-        """What is called between slices. The event loop would wait for the thread at its end, with the store open."""
+        """Called between slices. Raises when the server stops: the event loop would otherwise wait for this thread."""
         pause = _Pause()
 
         def paused() -> None:
@@ -148,14 +148,14 @@ class _Listings:
         if not self._free.acquire(blocking=False):
             raise NotReady(f"{_MOST_LISTINGS} listings are being sent already; ask again when one is done")
         try:
-            with _held(self._store, name) as holding:
-                yield from _chunks(_documents(holding, ranges, values=values))
+            with _snapshot(self._store, name) as snapshot:
+                yield from _chunks(_documents(snapshot, ranges, values=values))
         finally:
             self._free.release()
 
 
 class _Sent(StreamingResponse):
-    """An answer whose lines are made while it is sent; they end with it, however it ends."""
+    """An answer that makes its lines while it is sent, and releases them at its end."""
 
     def __init__(self, lines: Generator[bytes]) -> None:
         first = next(lines)  # what it raises now is an answer of its own
@@ -163,7 +163,7 @@ class _Sent(StreamingResponse):
         self._lines = lines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, unless the client takes too long: one that does not read would hold on to it for ever."""
+        """Send it within a time limit: a client that does not read would keep it for ever."""
         try:
             with anyio.move_on_after(_LONGEST):
                 await super().__call__(scope, receive, send)
@@ -172,7 +172,7 @@ class _Sent(StreamingResponse):
 
 
 class _Pause:
-    """Pauses as long as the work since the last pause took; ends what takes too long."""
+    """Pauses for as long as the work since the last pause; ends work that takes too long."""
 
     def __init__(self, longest: float | None = None) -> None:
         self._since = time.perf_counter()
@@ -185,25 +185,25 @@ class _Pause:
             raise NotReady(f"the listing was not taken within {_LONGEST:g} s")
 
 
-def _held(store: GlobalStore, name: str) -> Holding:
+def _snapshot(store: GlobalStore, name: str) -> DirectorySnapshot:
     try:
-        return store.holding(name)
+        return store.snapshot(name)
     except WaitTimeout as error:  # the reader is at something else: nothing that a precondition is about
         raise NotReady(str(error)) from None
 
 
-def _documents(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
-    yield _described(holding)
+def _documents(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    yield _described(snapshot)
     number = 0
-    for line in _records(holding, ranges, values=values):
+    for line in _records(snapshot, ranges, values=values):
         yield line
         number += 1
     yield {"records": number}
 
 
-def _records(holding: Holding, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
-    left = {key for key in holding.bad if range_of(key) in ranges}
-    for record in holding.records(ranges, _Pause(_LONGEST)):
+def _records(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+    left = {key for key in snapshot.bad if range_of(key) in ranges}
+    for record in snapshot.records(ranges, _Pause(_LONGEST)):
         bad = record.key in left
         left.discard(record.key)
         yield _record(record, bad=bad, values=values)
@@ -211,7 +211,7 @@ def _records(holding: Holding, ranges: Collection[int], *, values: bool) -> Iter
         yield {**text_or_base64("key", key), "bad": True}
 
 
-def _record(record: HeldRecord, *, bad: bool, values: bool) -> dict[str, Any]:
+def _record(record: SnapshotRecord, *, bad: bool, values: bool) -> dict[str, Any]:
     return {
         **text_or_base64("key", record.key),
         "digest": record.digest.hex(),
@@ -233,16 +233,16 @@ def _chunks(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     yield bytes(chunk)
 
 
-def _described(holding: Holding) -> dict[str, Any]:
-    directory = holding.directory
+def _described(snapshot: DirectorySnapshot) -> dict[str, Any]:
+    directory = snapshot.directory
     return {
         "directory": directory.name,
         "topic": directory.topic,
-        "topic_id": holding.topic_id,
+        "topic_id": snapshot.topic_id,
         "version": VERSION,
         "definition": _definition(directory),
-        "positions": {str(number): position for number, position in sorted(holding.positions.items())},
-        "bad": len(holding.bad),
+        "positions": {str(number): position for number, position in sorted(snapshot.positions.items())},
+        "bad": len(snapshot.bad),
     }
 
 

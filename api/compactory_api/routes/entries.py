@@ -15,8 +15,8 @@ from compactory.store import GlobalStore
 
 from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..protocol.freshness import Freshness, tokens_of, wait_of
+from ..protocol.http_errors import BadRequest, TooLarge, UnsupportedMedia
 from ..protocol.openapi import FRESHNESS_HEADERS, problems
-from ..protocol.refusal import BadRequest, TooLarge, UnsupportedMedia
 from ..protocol.values import embedder
 from . import listing
 

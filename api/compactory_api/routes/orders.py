@@ -22,8 +22,8 @@ from typing import Any
 
 from compactory.worker import Operated, Order, Verb, Worker
 
+from ..protocol.http_errors import BadRequest, MethodRefused, NoResource
 from ..protocol.path import decode_segment
-from ..protocol.refusal import BadRequest, MethodRefused, NoResource
 
 __all__ = ["CONNECTORS", "Orders"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command
 from ..views.terminal import number, output, print_json, seconds, table
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ __all__ = ["directories"]
 def directories(
     flags: Flags,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
     ] = None,
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.

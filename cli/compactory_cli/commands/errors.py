@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..views.terminal import number, output, print_json, table
 
 if TYPE_CHECKING:
@@ -25,17 +25,11 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 def errors(
     flags: Flags,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.", show_default=False),
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.")
     ] = None,
     places: Annotated[
         list[str] | None,
-        typer.Option(
-            "--place",
-            metavar="DIRECTORY:PARTITION:OFFSET",
-            help="The record there; may be repeated.",
-            show_default=False,
-        ),
+        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="The record there; may be repeated."),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Have the server apply them once more.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="Have the server drop them.")] = False,
@@ -50,7 +44,7 @@ def errors(
     configuration = begin(flags)
     only = _only(places or [])
     if retry or skip:
-        _deal(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
+        _resolve(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
         return
     listed, outstanding = _listed(configuration, names or [], only)
     found = _chosen(listed, names or [], only)
@@ -131,7 +125,7 @@ def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]
     ]
 
 
-def _deal(
+def _resolve(
     configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
 ) -> None:
     from compactory import ConfigError
@@ -151,7 +145,7 @@ def _deal(
             {name: each[name] for name in ("directory", "partition", "offset")}
             for each in _chosen(_listed(configuration, names, only)[0], names, only)
         ]
-    answer = server.deal(verb, places)
+    answer = server.resolve(verb, places)
     if flags.json:
         print_json(answer)
     else:

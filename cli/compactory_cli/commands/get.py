@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..views.terminal import number, output, print_json
 
 if TYPE_CHECKING:
@@ -32,13 +30,10 @@ class _Found:
 @command
 def get(
     flags: Flags,
-    directory: Annotated[
-        str, typer.Argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.", show_default=False)
-    ],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key to look up.", show_default=False)],
+    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
+    key: Annotated[str, argument(metavar="KEY", help="The key to look up.")],
     by: Annotated[
-        str | None,
-        typer.Option("--by", metavar="FIELD", help="Look a topic up by this field of the value.", show_default=False),
+        str | None, option("--by", metavar="FIELD", help="Look a topic up by this field of the value.")
     ] = None,
 ) -> None:
     """Print the entry of a key.
@@ -98,7 +93,7 @@ def _missing(error: KeyError, directory: Any, key: str, entries: int, example: s
 
 
 def _json(value: bytes) -> Any:
-    """What the bytes say as JSON, else as text."""
+    """The bytes read as JSON, else as text."""
     try:
         return json.loads(value)
     except ValueError:

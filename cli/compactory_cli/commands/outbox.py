@@ -48,8 +48,7 @@ def run(
     ] = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
     from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)

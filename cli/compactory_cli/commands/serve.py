@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, argument, command, option
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -20,7 +20,7 @@ __all__ = ["Missing", "serve"]
 
 
 class Missing(StrEnum):
-    """What becomes of topics that do not exist."""
+    """Whether a topic that does not exist ends the start, or is waited for."""
 
     FAIL = "fail"
     WAIT = "wait"
@@ -30,13 +30,9 @@ class Missing(StrEnum):
 def serve(
     flags: Flags,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.", show_default=False),
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
     ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.", show_default=False),
-    ] = None,
+    listen: Annotated[str | None, option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.")] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Ask for no token: everybody who reaches the address may read.")
     ] = False,
@@ -51,10 +47,7 @@ def serve(
         ),
     ] = 0.0,
     missing_topic: Annotated[
-        Missing | None,
-        typer.Option(
-            "--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.", show_default=False
-        ),
+        Missing | None, option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.")
     ] = None,
     start_stale: Annotated[
         bool,
@@ -66,8 +59,7 @@ def serve(
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
     COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
     """
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
@@ -92,7 +84,7 @@ def serve(
     from compactory import GlobalStore
     from compactory_api.server import Server
 
-    from ..views.loading_bar import LoadingBar
+    from ..views.loading_bars import LoadingBar
 
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])

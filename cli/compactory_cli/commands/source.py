@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, command, option
 from ..context.loading import Connectors, Providers, load_connectors
 from . import source_control, source_offsets
 
@@ -44,12 +44,7 @@ def run(
     ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve /livez, /readyz, /metrics and /v1/status there.",
-            show_default=False,
-        ),
+        option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status there."),
     ] = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
@@ -59,7 +54,7 @@ def run(
         begin(flags)
         _preview(flags, connectors, provider, records=True)
         return
-    from ..context.problems import Problems
+    from ..context.session import Problems
     from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
@@ -89,7 +84,7 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.run.preview import preview_connector
 
-    from ..context.problems import Problems
+    from ..context.session import Problems
     from ..views.preview import show
 
     loaded = load_connectors(connectors, provider or ())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..context.loading import Providers, load_connectors
 
 if TYPE_CHECKING:
@@ -28,28 +28,17 @@ _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
 _NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
 
-_Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.", show_default=False),
-]
+_Names = Annotated[list[str] | None, argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.")]
 _Name = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[CONNECTOR]", help="Its name, or file; default: the only one of the process.", show_default=False
-    ),
+    str | None, argument(metavar="[CONNECTOR]", help="Its name, or file; default: the only one of the process.")
 ]
 _Url = Annotated[
     str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Where the source's --listen is; default: COMPACTORY_URL, else COMPACTORY_LISTEN.",
-        show_default=False,
+    option(
+        "--url", metavar="URL", help="Where the source's --listen is; default: COMPACTORY_URL, else COMPACTORY_LISTEN."
     ),
 ]
-_Table = Annotated[
-    str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="Only this one.", show_default=False)
-]
+_Table = Annotated[str | None, option("--table", metavar="SCHEMA.TABLE", help="Only this one.")]
 _Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the new state.")]
 
 
@@ -57,7 +46,7 @@ _Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How lon
 def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
     """Show what sources do, table by table. Exit code 1 where one failed, is held, or nothing publishes.
 
-    Without a URL, or where nobody answers there, connector files are looked up in Kafka and Postgres.
+    Without a URL, or without an answer there, connector files are looked up in Kafka and Postgres.
     """
     from compactory.errors import ConfigError, Unreachable
 
@@ -120,13 +109,9 @@ def restart(
 def approve(
     flags: Flags,
     name: _Name = None,
-    table: Annotated[
-        str | None,
-        typer.Argument(metavar="[TABLE]", help="With its schema; default: the only one.", show_default=False),
-    ] = None,
+    table: Annotated[str | None, argument(metavar="[TABLE]", help="With its schema; default: the only one.")] = None,
     removal: Annotated[
-        str | None,
-        typer.Option("--removal", metavar="ID", help="The one that the status shows by this id.", show_default=False),
+        str | None, option("--removal", metavar="ID", help="The one that the status shows by this id.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
@@ -184,7 +169,7 @@ def _target_state(
 def _target_state_without(
     configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.control.target_state import Target, TargetState
+    from compactory_connectors.source.control.control import Target, TargetState
     from compactory_connectors.source.run.overview import sight, target_state_from_outside
 
     from ..views.source_view import show_overviews

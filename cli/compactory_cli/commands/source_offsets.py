@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, command, option
 from ..context.loading import Connector, Providers, load_connectors
 
 if TYPE_CHECKING:
@@ -30,18 +30,12 @@ app = typer.Typer(
 )
 
 _Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.", show_default=False
-    ),
+    list[str] | None, option("--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.")
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
 _Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
-_Name = Annotated[
-    str | None,
-    typer.Option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.", show_default=False),
-]
+_Name = Annotated[str | None, option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.")]
 
 
 @app.command("show")
@@ -87,7 +81,7 @@ def reset(
     force: _Force = False,
 ) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     config, kafka = _begin(flags, connector, provider)
     edit = signed("reset")
@@ -105,29 +99,17 @@ def set_(
     table: _Tables = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--timestamp",
             metavar="TIME",
             help="Send from there on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
-            show_default=False,
         ),
     ] = None,
     incrementing: Annotated[
-        int | None,
-        typer.Option(
-            "--incrementing",
-            metavar="ID",
-            help="Of rows with that time, only those with a greater id.",
-            show_default=False,
-        ),
+        int | None, option("--incrementing", metavar="ID", help="Of rows with that time, only those with a greater id.")
     ] = None,
-    to_id: Annotated[
-        int | None,
-        typer.Option("--to-id", metavar="ID", help="Send from the row with this id on.", show_default=False),
-    ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Send from this time on.", show_default=False)
-    ] = None,
+    to_id: Annotated[int | None, option("--to-id", metavar="ID", help="Send from the row with this id on.")] = None,
+    to_time: Annotated[str | None, option("--to-time", metavar="TIME", help="Send from this time on.")] = None,
     skip: Annotated[bool, typer.Option("--skip", help="Skip rows before that offset that were never sent.")] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
@@ -137,7 +119,7 @@ def set_(
 
     Rows that were committed since the last poll are sent in any case, unless --skip gives them up.
     """
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     place = _place(timestamp, incrementing, to_id, to_time)
     config, kafka = _begin(flags, connector, provider)
@@ -156,32 +138,15 @@ def import_(
     provider: Providers = None,
     table: _Tables = None,
     from_connect: Annotated[
-        str | None,
-        typer.Option(
-            "--from-connect",
-            metavar="TOPIC",
-            help="The worker's offset.storage.topic, on this Kafka.",
-            show_default=False,
-        ),
+        str | None, option("--from-connect", metavar="TOPIC", help="The worker's offset.storage.topic, on this Kafka.")
     ] = None,
     from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            metavar="FILE",
-            help="A standalone worker's offset.storage.file.filename.",
-            show_default=False,
-        ),
+        Path | None, option("--from-file", metavar="FILE", help="A standalone worker's offset.storage.file.filename.")
     ] = None,
     connect_name: _Name = None,
     connect_group_id: Annotated[
         str | None,
-        typer.Option(
-            "--connect-group-id",
-            metavar="GROUP",
-            help="The workers' group.id: say so while workers are alive.",
-            show_default=False,
-        ),
+        option("--connect-group-id", metavar="GROUP", help="The workers' group.id: say so while workers are alive."),
     ] = None,
     by_cursor: Annotated[
         bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
@@ -197,7 +162,7 @@ def import_(
     """
     from compactory.errors import ConfigError
     from compactory_connectors.source.offsets.connect_offsets import connector_offsets, read_file, read_topic
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     if (from_connect is None) == (from_file is None):
         raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
@@ -225,11 +190,10 @@ def export(
     table: _Tables = None,
     to_connect: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--to-connect",
             metavar="TOPIC",
             help="Write them into the workers' offset.storage.topic; without it they are printed.",
-            show_default=False,
         ),
     ] = None,
     connect_name: _Name = None,
@@ -239,7 +203,7 @@ def export(
 
     Its tasks read the topic when they start; publish everything and stop the source first.
     """
-    from compactory_connectors.source.offsets.connect_export import export_offsets, write_offsets
+    from compactory_connectors.source.offsets.connect_offsets import export_offsets, write_offsets
 
     from ..views.offsets_view import show_export
 
@@ -258,8 +222,7 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
 
     from compactory.errors import ConfigError
 
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     configuration = begin(flags)
     problems = Problems()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..context.loading import Providers
 
 if TYPE_CHECKING:
@@ -20,24 +20,19 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 
 Master = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--master",
         metavar="MASTER",
         help="Where Spark runs, as in spark-submit; default: what spark-submit says, else local[*].",
-        show_default=False,
     ),
 ]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A property of Spark; may be repeated.", show_default=False),
-]
+Conf = Annotated[list[str] | None, option("--conf", metavar="KEY=VALUE", help="A property of Spark; may be repeated.")]
 Jars = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--jars",
         metavar="DIR",
         help="A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
-        show_default=False,
     ),
 ]
 
@@ -50,7 +45,7 @@ class To(StrEnum):
 
 
 class LoadMode(StrEnum):
-    """What becomes of keys that the source does not have."""
+    """Whether keys that the source lacks are kept or deactivated."""
 
     UPSERT = "upsert"
     REPLACE = "replace"
@@ -84,21 +79,12 @@ def spark_options(master: str | None, conf: list[str] | None, jars: Path | None)
 def load(
     flags: Flags,
     sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE…", help="Files, globs or folders; or a JDBC URL with --table.", show_default=False
-        ),
+        list[str], argument(metavar="SOURCE…", help="Files, globs or folders; or a JDBC URL with --table.")
     ],
     directory: Annotated[
-        str,
-        typer.Option(
-            "--directory",
-            metavar="NAME",
-            help="A directory of compactory.toml, a table or a topic.",
-            show_default=False,
-        ),
+        str, option("--directory", metavar="NAME", help="A directory of compactory.toml, a table or a topic.")
     ],
-    to: Annotated[To, typer.Option("--to", help="Into its table, or straight into its topic.", show_default=False)],
+    to: Annotated[To, option("--to", help="Into its table, or straight into its topic.")],
     rules: Annotated[
         Path | None,
         typer.Option("--rules", metavar="FILE", help="Which field fills which column, and what rows must satisfy."),
@@ -109,26 +95,21 @@ def load(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, with examples; write nothing but rejects.")
     ] = False,
-    rejects: Annotated[
-        str | None,
-        typer.Option("--rejects", metavar="DIR", help="A folder for rejected rows.", show_default=False),
-    ] = None,
+    rejects: Annotated[str | None, option("--rejects", metavar="DIR", help="A folder for rejected rows.")] = None,
     max_rejects: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--max-rejects",
             metavar="N|N%",
             help="Load nothing if more rows are rejected; default: none without --rejects, else any number.",
-            show_default=False,
         ),
     ] = None,
     max_deactivate: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--max-deactivate",
             metavar="N|N%",
             help="Load nothing if more keys are missing; default: what the connector allows, or 20%.",
-            show_default=False,
         ),
     ] = None,
     load_id: Annotated[
@@ -143,9 +124,7 @@ def load(
     form: Annotated[
         Format | None, typer.Option("--format", help="How files are written; default: as their names end.")
     ] = None,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", help="The table behind a JDBC URL.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, option("--table", metavar="TABLE", help="The table behind a JDBC URL.")] = None,
     provider: Providers = None,
     master: Master = None,
     conf: Conf = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from .spark import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
@@ -23,42 +23,31 @@ __all__ = ["export"]
 @command
 def export(
     flags: Flags,
-    directory: Annotated[
-        str,
-        typer.Argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.", show_default=False),
-    ],
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="PATH", help="A new or empty folder, on any file system.", show_default=False),
-    ],
+    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
+    to: Annotated[str, option("--to", metavar="PATH", help="A new or empty folder, on any file system.")],
     form: Annotated[Format, typer.Option("--format", help="How files are written.")] = Format.PARQUET,
     since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="PATH", help="Only what has changed after the export in this folder.", show_default=False
-        ),
+        str | None, option("--since", metavar="PATH", help="Only what has changed after the export in this folder.")
     ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Every version that the topic still has, with its time.")
     ] = False,
     columns: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--columns",
             metavar="LIST",
             help="Fields and Spark's types: 'id bigint, at timestamp'; default: as found in the values.",
-            show_default=False,
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the export that is in the folder.")] = False,
     max_bad: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-bad",
             metavar="N",
             help="End with exit code 1 if more records can't be read; the export is written all the same.",
             min=0,
-            show_default=False,
         ),
     ] = None,
     wait: Annotated[

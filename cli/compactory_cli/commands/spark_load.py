@@ -24,7 +24,7 @@ from compactory_connectors.spark.target import Mode
 
 from ..context.configuration import Configuration
 from ..context.failure import StepFailed
-from ..context.problems import Problems
+from ..context.session import Problems
 from ..views.spark_progress import StageBars
 from ..views.spark_view import show
 from .spark_targets import Aim, References, TableAim, TopicAim, aim_at

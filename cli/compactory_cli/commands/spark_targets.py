@@ -1,4 +1,4 @@
-"""What a load is aimed at: the table or topic of a directory, by compactory.toml or by its name alone."""
+"""The target of a load: the table or topic of a directory, by compactory.toml or by its name alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
+from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget, find_table
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.rules.limit import Limit
@@ -17,7 +17,7 @@ from compactory_connectors.spark.rules.rules import Reference, Rules
 
 from ..context.configuration import Configuration
 from ..context.loading import load_connectors
-from ..context.problems import Problems
+from ..context.session import Problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ class TableAim:
 
     @property
     def label(self) -> str:
-        """What it is called before the database was asked."""
+        """Its name before the database was asked."""
         return f"table {self.table}"
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class TopicAim:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Its name."""
         return f"topic {self.directory.topic}"
 
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
@@ -95,7 +95,7 @@ Aim = TableAim | TopicAim
 
 
 def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence[str], rules: Rules) -> Aim:
-    """What is meant by a directory's name. Raises ConfigError with every problem found."""
+    """The target that a directory's name stands for. Raises ConfigError with every problem found."""
     settings = configuration.directories.get(name)
     connector = None
     if settings is not None and settings.connector is not None:

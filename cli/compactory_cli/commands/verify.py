@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, option
 from ..context.loading import Providers
 from .spark import Conf, Jars, Master, spark_options
 
@@ -30,15 +30,13 @@ def verify(
     flags: Flags,
     target: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="DIRECTORY | CONNECTOR.json",
             help="A directory of compactory.toml that names its connector, or a connector.",
-            show_default=False,
         ),
     ],
     tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.", show_default=False),
+        list[str] | None, option("--table", metavar="TABLE", help="Only this table; may be repeated.")
     ] = None,
     provider: Providers = None,
     wait: Annotated[
@@ -59,23 +57,20 @@ def verify(
     ] = False,
     url: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--url",
             metavar="URL",
             help="Where a running source listens, which then does the repair; default: COMPACTORY_URL.",
-            show_default=False,
         ),
     ] = None,
     on_spark: Annotated[
         bool, typer.Option("--spark", help="Compare on Spark, with --store and --export as well, by digests first.")
     ] = False,
     store: Annotated[
-        list[str] | None,
-        typer.Option("--store", metavar="URL", help="A running server; may be repeated.", show_default=False),
+        list[str] | None, option("--store", metavar="URL", help="A running server; may be repeated.")
     ] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option("--export", metavar="PATH", help="Exported files; may be repeated.", show_default=False),
+        list[str] | None, option("--export", metavar="PATH", help="Exported files; may be repeated.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
@@ -89,8 +84,7 @@ def verify(
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.
     """
-    from ..context.problems import Problems
-    from ..context.session import begin
+    from ..context.session import Problems, begin
 
     _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
     configuration = begin(flags)
@@ -109,8 +103,7 @@ def verify(
     problems.raise_any()
     assert found is not None
     assert kafka is not None
-    from ..views.verdict import code_of
-    from ..views.verify_view import Progress, show
+    from ..views.verify_view import Progress, code_of, show
     from .verify_repair import Repairs
 
     connectors, topic = found
@@ -131,7 +124,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is compared, and how."""
+    """The arguments of a comparison, and the comparison of one connector."""
 
     kafka: Kafka
     tables: Sequence[str]

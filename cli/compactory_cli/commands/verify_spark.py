@@ -11,11 +11,10 @@ import typer
 
 from compactory.errors import CompactoryError, ConfigError
 
-from ..context.problems import Problems
 from ..context.remote import Server
-from ..views.verdict import code_of
+from ..context.session import Problems
 from ..views.verify_view import Progress as ProgressLine
-from ..views.verify_view import show
+from ..views.verify_view import code_of, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +35,7 @@ _PATIENCE = 600.0  # seconds that a store may take to digest what it holds
 
 @dataclass(frozen=True, kw_only=True)
 class SparkComparison:
-    """What is compared, and how."""
+    """The arguments of a comparison on Spark, and the comparison."""
 
     configuration: Configuration
     target: str
@@ -59,7 +58,7 @@ class SparkComparison:
             raise typer.Exit(code)
 
     def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
-        """What came out of the tables, and of the other sides."""
+        """The outcomes of the tables, and of the other sides."""
         problems = Problems()
         connectors = problems.of(self._connectors)
         kafka = problems.of(self.configuration.kafka)
@@ -135,7 +134,7 @@ class SparkComparison:
         return found
 
     def _name(self, store: Server, topic: str) -> str:
-        """What the store calls the directory: as we do, or as the only one of its directories that is of this topic."""
+        """The store's name of the directory: ours, or that of its only directory of this topic."""
         try:
             its = [each["name"] for each in store.directories() if each["topic"] == topic]
         except CompactoryError:

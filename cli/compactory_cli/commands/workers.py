@@ -18,7 +18,7 @@ from compactory_connectors.source.control.status import SourceStatus
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
 
-from ..views.load_bars import LoadBars
+from ..views.loading_bars import LoadBars
 from ..views.terminal import number, output, print_json
 
 __all__ = ["run_sources", "stopping"]

@@ -1,1 +1,1 @@
-"""What all commands share: configuration, flags, logging, failures."""
+"""The parts that all commands share: configuration, flags, logging, failures."""

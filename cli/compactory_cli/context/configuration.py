@@ -43,7 +43,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a command may need; immutable, its ``repr`` shows no secret."""
+    """The settings that a command may need; immutable, its ``repr`` shows no secret."""
 
     file: Path | None
     """The compactory.toml that was read."""
@@ -60,9 +60,9 @@ class Configuration:
     jdbc_password: str | None = field(repr=False)
     """Password of the database behind a JDBC URL that a load reads."""
     outbox_topics: Mapping[str, TopicRules]
-    """What [outbox.topics] says of single topics."""
+    """The rules of single topics in [outbox.topics]."""
     store_options: Mapping[str, Any]
-    """What else [store] tells a store that goes on running."""
+    """The other options of [store], for a store that goes on running."""
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None

@@ -46,7 +46,7 @@ _FILE_PROPERTY = re.compile(r"_SASL_OAUTHBEARER_ASSERTION_(PRIVATE_KEY_|JWT_TEMP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the environment says; ``problems`` lists what is wrong with it."""
+    """The variables of the environment; ``problems`` lists everything wrong with them."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,4 +1,4 @@
-"""What went wrong, for people and for programs: exit codes, and errors on stderr without a traceback or a secret."""
+"""Failures, for people and for programs: exit codes, and errors on stderr without a traceback or a secret."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-__all__ = ["Flags", "LogFormat", "LogLevel", "command"]
+__all__ = ["Flags", "LogFormat", "LogLevel", "argument", "command", "option"]
 
 P = ParamSpec("P")
 
@@ -53,8 +53,18 @@ class Flags:
         return Flags(**{item.name: getattr(self, item.name) or getattr(other, item.name) for item in fields(Flags)})
 
 
+def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 (as typer calls it)
+    """Return an option whose default `--help` does not show."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+
+
+def argument(*, metavar: str, help: str) -> Any:  # noqa: A002
+    """Return an argument whose default `--help` does not show."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
 def _option(*names: str, metavar: str | None = None, text: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel="Common options", show_default=False)
+    return option(*names, metavar=metavar, help=text, rich_help_panel="Common options")
 
 
 def _common(

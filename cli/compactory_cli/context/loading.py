@@ -7,31 +7,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from .flags import argument, option
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
-__all__ = ["Connector", "Connectors", "Providers", "load_connectors"]
+__all__ = ["Connector", "Connectors", "Providers", "load_connectors", "provider_files"]
 
-Connector = Annotated[
-    Path, typer.Argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.", show_default=False)
-]
+Connector = Annotated[Path, argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.")]
 Connectors = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="CONNECTOR.json…",
-        help="Connectors: JSON files with one or several, or .properties.",
-        show_default=False,
-    ),
+    list[Path], argument(metavar="CONNECTOR.json…", help="Connectors: JSON files with one or several, or .properties.")
 ]
 Providers = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--provider",
         metavar="NAME=FILE",
         help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
-        show_default=False,
     ),
 ]
 
@@ -41,12 +33,12 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     paths = list(paths)
     if not paths:
         return []  # without an import of what talks to Postgres
-    from compactory_connectors.source.config import connector as files_of
+    from compactory_connectors.source.config import files as files_of
 
-    from .problems import Problems
+    from .session import Problems
 
     problems = Problems()
-    files = problems.of(partial(_files, providers)) or {}
+    files = problems.of(partial(provider_files, providers)) or {}
     found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
     loaded = [connector for connectors in found for connector in connectors]
     names = [connector.name for connector in loaded]
@@ -56,7 +48,8 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     return loaded
 
 
-def _files(providers: Sequence[str]) -> dict[str, Path]:
+def provider_files(providers: Sequence[str]) -> dict[str, Path]:
+    """Files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
     from compactory.errors import ConfigError
 
     files: dict[str, Path] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from compactory import Directory, GlobalStore
 from compactory.errors import ConfigError
 
-from ..views.loading_bar import LoadingBar
+from ..views.loading_bars import LoadingBar
 from .configuration import Configuration
 
 __all__ = ["read", "resolve"]

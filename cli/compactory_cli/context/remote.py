@@ -52,27 +52,23 @@ class Server:
 
     def directories(self) -> list[dict[str, Any]]:
         """Every directory with its state."""
-        body, _ = self._ask("/v1/directories")
-        found: list[dict[str, Any]] = json.loads(body)["directories"]
+        found: list[dict[str, Any]] = self._json("/v1/directories")["directories"]
         return found
 
     def errors(self) -> tuple[list[dict[str, Any]], int]:
         """The newest bad records, with their bytes where the token is the admin's; how many there are in all."""
-        body, _ = self._ask(f"/v1/errors?limit={_MOST_ERRORS}")
-        document: dict[str, Any] = json.loads(body)
+        document = self._json(f"/v1/errors?limit={_MOST_ERRORS}")
         return document["errors"], document["outstanding"]
 
-    def deal(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
+    def resolve(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
         """Retry or skip bad records, with None all of them; say how many were, and how many are left."""
         body = b"" if places is None else json.dumps({"errors": places}).encode()
-        answer, _ = self._ask(f"/v1/errors:{verb}", body)
-        found: dict[str, int] = json.loads(answer)
+        found: dict[str, int] = self._json(f"/v1/errors:{verb}", body)
         return found
 
     def digest(self, directory: str) -> dict[str, Any]:
         """Digests by key range of what it holds of a directory."""
-        body, _ = self._ask(f"/v1/directories/{quote(directory, safe='')}/digest")
-        found: dict[str, Any] = json.loads(body)
+        found: dict[str, Any] = self._json(f"/v1/directories/{quote(directory, safe='')}/digest")
         return found
 
     def digest_records(
@@ -91,15 +87,13 @@ class Server:
             raise Unreachable("HTTP", f"{self.place} broke its answer off; try again")
 
     def status(self) -> dict[str, Any]:
-        """What every part of the process does."""
-        body, _ = self._ask("/v1/status")
-        found: dict[str, Any] = json.loads(body)
+        """The status of every part of the process."""
+        found: dict[str, Any] = self._json("/v1/status")
         return found
 
     def connector(self, name: str) -> dict[str, Any]:
-        """What one connector does."""
-        body, _ = self._ask(f"/v1/connectors/{quote(name, safe='')}/status")
-        found: dict[str, Any] = json.loads(body)
+        """The status of one connector."""
+        found: dict[str, Any] = self._json(f"/v1/connectors/{quote(name, safe='')}/status")
         return found
 
     def order(
@@ -109,9 +103,11 @@ class Server:
         part = f"/tables/{quote(table, safe='')}" if table is not None else ""
         method = "PUT" if verb in {"pause", "resume"} else "POST"
         body = json.dumps(document).encode() if document is not None else b""
-        answer, _ = self._ask(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
-        found: dict[str, Any] = json.loads(answer)
+        found: dict[str, Any] = self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
         return found
+
+    def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> Any:
+        return json.loads(self._ask(path, body, method)[0])
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
         """Ask with GET, with a body by POST."""
@@ -134,7 +130,7 @@ class Server:
             raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check that address") from error
 
     def _failure(self, error: HTTPError) -> CompactoryError:
-        """What an error answer means; its text is the problem document's where the server sent one."""
+        """Our error for an error answer, with the text of the problem document where the server sent one."""
         try:
             document = json.loads(error.read())
             text = str(document.get("detail") or document.get("title") or error.reason)

@@ -79,7 +79,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFile:
-    """What the file says; ``problems`` lists what is wrong with it."""
+    """The contents of the file; ``problems`` lists everything wrong with it."""
 
     path: Path | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)

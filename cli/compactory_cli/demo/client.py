@@ -38,7 +38,7 @@ class Client:
         return self.get(self.path(key))
 
     def get(self, path: str) -> Answer:
-        """Ask. Raises Unreachable when nobody answers."""
+        """Ask. Raises Unreachable where there is no answer."""
         try:
             self._connection.request("GET", path)
             answer = self._connection.getresponse()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command
 
 if TYPE_CHECKING:
     from .narrator import Narrator
@@ -29,13 +29,13 @@ app = typer.Typer(name="demo")
 
 
 class Server(StrEnum):
-    """What can be stopped."""
+    """A server that can be stopped."""
 
     POSTGRES = "postgres"
     KAFKA = "kafka"
 
 
-_Server = Annotated[Server, typer.Argument(metavar="postgres|kafka", help="Which one.", show_default=False)]
+_Server = Annotated[Server, argument(metavar="postgres|kafka", help="Which one.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -70,8 +70,8 @@ def start(flags: Flags, server: _Server) -> None:
 
 def _order(flags: Flags, action: str, server: Server) -> None:
     from ..views.terminal import print_json, say, seconds
-    from .control import order
     from .home import Home
+    from .orders import order
 
     answer = order(Home(), {"action": action, "server": server.value})
     if flags.json:
@@ -134,16 +134,16 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
 def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
     """Say what runs, show a change, and stay up."""
     from .invitation import invitation
+    from .orders import Watch
     from .story import prove
-    from .vigil import Vigil
 
-    with closing(Vigil(stage, narrator)) as vigil:
+    with closing(Watch(stage, narrator)) as watch:
         stage.home.announce(stage.describe())
         took = time.perf_counter() - began
         narrator.tell_ready(stage.describe(), took)
         prove(stage, narrator)
         narrator.say(invitation(stage, took))
-        vigil.keep()
+        watch.keep()
 
 
 @contextmanager

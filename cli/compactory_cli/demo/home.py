@@ -1,4 +1,4 @@
-"""``.compactory`` in the working directory: who runs a demo here, what it runs, and files for the user to look at.
+"""``.compactory`` in the working directory: the demo that runs here, its processes, and files for the user to look at.
 
 Everything in it goes when the demo ends. A demo that was killed leaves its folders behind, named in the lock file:
 the next one removes them.
@@ -6,14 +6,15 @@ the next one removes them.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from typing import Any
 from compactory.errors import ConfigError
 
 from ..stack.postgres import open_to_all
-from .janitor import Janitor
 
 __all__ = ["Home"]
 
@@ -80,7 +80,7 @@ class Home:
         return path
 
     def announce(self, description: Mapping[str, Any]) -> None:
-        """Write demo.json; whoever sees it sees all of it."""
+        """Write demo.json: a reader never sees half of it."""
         draft = self.folder / "demo.json.new"
         draft.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         draft.replace(self.folder / "demo.json")
@@ -113,7 +113,7 @@ class Home:
         (self.folder / "demo.lock").unlink()  # last, and still locked
         self._lock.close()
         self._lock = None
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.folder.rmdir()
 
     def _locked(self) -> TextIOWrapper:
@@ -181,3 +181,44 @@ def _read(lock: TextIOWrapper) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+class Janitor:
+    """Clears up after a demo that was killed: a child that does nothing but wait for its parent's end.
+
+    Runs ``clear`` when this process ends in whatever way, unless `dismiss` was called before.
+
+    It is a fork, so it must be made while there is one thread only.
+    """
+
+    def __init__(self, clear: Callable[[], None]) -> None:
+        waiting, self._alive = os.pipe()
+        self._pid = os.fork()
+        if self._pid:
+            os.close(waiting)
+            return
+        try:
+            os.close(self._alive)
+            _detach()
+            if not os.read(waiting, 1):  # the end of the file: no writer is left
+                clear()
+        finally:
+            os._exit(0)
+
+    def dismiss(self) -> None:
+        """There is nothing left to clear up."""
+        with suppress(OSError):  # it was killed as well
+            os.write(self._alive, b".")
+        os.close(self._alive)
+        with suppress(OSError):
+            os.waitpid(self._pid, 0)
+
+
+def _detach() -> None:
+    """Out of reach of the terminal's signals, and holding none of the files that others wait for the end of."""
+    os.setsid()
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)

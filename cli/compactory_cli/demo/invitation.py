@@ -1,4 +1,4 @@
-"""What the demo says once it is up: what runs where, and what to try."""
+"""The text that the demo prints once it is up: what runs where, and what to try."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["Narrator", "Step"]
 
 @dataclass
 class Step:
-    """One step under way; whoever does it says in ``told`` what came of it."""
+    """One step under way; the code that does it puts the result into ``told``."""
 
     name: str
     told: str = ""

@@ -1,4 +1,4 @@
-"""What the demo runs on its servers: the table, the source and HTTP as processes, and a store in this one."""
+"""The parts that the demo runs on its servers: a table, source and HTTP as processes, and a store in this one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Stage:
         return {"demo": os.getpid()} | {name: pid for name, pid in pids.items() if pid is not None}
 
     def describe(self) -> dict[str, Any]:
-        """What demo.json says."""
+        """The contents of demo.json."""
         return {
             "postgres": self.postgres.url(),
             "kafka": self.broker.address,
@@ -187,7 +187,7 @@ class Stage:
             time.sleep(pause)
 
     def close(self) -> None:
-        """End everything, in the order in which nobody waits for anybody."""
+        """End everything, in an order without waits for each other."""
         self.broker.resume()
         self.client.close()
         for child in self._children:
@@ -211,7 +211,7 @@ class Stage:
         return child
 
     def _await_listener(self) -> None:
-        """Until the HTTP server listens; on another port when it ended because somebody was faster to take this one."""
+        """Until the HTTP server listens; on another port when it ended because another process took this one first."""
         try:
             self._listening()
         except Unreachable:

@@ -1,4 +1,4 @@
-"""The stories that the demo tells: one change for whoever waits, and with --check everything that it promises."""
+"""The stories that the demo tells: one change for its user, and with --check everything that it promises."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def listens_on(self, port: int) -> bool:
-        """Whether the child listens on this TCP port; that somebody else does is not enough."""
+        """Whether the child listens on this TCP port; another process there is not enough."""
         if not answers(port) or self.pid is None:
             return False
         import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts

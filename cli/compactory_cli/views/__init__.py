@@ -1,1 +1,1 @@
-"""What commands print: tables, bars and previews."""
+"""The output of commands: tables, bars and previews."""

@@ -1,4 +1,4 @@
-"""What connectors would send, table by table: for ``source validate`` and ``source run --dry-run``."""
+"""The records that connectors would send, by table: for ``source validate`` and ``source run --dry-run``."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _tables(rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
-    """What there is to tell of tables, beside what was ``said`` of their connector."""
+    """Yield loads and details of tables, without the detail that was ``said`` of their connector."""
     for row in rows:
         if load := row.get("load"):
             left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from threading import Event, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from compactory_connectors.spark.stages import Stages
 
-from .loading_bar import loading_bars
+from .loading_bars import loading_bars
 from .terminal import errors, number
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ class StageBars(Stages):
             self._beat.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         if self._bars is not None:
             self._beat.join()

@@ -1,4 +1,4 @@
-"""What a load says at its end, for people and for programs."""
+"""The report at the end of a load, for people and for programs."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["decoded", "errors", "legible", "number", "output", "print_json", "say", "seconds", "table"]
+__all__ = ["cut", "decoded", "errors", "legible", "named", "number", "output", "print_json", "say", "seconds", "table"]
+
+_WIDTH = 60  # characters of a value that are shown around the place where two differ
 
 
 @cache
@@ -76,3 +79,25 @@ def seconds(value: float) -> str:
     if value < 1:
         return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
     return f"{value:.2f} s"
+
+
+def cut(value: bytes | None, other: bytes | None, width: int = _WIDTH) -> str:
+    """A value for people: of a long one what is around the first place where it differs from the other."""
+    text = legible(value, "–")
+    if len(text) <= width:
+        return text
+    its = legible(other)
+    first = next((at for at, (a, b) in enumerate(zip(text, its, strict=False)) if a != b), min(len(text), len(its)))
+    start = 0 if first < width * 2 // 3 else min(first - width // 3, len(text) - width)
+    end = start + width
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+
+def named(name: str, raw: bytes | None) -> dict[str, str | None]:
+    """Bytes as text, and in base64 where they are none."""
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(raw).decode()}

@@ -1,4 +1,4 @@
-"""What ``compactory verify --spark`` shows of running stores and exported files."""
+"""The output of ``compactory verify --spark`` about running stores and exported files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .shown_bytes import cut, named
-from .terminal import legible, number, output, say, seconds, table
+from .terminal import cut, legible, named, number, output, say, seconds, table
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import Differing, SideOutcome

@@ -1,15 +1,13 @@
-"""What ``compactory verify`` shows. Values go to stdout, where an operator asked for them, and never to a log."""
+"""The output of ``compactory verify``. Values go to stdout, where an operator asked for them, and never to a log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 
-from .shown_bytes import cut, named
-from .terminal import errors, legible, number, output, print_json, say, seconds, table
+from .terminal import cut, errors, legible, named, number, output, print_json, say, seconds, table
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
@@ -18,7 +16,9 @@ if TYPE_CHECKING:
     from compactory_connectors.source.reconcile.verification.outcome import Difference, Outcome
     from compactory_connectors.spark.verification.side import SideOutcome
 
-__all__ = ["Progress", "show"]
+__all__ = ["Progress", "code_of", "show"]
+
+_DIFFERENT, _NOT_IN_TIME = 1, 3
 
 
 class Progress:
@@ -33,9 +33,7 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 
@@ -192,3 +190,13 @@ def _difference(each: Difference, values: bool) -> dict[str, Any]:
         document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
     document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
     return document | {"partitions": list(each.partitions)}
+
+
+def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
+    """The exit code that tables, and what else their topic was compared with, make together."""
+    if any(side.different or side.lasting for side in sides):
+        return _DIFFERENT
+    if any(outcome.different or outcome.unsure for outcome in outcomes):
+        return _DIFFERENT
+    equal = all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides)
+    return 0 if equal else _NOT_IN_TIME

@@ -15,7 +15,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.jdbc_url import Connection, checked_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
@@ -63,7 +63,7 @@ class OutboxRelay:
             problems.append(f"batch must be at most {_MOST:,}: the ids of a batch are one record")
         if problems:
             raise ConfigError(problems)
-        self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
+        self._postgres = checked_url(postgres) if isinstance(postgres, str) else postgres
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._only = frozenset(topics)
         self.board = Board()
@@ -261,10 +261,3 @@ class OutboxRelay:
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.poke()
-
-
-def _parsed(postgres: str) -> Connection:
-    try:
-        return parse_url(postgres)
-    except ValueError as error:
-        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None

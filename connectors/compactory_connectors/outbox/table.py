@@ -222,7 +222,7 @@ def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
         return Batch([], moved=again)
     return Batch(
         rows,
-        Snapshot.parse(facts["snapshot"]).xip,
+        tuple(Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))),
         facts["newest"],
         facts["created"] or "",
         tuple(row[0] for row in rows if row[3] is not None and row[3][2]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from compactory.errors import CompactoryError
-from compactory_connectors.source.config.connector_config import MAX_REMOVED_PERCENT
+from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 
 from .checking.checks import Checks, Reason
 from .checking.duplicates import resolve

@@ -94,6 +94,7 @@ place AS (SELECT least(%(start)s, min(r.low)) AS start
            WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot()))
 SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
        jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text,
+                          'own', pg_current_xact_id()::text,
                           'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
                           'created', (SELECT m.created_at FROM compactory.kafka_messages AS m
                                        WHERE m.topic = %(topic)s AND m.id > (SELECT start FROM place)

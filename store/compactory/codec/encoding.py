@@ -127,5 +127,5 @@ def _model_json(value: Any) -> bytes:
 
 
 def _told(error: Exception) -> str:
-    """What may be said of an error of which nobody knows whether its text quotes the value."""
+    """Return text that is safe to show: the text of a foreign error may quote the value."""
     return str(error) if isinstance(error, DecodeError) else type(error).__name__

@@ -1,8 +1,8 @@
 """How one live value is held: its bytes as they came, followed by 16 bytes that say where they came from. Pure.
 
-A tuple a record cost a third of the loading speed and 100 bytes a record; packing costs a sixth and 16 bytes. The
-trailer is two little-endian 64-bit numbers: the *place* (partition in the upper 16 bits, offset in the lower 48) and
-the timestamp in milliseconds. Cells are immutable and hold their own identity: no two records share a place.
+A tuple for each record cost a third of the loading speed and 100 bytes; packing costs a sixth and 16 bytes. The 16
+bytes, its *metadata*, are two little-endian 64-bit numbers: the *place* (partition in the upper 16 bits, offset in the
+lower 48) and the timestamp in milliseconds. A packed record never changes, and no two share a place.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
-__all__ = ["TRAILER", "Origin", "count_partitions", "newer", "origin", "pack", "partition_base", "unpack"]
+__all__ = ["METADATA_SIZE", "Origin", "count_partitions", "newer", "origin", "pack", "partition_base", "unpack"]
 
-_TRAILER = Struct("<qq")
+_METADATA = Struct("<qq")
 _OFFSET_BITS = 48
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
-TRAILER = _TRAILER.size
-pack = _TRAILER.pack  # (place, timestamp_ms) -> trailer; a name of C speed for the loading loop
-_unpack_from = _TRAILER.unpack_from
+METADATA_SIZE = _METADATA.size
+pack = _METADATA.pack  # (place, timestamp_ms) -> metadata; a name of C speed for the loading loop
+_unpack_from = _METADATA.unpack_from
 _partition_bytes = itemgetter(slice(-10, -8))
 
 
 class Origin(NamedTuple):
-    """Where a cell's record lies."""
+    """Where a packed record lies in its topic."""
 
     partition: int
     offset: int
@@ -38,24 +38,24 @@ def partition_base(partition: int) -> int:
     return partition << _OFFSET_BITS
 
 
-def origin(cell: bytes) -> Origin:
-    """Return where the cell (or a bare trailer) came from."""
-    return Origin(*unpack(cell))
+def origin(packed: bytes) -> Origin:
+    """Return where the packed record (or its metadata alone) came from."""
+    return Origin(*unpack(packed))
 
 
-def unpack(cell: bytes) -> tuple[int, int, int]:
+def unpack(packed: bytes) -> tuple[int, int, int]:
     """Return partition, offset and timestamp as a plain tuple: what `origin` gives, at half the price."""
-    place, timestamp = _unpack_from(cell, len(cell) - TRAILER)
+    place, timestamp = _unpack_from(packed, len(packed) - METADATA_SIZE)
     return place >> _OFFSET_BITS, place & _OFFSET_MASK, timestamp
 
 
-def newer(cell: bytes) -> tuple[int, int]:
+def newer(packed: bytes) -> tuple[int, int]:
     """Sort key: the newer record timestamp, then the higher partition, then the higher offset."""
-    place, timestamp = _unpack_from(cell, len(cell) - TRAILER)
+    place, timestamp = _unpack_from(packed, len(packed) - METADATA_SIZE)
     return timestamp, place
 
 
-def count_partitions(cells: Iterable[bytes]) -> dict[int, int]:
-    """Return how many of the cells came from each partition, 0.1 s a million: it is the place's upper two bytes."""
-    counted = Counter(map(_partition_bytes, cells))
+def count_partitions(packed_records: Iterable[bytes]) -> dict[int, int]:
+    """Count the packed records by partition, 0.1 s a million: it is the place's upper two bytes."""
+    counted = Counter(map(_partition_bytes, packed_records))
     return {int.from_bytes(upper, "little"): number for upper, number in counted.items()}

@@ -1,7 +1,7 @@
 """Applies runs column by column, at the speed of C, as far as records do not depend on each other. Pure.
 
 Loading a million records one by one costs 2 to 10 µs each; a column costs some 30 ns a record. Whatever needs a closer
-look (an update, a deletion, a rival, a bad value) is given back, to be applied record by record.
+look (an update, a deletion, another owner, a bad value) is given back, to be applied record by record.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Bulk:
             self._check_values(values)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
-        self._entries.update(zip(keys, _cells(run, values), strict=True))
+        self._entries.update(zip(keys, _packed_records(run, values), strict=True))
         return True
 
     def apply_fresh(self, run: Run) -> Run:
         """Apply the records that stand alone; return the rest in their order.
 
         A record stands alone when its key is new to the table and comes once in the run, and so is its lookup key. The
-        order between them and the rest is not kept, which nobody sees while a store is loading.
+        order between them and the rest is not kept: a store that is loading has no readers.
         """
         taken = self._alone(run)
         part = run if taken is ALL else run.where(taken)
@@ -96,7 +96,7 @@ class Bulk:
         if self._entries.keys().isdisjoint(keys):
             return False
         mine = partition.to_bytes(2, "little")
-        return any(cell[-10:-8] != mine for cell in map(self._entries.get, keys) if cell is not None)
+        return any(packed[-10:-8] != mine for packed in map(self._entries.get, keys) if packed is not None)
 
     def _check_values(self, values: list[bytes]) -> None:
         if self._decodes_objects:
@@ -144,15 +144,15 @@ class Bulk:
         return [all(row) for row in zip(*masks, strict=True)] if masks else ALL
 
     def _write(self, run: Run, names: list[bytes], terms: list[list[Term | None]]) -> None:
-        cells = list(_cells(run, cast("list[bytes]", run.values)))
+        packed_records = list(_packed_records(run, cast("list[bytes]", run.values)))
         if self._key is not None:
-            self._owners.update(zip(cast("list[bytes]", run.keys), cells, strict=True))
-        self._entries.update(zip(names, cells, strict=True))
+            self._owners.update(zip(cast("list[bytes]", run.keys), packed_records, strict=True))
+        self._entries.update(zip(names, packed_records, strict=True))
         for index, values in zip(self._indexes, terms, strict=True):
             index.extend(values, names)
 
 
-def _cells(run: Run, values: list[bytes]) -> map[bytes]:
+def _packed_records(run: Run, values: list[bytes]) -> map[bytes]:
     base = partition_base(run.partition.partition)
     offsets = run.offsets
     if isinstance(offsets, range):

@@ -1,22 +1,24 @@
-"""Who answers for a name that several owners may claim. Pure.
+"""Which record answers for a name that several owners have. Pure.
 
 Works on any mutable mapping, so that a backend on disk can lend its own. One thread writes; any thread may read the
-winners meanwhile and sees the old or the new cell, never neither.
+current records meanwhile and sees the old or the new one, never neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, MutableMapping
 from typing import NamedTuple
 
-from compactory.codec.packed_record import TRAILER, newer
-from compactory.entries.pairing_heap import PairingHeap
+from compactory.codec.packed_record import METADATA_SIZE, newer, pack
 
 __all__ = ["KeyOwners", "Swap"]
 
+Rank = tuple[int, int]  # what `newer` gives: the record's timestamp and place, which tell it from all others
+
 
 class Swap(NamedTuple):
-    """What a record did to one lookup key: the cell that answered before, and the one that answers now."""
+    """The change that a record makes to one lookup key: the packed records that answered before, and answer now."""
 
     name: bytes
     old: bytes | None
@@ -24,65 +26,78 @@ class Swap(NamedTuple):
 
 
 class KeyOwners:
-    """Name → the cell that answers for it.
+    """Name → the packed record that answers for it.
 
-    Several owners may claim one name (an old inactive row and a new active one with the same natural key). All of them
+    Several owners may have one name (an old inactive row and a new active one with the same natural key). All of them
     are kept; the one with the newer record timestamp answers (tie: higher partition, then higher offset), and when it
-    goes, the next appears. Only where there are several they are kept aside, by their trailers: ``candidates`` trailer
-    → cell, ``ranks`` what :class:`PairingHeap` knows of them. Thousands under one name cost each other next to nothing.
+    goes, the next appears. Where there are several, ``candidates`` keeps them by their metadata, and a sorted list
+    keeps their ranks in memory, 150 bytes for each: thousands under one name cost each other next to nothing.
+    ``name_of`` reads the name out of a packed record, for candidates that were kept on disk.
     """
 
     def __init__(
         self,
         current: MutableMapping[bytes, bytes],
         candidates: MutableMapping[bytes, bytes],
-        ranks: MutableMapping[bytes, bytes],
+        name_of: Callable[[bytes], bytes],
     ) -> None:
         self._current = current
         self._candidates = candidates
-        self._heap = PairingHeap(ranks, newer)
+        self._name_of = name_of
+        self._ranks: dict[bytes, list[Rank]] | None = None  # of names with several owners; rising
 
-    def current_for(self, name: bytes, gone: bytes | None, cell: bytes | None) -> bytes | None:
-        """Return which cell would answer for ``name`` if the claim of ``gone`` ended and ``cell`` claimed it."""
+    def current_for(self, name: bytes, gone: bytes | None, packed: bytes | None) -> bytes | None:
+        """Return which record would answer for ``name`` if ``gone`` did not own it any more and ``packed`` did."""
         head = self._current.get(name)
         if head is not None and head == gone:
-            head = self._next(head, cell)
-        if head is None or cell is None:
-            return cell if head is None else head
-        return max(head, cell, key=newer)
+            ranks = self._several().get(name)
+            overtaken = packed is not None and newer(packed) > newer(head)  # then the next one need not be looked for
+            head = None if ranks is None or overtaken else self._candidate(ranks[-2])
+        if head is None or packed is None:
+            return packed if head is None else head
+        return max(head, packed, key=newer)
 
-    def settle(self, name: bytes, gone: bytes | None, cell: bytes | None) -> None:
+    def settle(self, name: bytes, gone: bytes | None, packed: bytes | None) -> None:
         """Let that be so."""
-        head = self._current.get(name)
-        if head is not None and gone is not None:
-            head = self._without(head, gone)
-        if cell is not None:
-            head = cell if head is None else self._with(head, cell)
-        if head is None:
+        head, several = self._current.get(name), self._several()
+        ranks = several.get(name)
+        if ranks is None:
+            if head is None or head == gone:
+                self._answer(name, packed)
+                return
+            ranks = several[name] = []
+            self._add(ranks, head)
+        elif gone is not None:
+            del ranks[bisect_left(ranks, newer(gone))]
+            del self._candidates[gone[-METADATA_SIZE:]]
+        if packed is not None:
+            self._add(ranks, packed)
+        newest = self._candidate(ranks[-1])
+        if len(ranks) == 1:
+            del several[name], self._candidates[newest[-METADATA_SIZE:]]
+        if newest != head:
+            self._answer(name, newest)
+
+    def _answer(self, name: bytes, packed: bytes | None) -> None:
+        if packed is None:
             self._current.pop(name, None)
         else:
-            self._current[name] = head
+            self._current[name] = packed
 
-    def _next(self, head: bytes, cell: bytes | None) -> bytes | None:
-        """Who answers when the head is gone; not looked for where a cell that comes is newer than all."""
-        if head[-TRAILER:] not in self._heap or (cell is not None and newer(cell) > newer(head)):
-            return None
-        return self._candidates[self._heap.second(head[-TRAILER:])]
+    def _add(self, ranks: list[Rank], packed: bytes) -> None:
+        insort(ranks, newer(packed))
+        self._candidates[packed[-METADATA_SIZE:]] = packed
 
-    def _without(self, head: bytes, gone: bytes) -> bytes | None:
-        root, leaving = head[-TRAILER:], gone[-TRAILER:]
-        if leaving not in self._heap:
-            return None if leaving == root else head
-        root = self._heap.remove(root, leaving)
-        del self._candidates[leaving]
-        if not self._heap.is_alone(root):
-            return self._candidates[root]
-        self._heap.discard(root)
-        return self._candidates.pop(root)
+    def _candidate(self, rank: Rank) -> bytes:
+        timestamp, place = rank
+        return self._candidates[pack(place, timestamp)]
 
-    def _with(self, head: bytes, cell: bytes) -> bytes:
-        for each in (head, cell):
-            if each[-TRAILER:] not in self._heap:
-                self._heap.add(each[-TRAILER:])
-                self._candidates[each[-TRAILER:]] = each
-        return self._candidates[self._heap.meld(head[-TRAILER:], cell[-TRAILER:])]
+    def _several(self) -> dict[bytes, list[Rank]]:
+        """Return the ranks by name; made of what was kept on disk when the first record comes."""
+        if self._ranks is None:
+            self._ranks = {}
+            for packed in self._candidates.values() if self._candidates else ():
+                self._ranks.setdefault(self._name_of(packed), []).append(newer(packed))
+            for ranks in self._ranks.values():
+                ranks.sort()
+        return self._ranks

@@ -26,11 +26,11 @@ Place = tuple[int, int]  # partition and offset
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Held:
-    """What is kept of one bad record. ``name`` is its lookup key where that much could be read."""
+    """One bad record as it is kept. ``name`` is its lookup key, where that much could be read."""
 
     error: QuarantinedRecord
     name: bytes | None
-    whole: bool = True  # else all that is known is whose it is, and where it lies
+    whole: bool = True  # else only its key and its place are kept
 
     @property
     def place(self) -> Place:
@@ -221,7 +221,7 @@ class Quarantine:
 
 
 def _under(held: _Held) -> bytes:
-    """What a record is kept under: a topic key has one newest record, one without a key has only its place."""
+    """Return the key of a record in the storage: its topic key, or its place where it has none."""
     key = held.error.key
     return b"place %d %d" % held.place if key is None else b"key " + key
 

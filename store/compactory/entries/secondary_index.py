@@ -1,9 +1,9 @@
 """A secondary index of one directory: which entries have a value in a field. Pure.
 
-It files lookup keys, not cells: an update that leaves the field alone then leaves the index alone. A reader fetches
+It files lookup keys, not packed records: an update that leaves the field alone leaves the index alone. A reader fetches
 the entry and checks that it has the value, so it never gets an entry that does not match. A key is filed under its new
-value before the entry changes and taken out from under the old one after it: whichever way a reader comes, it is the
-entry's change that it sees, at once.
+value before the entry changes, and taken out from under the old one afterwards. So a reader sees the entry's change at
+once, whichever way it comes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
 
 
 class Secondary:
-    """What an `Index` makes of values, and the writing side of where it files them.
+    """The terms that an `Index` makes of values, and the writing side of its postings.
 
     A unique index keeps every key that has the value: the reader picks the one whose record is newest (timestamp, then
     partition, then offset), so that the next appears when it goes. Written by the table's thread; what it computes may

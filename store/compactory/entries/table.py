@@ -1,18 +1,18 @@
 """One directory's entries: record + state → changes. Pure: no client, no clock, no lock.
 
-One thread applies runs; any thread reads the directory storage meanwhile. Every mapping holds cells: see
+One thread applies runs; any thread reads the directory storage meanwhile. Every mapping holds packed records: see
 `codec.packed_record`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 from weakref import ref
 
 from compactory.codec.decoding import Document, Term, decoder, document, key_text, path
-from compactory.codec.packed_record import TRAILER, newer, origin, pack, partition_base
+from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
@@ -21,7 +21,7 @@ from compactory.entries.quarantine import Place, Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 from compactory.records import Contested, Partition
-from compactory.storage.backend import DirectoryStorage, Still
+from compactory.storage.backend import DirectoryStorage, Snapshot
 
 __all__ = ["Table"]
 
@@ -35,18 +35,17 @@ _revisions = count()
 class Table:
     """The entries of a directory.
 
-    ``directory_storage``     where it keeps them; what readers see
+    ``directory_storage``  where it keeps them; what readers see
     ``indexes``   what `View.find` and `View.one` go by
-    ``multi_partition``    the topic has several partitions: a key may turn up in two of them (partition growth, a
-                  foreign partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts
-                  such records, ``contested_keys`` lists the first
-
+    ``multi_partition``  the topic has several partitions: a key may turn up in two of them (partition growth, a foreign
+                  partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
+                  records, ``contested_keys`` lists the first
     ``topic_id``  id of the topic that it was read from, once it is served
     ``version``   another object after each run: what was read at the present version is what there is
     ``revision``  another number after each record, unlike any other table's: while it is the same, so is what it holds
 
     An entry is owned by its topic key: a tombstone removes only what its own key put there. ``entries`` is lookup key →
-    the cell that answers, ``owners`` topic key → its newest cell: the same mapping where there is no ``key=``.
+    the packed record that answers, ``owners`` topic key → its newest one: the same mapping where there is no ``key=``.
     """
 
     def __init__(
@@ -74,15 +73,13 @@ class Table:
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
-        self._key_owners = KeyOwners(
-            self._entries, directory_storage.mapping("rivals"), directory_storage.mapping("ranks")
-        )
-        self._stills: list[ref[Still]] = []  # what somebody reads that there was
-        self._tombstones = directory_storage.mapping(
-            "graves"
-        )  # topic key -> trailer of its tombstone, while ``multi_partition``
+        self._snapshots: list[ref[Snapshot]] = []  # that have a reader
+        # topic key → metadata of its tombstone, while ``multi_partition``
+        self._tombstones = directory_storage.mapping("graves")
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
+        self._name_in = _name_reader(directory)
+        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._active_of = path(directory.active) if directory.active else None
         self._decode = decoder(directory)
         self._parses = bool(directory.key or directory.active or directory.indexes)
@@ -95,7 +92,7 @@ class Table:
     def apply(self, run: Run, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
 
-        While ``loading``, when nobody reads, records that do not depend on each other may be applied out of order.
+        While ``loading``, without readers, records that do not depend on each other may be applied out of order.
         """
         self._announce(run.keys)
         if self.quarantine.concerns(run.keys) or (
@@ -119,8 +116,8 @@ class Table:
             return False
         self._announce((error.key,))
         partition = Partition(error.topic, error.partition)
-        trailer = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
-        self._apply_one(partition, error.key, error.value, trailer)
+        metadata = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
+        self._apply_one(partition, error.key, error.value, metadata)
         self.version = object()
         return place not in self.quarantine
 
@@ -129,28 +126,28 @@ class Table:
         """Whether records with a value were read, and every one of them is bad."""
         return not self.usable and self.quarantine.outstanding > 0
 
-    def still(self) -> Still:
-        """Return topic key → cell as it is now, for one reader in any thread; called between two runs."""
-        found = self.directory_storage.still("owners" if self.directory.key else "entries")
-        self._stills.append(ref(found))
+    def snapshot(self) -> Snapshot:
+        """Return topic key → packed record as it is now, for one reader in any thread; called between two runs."""
+        found = self.directory_storage.snapshot("owners" if self.directory.key else "entries")
+        self._snapshots.append(ref(found))
         return found
 
     def _announce(self, keys: Iterable[bytes | None]) -> None:
         """Records of these topic keys come now."""
         self.revision = next(_revisions)
-        if self._stills:
-            living = [still for each in self._stills if (still := each()) is not None and not still.closed]
-            for still in living:
-                still.keep(keys)
-            self._stills = [ref(still) for still in living]
+        if self._snapshots:
+            living = [found for each in self._snapshots if (found := each()) is not None and not found.closed]
+            for snapshot in living:
+                snapshot.keep(keys)
+            self._snapshots = [ref(snapshot) for snapshot in living]
 
     def forget_tombstones(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
-        for key in [key for key, trailer in self._tombstones.items() if origin(trailer).timestamp_ms < before_ms]:
+        for key in [key for key, metadata in self._tombstones.items() if origin(metadata).timestamp_ms < before_ms]:
             del self._tombstones[key]
 
-    def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, trailer: bytes) -> None:
-        if self.multi_partition and key is not None and self._is_superseded(key, trailer):
+    def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, metadata: bytes) -> None:
+        if self.multi_partition and key is not None and self._is_superseded(key, metadata):
             return
         name = None if self.directory.key else key
         doc: Document | None = None
@@ -164,15 +161,15 @@ class Table:
                 if self._decodes:
                     self._decode(value)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
-            where = origin(trailer)
+            where = origin(metadata)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
         self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
         if doc is None or name is None or value is None:
-            self._remove(topic_key, trailer)
+            self._remove(topic_key, metadata)
         else:
-            self._put(topic_key, name, value + trailer, terms)
-        if self.quarantine and not self.quarantine.outlives(topic_key, origin(trailer)):
+            self._put(topic_key, name, value + metadata, terms)
+        if self.quarantine and not self.quarantine.outlives(topic_key, origin(metadata)):
             self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
 
     def _read(self, value: bytes | None) -> Document | None:
@@ -198,44 +195,43 @@ class Table:
         field = self.directory.key
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
 
-    def _put(self, topic_key: bytes, name: bytes, cell: bytes, terms: Terms) -> None:
+    def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms) -> None:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
         if self._key_of is None:
-            moves = self._enter(Swap(name, old, cell), terms)
-            self._entries[name] = cell
+            moves = self._enter(Swap(name, old, packed), terms)
+            self._entries[name] = packed
             self._leave(name, moves)
             return
-        old_name = None if old is None else self._name(topic_key, self.document_of(old))
-        self._owners[topic_key] = cell
-        self._settle(name, old if old_name == name else None, cell, terms)
+        old_name = None if old is None else self._name_in(old)
+        self._owners[topic_key] = packed
+        self._settle(name, old if old_name == name else None, packed, terms)
         if old is not None and old_name is not None and old_name != name:
             self._settle(old_name, old, None, ())
 
-    def _remove(self, topic_key: bytes, trailer: bytes) -> None:
+    def _remove(self, topic_key: bytes, metadata: bytes) -> None:
         if self.multi_partition:
-            self._tombstones[topic_key] = trailer
+            self._tombstones[topic_key] = metadata
         old = self._owners.pop(topic_key, None)
         if old is None:
             return
         if self._key_of is None:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
         else:
-            name = self._name(topic_key, self.document_of(old))
-            self._settle(name, old, None, ())
+            self._settle(self._name_in(old), old, None, ())
 
-    def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None, terms: Terms) -> None:
-        """End a claim to a lookup key, and let ``cell`` claim it; ``terms`` are those of ``cell``."""
+    def _settle(self, name: bytes, gone: bytes | None, packed: bytes | None, terms: Terms) -> None:
+        """Take ``gone`` away from the owners of a lookup key, and add ``packed``, whose index terms are ``terms``."""
         if not self.indexes:
-            self._key_owners.settle(name, gone, cell)
+            self._key_owners.settle(name, gone, packed)
             return
-        swap = Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, cell))
-        moves = self._enter(swap, terms if cell is not None and swap.new is cell else None)
-        self._key_owners.settle(name, gone, cell)
+        swap = Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
+        moves = self._enter(swap, terms if packed is not None and swap.new is packed else None)
+        self._key_owners.settle(name, gone, packed)
         self._leave(name, moves)
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
-        """Prepare the indexes for a swap; ``terms`` are those of the new cell where they are known already."""
+        """Prepare the indexes for a swap; ``terms`` are those of the new packed record where they are known already."""
         if not self.indexes or swap.old == swap.new:
             return ()
         old_terms = self._terms_of(swap.old)
@@ -250,29 +246,39 @@ class Table:
         for index, old, new in moves:
             index.leave(name, old, new)
 
-    def _terms_of(self, cell: bytes | None) -> Terms:
-        if cell is None:
+    def _terms_of(self, packed: bytes | None) -> Terms:
+        if packed is None:
             return (None,) * len(self.indexes)
-        doc = self.document_of(cell)
+        doc = self.document_of(packed)
         return tuple(index.term_of(doc) for index in self.indexes.values())
 
-    def document_of(self, cell: bytes) -> Document:
-        """Return the document of a cell that was read well once."""
-        doc = self._document(cell[:-TRAILER])
+    def document_of(self, packed: bytes) -> Document:
+        """Return the document of a packed record that was read well once."""
+        doc = self._document(packed[:-METADATA_SIZE])
         assert doc is not None
         return doc
 
-    def _is_superseded(self, topic_key: bytes, trailer: bytes) -> bool:
+    def _is_superseded(self, topic_key: bytes, metadata: bytes) -> bool:
         known = self._owners.get(topic_key) or self._tombstones.get(topic_key)
-        if known is None or origin(known).partition == origin(trailer).partition:
+        if known is None or origin(known).partition == origin(metadata).partition:
             return False
-        self._note_contested(topic_key, origin(trailer).partition, origin(known).partition)
-        return newer(known) > newer(trailer)
+        self._note_contested(topic_key, origin(metadata).partition, origin(known).partition)
+        return newer(known) > newer(metadata)
 
     def _note_contested(self, topic_key: bytes, partition: int, other: int) -> None:
         self.contested += 1
         if topic_key in self.contested_keys or len(self.contested_keys) < _KEEP_CONTESTED:
             self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
+
+
+def _name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
+    """Return the function that reads the lookup key out of a packed record that was read well once.
+
+    It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.
+    """
+    field, read = directory.key or "", document(directory.envelope)
+    key_of = path(field)
+    return lambda packed: key_text(field, key_of(read(packed[:-METADATA_SIZE]) or {}))
 
 
 def _checked(key: bytes | None) -> bytes:

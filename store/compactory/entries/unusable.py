@@ -54,11 +54,13 @@ def absent_fields(table: Table) -> list[str]:
     directory = table.directory
     if not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
         return []
-    documents = [table.document_of(cell) for _, cell in islice(table.directory_storage.pairs(), _LOOKED_AT)]
+    documents = [
+        table.document_of(packed) for _, packed in islice(table.directory_storage.reading().pairs(), _LOOKED_AT)
+    ]
     seen = _fields(documents)
     found = []
     for index in directory.indexes:
-        if next(iter(table.directory_storage.terms(index.name)), None) is None:
+        if next(iter(table.directory_storage.reading().terms(index.name)), None) is None:
             absent = _absent(index.fields, documents) or index.fields
             found.append(f"index {index.name!r} finds nothing: no entry has a value in {_named(absent, seen)}")
     if directory.active and _absent([directory.active], documents):

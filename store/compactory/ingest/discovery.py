@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from threading import Event, Lock, Thread, current_thread
+from threading import Event, Lock
 from typing import Literal
 
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.progress import Progress, clock
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
+from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
@@ -51,12 +52,9 @@ class Discovery:
         self._policies = Policies(kafka)
         self._missing_since: dict[str, float] = {}
         self._short_since: dict[Partition, float] = {}  # partitions whose end lies before our position
-        self._outdated: set[str] = set()  # topics that were found to be gone for good
         self._looking = Lock()  # one look at a time: guards all of the above
-        self._starting = Lock()  # guards _thread: a store may be closed while it starts
-        self._stopping = Event()
         self._notify = Event()
-        self._thread: Thread | None = None
+        self._thread = StoppableThread("discovery")
 
     def open(self, timeout: float) -> None:
         """Take the first look. Raises ConfigError naming every topic that does not exist, Unreachable."""
@@ -76,8 +74,8 @@ class Discovery:
     def look(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after making new ones known.
 
-        Raises Unreachable, also where the cluster does not know one of the topics, and where those who ask at the same
-        time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
+        Raises Unreachable, also where the cluster does not know one of the topics, and where callers that ask at the
+        same time get no answer either; StoreFailed or StoreClosed where that happens while nothing is answered.
         """
         deadline = clock() + timeout
         while True:
@@ -94,11 +92,7 @@ class Discovery:
 
     def start(self) -> None:
         """Look every two seconds from now on, and whenever `wake` is called."""
-        with self._starting:
-            if not self._stopping.is_set():
-                thread = Thread(target=self._run, name="compactory-discovery", daemon=True)
-                thread.start()
-                self._thread = thread
+        self._thread.start(self._run)
 
     def wake(self) -> None:
         """Have the thread look at once."""
@@ -106,17 +100,14 @@ class Discovery:
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
-        self._stopping.set()
+        self._thread.stopping.set()
         self._notify.set()
-        with self._starting:
-            thread = self._thread
-        if thread is not None and thread is not current_thread():
-            thread.join()
+        self._thread.stop()
 
     def still_the_same(self, topics: Collection[str]) -> bool:
         """Say whether topics are those that were read; where not, rebuilds are demanded. True where Kafka does not say.
 
-        False also while somebody else looks for long.
+        False also while another thread looks for long.
         """
         if not self._looking.acquire(timeout=_INTERVAL):
             return False
@@ -160,10 +151,10 @@ class Discovery:
         """Wait until it is time to look; False where the thread is to end."""
         self._notify.wait(_INTERVAL)
         self._notify.clear()
-        return not self._stopping.is_set()
+        return not self._thread.stopping.is_set()
 
     def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
-        """Look once nobody else does; return a missing topic too."""
+        """Look when no other thread does; return a missing topic too."""
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
             where = f"Kafka at {self._kafka.bootstrap}"
@@ -241,7 +232,7 @@ class Discovery:
             if now - self._short_since[part] >= _INTERVAL:  # a new leader may not know the end at once
                 self._progress.demand(part.topic, truncation_of(part, reading[part], end))
         for part, end in ends.items():
-            unseen = part not in reading or part not in marks or self._progress.hides(part.topic)
+            unseen = part not in reading or part not in marks or self._progress.topics[part.topic].hidden
             if unseen or self._progress.state is StoreState.LOADING:
                 continue
             at, known_end = marks[part]
@@ -250,18 +241,16 @@ class Discovery:
                 self._progress.demand(part.topic, gap_of(part, now - at, retention))
 
     def _note_missing(self, missing: list[str]) -> None:
-        """A topic that stays away is outdated; one that is back as it was is not. Brokers may forget for a moment."""
+        """A topic that stays away is absent; one that is back as it was is not. Brokers may forget for a moment."""
         now = clock()
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
         self._progress.note_missing(missing if self._waits else ())
-        for name in self._outdated - set(missing):
-            self._outdated.discard(name)
-            self._progress.clear_stale(name)
-        for name, since in self._missing_since.items():
-            if now - since >= _INTERVAL and name not in self._outdated and self._progress.serves:
-                log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
-                self._outdated.add(name)
-                self._progress.mark_stale(name, "the topic does not exist any more")
+        former = {name for name, topic in self._progress.topics.items() if topic.absent}
+        absent = {name for name, since in self._missing_since.items() if now - since >= _INTERVAL}
+        for name in absent - former if self._progress.serves else ():
+            log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
+        if absent != former and self._progress.serves:
+            self._progress.note_absent(absent)
 
     def _missing_problems(self, missing: list[str], timeout: float) -> list[str]:
         names = self._kafka.topic_names(timeout)

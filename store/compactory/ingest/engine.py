@@ -1,4 +1,4 @@
-"""What runs inside a store: the tables of each topic, the two threads, and the tables that are served."""
+"""The inside of a store: its two threads, the tables of each topic, and the tables that are served."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from compactory.ingest.reader import Reader
 from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
-from compactory.lookup.snapshot import Holding
+from compactory.kafka.diagnostics.open_transactions import open_transactions
+from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.view import Served
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, TopicStorage
@@ -65,6 +65,7 @@ class Engine:
             serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
         self._closing = Lock()  # guards close against itself and against what load opens
+        self.load_seconds: float | None = None
         self._opened = False  # whether the backend is: a store that never was leaves it alone
 
     def load(self, began: float) -> None:
@@ -77,7 +78,7 @@ class Engine:
             tables_by_topic = self.reader.open()
         stale = options.start_stale and self._serve_stale(tables_by_topic)
         if stale:
-            self.discovery.wake()  # its thread says whether Kafka is there; nobody waits for that
+            self.discovery.wake()  # its thread says whether Kafka is there; the start does not wait for that
         else:
             self.discovery.open(max(0.1, min(limits) - (clock() - began)))
         self.reader.start()
@@ -147,14 +148,14 @@ class Engine:
         ]  # fmt: skip
         return self.progress.blocking() + ([] if self.progress.serves else unusable)
 
-    def deal(
-        self, errors: Iterable[QuarantinedRecord], deal: Callable[[Table, Place], bool], timeout: float
+    def resolve(
+        self, records: Iterable[QuarantinedRecord], resolve: Callable[[Table, Place], bool], timeout: float
     ) -> list[QuarantinedRecord]:
-        """Deal with bad records in the reader's thread; return those where that did not help."""
+        """Resolve bad records in the reader's thread; return those where that did not help."""
 
-        def dealt() -> list[QuarantinedRecord]:
+        def resolved() -> list[QuarantinedRecord]:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
-            left = [error for error in errors if not deal(tables[error.directory], (error.partition, error.offset))]
+            left = [bad for bad in records if not resolve(tables[bad.directory], (bad.partition, bad.offset))]
             for topic, topic_tables in self.serving.items():
                 if (
                     topic_tables is not self.reader.tables_by_topic[topic]
@@ -162,26 +163,27 @@ class Engine:
                     topic_tables.commit_again()
             return left
 
-        return self.reader.run(dealt, timeout)
+        return self.reader.run(resolved, timeout)
 
-    def holding(self, directory: Directory[Any], timeout: float) -> Holding:
+    def snapshot(self, directory: Directory[Any], timeout: float) -> DirectorySnapshot:
         """Return what a directory holds at the positions of now; taken in the reader's thread, between two batches."""
         topic = directory.topic
 
-        def taken() -> Holding:
+        def taken() -> DirectorySnapshot:
             topic_tables = self.serving.get(topic)
-            moving = topic in self.progress.demanded() or self.progress.awaits(topic)
+            reading = self.progress.topics[topic]
+            moving = reading.demand is not None or not reading.positions
             if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
                 raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
-            reached = self.progress.reached()
-            return Holding(
+            positions, _ = self.progress.checkpointed(topic)
+            return DirectorySnapshot(
                 directory=directory,
                 topic_id=topic_tables.topic_id,
-                positions={part.partition: offset for part, offset in reached.items() if part.topic == topic},
+                positions={part.partition: offset for part, offset in positions.items()},
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
-                still=table.still(),
+                entries=table.snapshot(),
             )
 
         return self.reader.run(taken, timeout)
@@ -261,7 +263,7 @@ def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
 
 
 def _checkpoint(topic_tables: TopicTables) -> Checkpoint | None:
-    """Return what the volume was opened with, with its marks as the clock of now has them."""
+    """Return the checkpoint of the topic storage, with its marks as the clock of now has them."""
     checkpoint = topic_tables.storage.checkpoint
     return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 

@@ -1,4 +1,4 @@
-"""What loading millions of objects needs of the process: a quiet collector, and freed memory given back.
+"""A quiet collector while millions of objects are loaded, and freed memory given back afterwards.
 
 Nothing that is loaded forms cycles, yet each full collection of Python's cyclic collector would walk all of it. The
 pause is shared by every store of the process: the first one that pauses remembers how the collector was found, the
@@ -7,8 +7,8 @@ last one restores it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -30,7 +30,7 @@ def collector_paused() -> Iterator[None]:
         if _pauses == 0:
             _was_enabled = gc.isenabled()
         _pauses += 1
-        gc.disable()  # again, should somebody have switched it on meanwhile
+        gc.disable()  # again: other code may have switched it on
     try:
         yield
     finally:
@@ -46,9 +46,7 @@ def trim_early() -> None:
     By itself it raises that threshold up to 64 MB once a large block was freed: up to 35 MB per process stayed resident
     after loading a million records. Costs no time that could be measured.
     """
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
@@ -59,8 +57,6 @@ def give_back() -> None:
     After loading a million records of 110 bytes the process fell from 555 to 297 MB, in 50 ms. The interpreter lock is
     released meanwhile.
     """
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

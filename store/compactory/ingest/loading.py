@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compactory.errors import StartTimeout
+from compactory.errors import StartTimeout, WaitTimeout
 from compactory.records import Partition
 
-__all__ = ["Loading", "blocking", "measure", "patience"]
+__all__ = ["Loading", "blocking", "lacking", "measure", "patience", "too_late"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +67,21 @@ def patience(idle: float, stall_timeout: float, elapsed: float, start_timeout: f
         late = f"no progress for {stall_timeout:g} s" if still <= 0 else f"not ready in {start_timeout:g} s"
         raise StartTimeout(late)
     return left
+
+
+def lacking(positions: Mapping[Partition, int], targets: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return how many offsets are missing in each partition that is not at its target yet."""
+    return {
+        part: target - max(0, positions.get(part, 0))
+        for part, target in targets.items()
+        if positions.get(part, -1) < target
+    }
+
+
+def too_late(what: str, timeout: float, missing: dict[Partition, int]) -> WaitTimeout:
+    """Return the error of a wait for ``what`` that ended with a gap."""
+    places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in missing.items())
+    return WaitTimeout(f"{what} was not reached in {round(timeout, 3):g} s: behind in {places}", missing)
 
 
 def blocking(

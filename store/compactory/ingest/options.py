@@ -1,4 +1,4 @@
-"""What a store can be told besides its directories: checked before anything starts. Pure."""
+"""The options of a store besides its directories, checked before anything starts. Pure."""
 
 from __future__ import annotations
 

@@ -7,11 +7,10 @@ import math
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from compactory.entries.batch import Run, split
@@ -21,6 +20,8 @@ from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.progress import Progress
+from compactory.ingest.stoppable_thread import StoppableThread
+from compactory.ingest.topic_progress import Phase
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
@@ -77,22 +78,15 @@ class Reader:
         self._on_served = on_served
         self._on_ready = on_ready
         self._serves_unusable = serves_unusable
-        self._told: dict[
-            str, TopicTables
-        ] = {}  # topic -> the generation that the log was told of, where it is not usable
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._starting = Lock()  # guards _thread: a store may be closed while it starts
-        self._stopping = Event()
-        self._thread: Thread | None = None
+        self._thread = StoppableThread("reader")
+        self._stopping = self._thread.stopping
         self._assigned: set[Partition] = set()
-        self._loading: set[str] = set()  # topics whose tables are not complete yet
-        self._began: dict[str, float] = {}  # when the loading of a topic began
-        self._causes: dict[str, str] = {}  # why a topic that loads is read anew
         self._tidied = self._flushed = time.monotonic()
 
     def open(self) -> list[TopicTables]:
         """Open what the backend holds of each topic; before `start`, by the same process."""
-        for topic in self._progress.generations():
+        for topic in self._progress.topics:
             self.tables_by_topic[topic] = self._opened(topic)
         return list(self.tables_by_topic.values())
 
@@ -106,17 +100,13 @@ class Reader:
     @property
     def running(self) -> bool:
         """Whether the thread was started."""
-        return self._thread is not None
+        return self._thread.running
 
     def start(self) -> None:
         """Start the thread."""
-        self._loading = set(self.tables_by_topic)
-        self._began = dict.fromkeys(self.tables_by_topic, clock())
-        with self._starting:
-            if not self._stopping.is_set():
-                thread = Thread(target=self._run, name="compactory-reader", daemon=True)
-                thread.start()
-                self._thread = thread
+        for topic in self._progress.topics.values():
+            topic.began = clock()
+        self._thread.start(self._run)
 
     def run(self, command: Callable[[], R], timeout: float) -> R:
         """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
@@ -140,11 +130,7 @@ class Reader:
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
-        self._stopping.set()
-        with self._starting:
-            thread = self._thread
-        if thread is not None and thread is not current_thread():
-            thread.join()
+        self._thread.stop()
 
     def _run(self) -> None:
         try:
@@ -166,7 +152,7 @@ class Reader:
         A rebuild takes a new consumer: to a topic that was created again the client would go on with what it knows of
         the former one (librdkafka 2.16).
         """
-        loads = bool(self._loading)
+        loads = bool(self._loading())
         consumer = self._kafka.consumer("load" if loads else "follow", self._note)
         self._assigned.clear()
         try:
@@ -184,45 +170,50 @@ class Reader:
             consumer.close()
 
     def _begin_rebuilds(self) -> None:
-        for topic, rebuild in self._progress.demanded().items():
-            log.warning("topic %s is read anew (%s): %s", topic, rebuild.cause.value, rebuild.detail)
-            if topic in self._loading:
-                self._stopping.wait(max(0.0, self._began[topic] + _REST - clock()))
+        for topic in self._progress.demanded():
+            reading = self._progress.topics[topic]
+            if reading.phase is not Phase.FOLLOWING:
+                self._stopping.wait(max(0.0, reading.began + _REST - clock()))
             fresh = self._make_tables(topic, self._backend.fresh(topic))
             former, self.tables_by_topic[topic] = self.tables_by_topic[topic], fresh
             if not former.served:
                 former.storage.close()
-            self._loading.add(topic)
-            self._began[topic] = clock()
-            self._causes[topic] = rebuild.cause.value
-            self._progress.restart(topic)
+            rebuild = self._progress.restart(topic)
+            log.warning("topic %s is read anew (%s): %s", topic, rebuild.cause.value, rebuild.detail)
             self._discovery.wake()
 
     def _serve_complete(self) -> bool:
         """Serve what is loaded to its target; say whether nothing is left to load."""
-        done = [topic for topic in self._loading if self._progress.is_complete(topic) and not self._holds(topic)]
+        done = [topic for topic in self._loading() if self._progress.is_complete(topic) and not self._holds(topic)]
         if done and self._discovery.still_the_same(done):
             for topic in done:
                 self._serve(topic)
-        if not self._loading:
-            self._on_ready()
-        return not self._loading
+        if self._loading():
+            return False
+        self._on_ready()
+        return True
+
+    def _loading(self) -> list[str]:
+        """Return the topics that are not read to their end yet."""
+        return [name for name, topic in self._progress.topics.items() if topic.phase is not Phase.FOLLOWING]
 
     def _holds(self, topic: str) -> bool:
         """Say whether none of the records of one of the topic's directories is usable; the log says so once."""
-        unusable = [table for table in self.tables_by_topic[topic].tables if table.unusable]
-        for table in unusable if self._told.get(topic) is not self.tables_by_topic[topic] else ():
+        tables = self.tables_by_topic[topic]
+        unusable = [table for table in tables.tables if table.unusable]
+        for table in unusable if not tables.told_unusable else ():
             why = why_unusable(table) or "it was not, just now"
             then = "it is served all the same" if self._serves_unusable else "not served until one is"
             log.error("directory %s: %s; %s", table.directory.name, why, then)
             if not self._serves_unusable:
                 self._progress.hold(topic, why)
-        if unusable:
-            self._told[topic] = self.tables_by_topic[topic]
+        tables.told_unusable = tables.told_unusable or bool(unusable)
         return bool(unusable) and not self._serves_unusable
 
     def _serve(self, topic: str) -> None:
-        took, kept = clock() - self._began[topic], self._discovery.retention(topic)
+        """Serve what is read of a topic from now on, unless something turns up that demands to read it anew."""
+        reading, tables = self._progress.topics[topic], self.tables_by_topic[topic]
+        took, kept = clock() - reading.began, self._discovery.retention(topic)
         if (gap := self._progress.gap(topic, kept)) is not None:
             self._progress.demand(topic, gap)
             return
@@ -231,24 +222,21 @@ class Reader:
                 "topic %s took %.0f s to read, tombstones are kept for %g s (delete.retention.ms): deletions in between"
                 " may have been missed; raise it", topic, took, kept,
             )  # fmt: skip
-        topic_tables = self.tables_by_topic[topic]
-        self._loading.discard(topic)
         with self._watched(topic):
-            if topic_tables.resumable:
-                topic_tables.retry()  # what was bad under the program that ran before may be good under this one
-            self._commit(topic)
-            topic_tables.storage.flush()
-        if topic in self._progress.demanded():
-            self._loading.add(topic)
+            if tables.resumable:
+                tables.retry()  # what was bad under the program that ran before may be good under this one
+            self._commit(topic, complete=True)
+            tables.storage.flush()
+        if reading.demand is not None:
             return
-        for warning in [text for table in topic_tables.tables for text in absent_fields(table)]:
+        for warning in [text for table in tables.tables for text in absent_fields(table)]:
             log.warning("topic %s: %s", topic, warning)
-        topic_tables.serve(self._progress.identity(topic))
-        self._backend.promote(topic, topic_tables.storage)
-        self._on_served(topic_tables)
-        self._progress.finish_rebuild(topic)
-        if (cause := self._causes.pop(topic, None)) is not None:
-            passed("rebuild", clock() - self._began[topic], topic=topic, cause=cause)
+        tables.serve(reading.identity)
+        self._backend.promote(topic, tables.storage)
+        self._on_served(tables)
+        self._progress.finish(topic)
+        if reading.rebuild is not None:
+            passed("rebuild", took, topic=topic, cause=reading.rebuild.cause.value)
 
     def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
         new = {part: offset for part, offset in positions.items() if part not in self._assigned}
@@ -268,6 +256,7 @@ class Reader:
         return TopicPartition(*partition, min(end, position), "", epoch)
 
     def _step(self, consumer: Consumer) -> None:
+        """Take a batch from Kafka to the lookups: consume, split, apply, commit, publish the positions."""
         self.polled_at = clock()
         messages = consumer.consume(1, _WAIT)  # waits for one only: for more it would wait until it has them all
         if not messages:
@@ -275,44 +264,43 @@ class Reader:
         messages += consumer.consume(_BATCH, 0)
         self.applying_since = self.polled_at
         runs, events = split(messages, self._assigned)
-        moved = self._apply(runs)
-        moved.extend(end for event in events if (end := self._handle(event)) is not None)
+        for run in runs:
+            self._apply(run)
+        moved = [(run.partition, run.next_offset) for run in runs]
+        for topic in {partition.topic for partition, _ in moved}:
+            self._commit(topic, dict(moved))
+        moved += [end for event in events if (end := self._handle(event)) is not None]
         self._progress.advance(moved)
         self.applying_since = None
 
-    def _apply(self, runs: Sequence[Run]) -> list[tuple[Partition, int]]:
-        """Apply runs and make them visible; return how far that goes."""
-        positions: dict[str, dict[int, int]] = {}
-        for run in runs:
-            topic, number = run.partition
-            with self._watched(topic):
-                self.tables_by_topic[topic].apply(run, loading=topic in self._loading)
-                positions.setdefault(topic, {})[number] = run.next_offset
-        for topic, moved in positions.items():
-            self._commit(topic, moved)
-        return [(Partition(topic, number), end) for topic, moved in positions.items() for number, end in moved.items()]
-
-    def _commit(self, topic: str, moved: Mapping[int, int] | None = None) -> None:
-        """Make what was applied visible, together with how far it goes."""
-        topic_tables = self.tables_by_topic[topic]
-        if not topic_tables.storage.persistent:
-            return
-        if self._progress.awaits(topic):  # nothing was read, it may not even be this topic's: what was kept stays true
-            with self._watched(topic):
-                topic_tables.commit_again()
-            return
-        since_epoch = time.time() - clock()
-        reached, marks = self._progress.reached(), self._progress.read_marks(topic)
+    def _apply(self, run: Run) -> None:
+        """Apply a run to the tables of its topic."""
+        topic = run.partition.topic
+        loading = self._progress.topics[topic].phase is not Phase.FOLLOWING
         with self._watched(topic):
-            topic_tables.commit(
-                {part.partition: offset for part, offset in reached.items() if part.topic == topic} | dict(moved or {}),
+            self.tables_by_topic[topic].apply(run, loading=loading)
+
+    def _commit(self, topic: str, moved: Mapping[Partition, int] | None = None, *, complete: bool = False) -> None:
+        """Make what was applied visible, together with how far it goes: the positions, and ``moved`` beyond them."""
+        tables, reading = self.tables_by_topic[topic], self._progress.topics[topic]
+        if not tables.storage.persistent:
+            return
+        with self._watched(topic):
+            if not reading.positions:  # nothing was read, it may not even be this topic's: what was kept stays true
+                tables.commit_again()
+                return
+            positions, marks = self._progress.checkpointed(topic)
+            positions |= {part: end for part, end in (moved or {}).items() if part.topic == topic}
+            since_epoch = time.time() - clock()
+            tables.commit(
+                {part.partition: offset for part, offset in positions.items()},
                 {
-                    number: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
-                    for number, (at, end) in marks.items()
+                    part.partition: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
+                    for part, (at, end) in marks.items()
                 },
-                topic_id=self._progress.identity(topic),
+                topic_id=reading.identity,
                 cluster_id=self._discovery.cluster_id,
-                complete=topic not in self._loading or topic_tables.resumable,
+                complete=complete or reading.phase is Phase.FOLLOWING or tables.resumable,
             )
 
     @contextmanager
@@ -345,7 +333,7 @@ class Reader:
         self._tidied = now
         for topic, topic_tables in self.tables_by_topic.items():
             behind = self._progress.age(topic)
-            if topic in self._loading or math.isinf(behind):
+            if self._progress.topics[topic].phase is not Phase.FOLLOWING or math.isinf(behind):
                 continue  # an older record of the same key may still come out of another partition
             with self._watched(topic):
                 for table in topic_tables.tables:

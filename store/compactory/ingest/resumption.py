@@ -19,7 +19,7 @@ def dated(checkpoint: Checkpoint, *, wall: float, clock: float, boot: str | None
     """Return a checkpoint with its marks as the clock of now would have had them.
 
     A mark of the same run of the machine is dated by the clock that nobody sets. One that lies in the future was
-    written while the wall clock was ahead, nobody knows how long ago.
+    written while the wall clock was ahead: its age is not known.
     """
 
     def moment(mark: CaughtUp) -> float:
@@ -84,7 +84,7 @@ def truncation_of(place: Partition, position: int, end: int) -> Rebuild:
 def gap_of(place: Partition, seconds: float, retention: float) -> Rebuild:
     """Return the rebuild for a reader that was away from the end for longer than tombstones are kept."""
     known = seconds < _YEARS
-    long = f"for {seconds:.0f} s" if known else "for a time that nobody knows (the machine's clock was ahead)"
+    long = f"for {seconds:.0f} s" if known else "for an unknown time (the machine's clock was ahead)"
     return Rebuild(
         RebuildCause.TOMBSTONES,
         f"partition {place.partition} was not read to its end {long}, tombstones are kept for "

@@ -1,4 +1,4 @@
-"""What a topic's configuration means for its readers: how long deletions can be seen, whether it compacts."""
+"""A topic's configuration as far as readers need it: how long deletions can be seen, whether it compacts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFRESH = 60.0  # seconds
 class Policies:
     """Topic configurations as far as readers need them, asked for once a minute.
 
-    Belongs to whoever holds `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
+    Guarded by `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
     """
 
     def __init__(self, kafka: Kafka) -> None:

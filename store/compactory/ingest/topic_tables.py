@@ -1,4 +1,4 @@
-"""What one topic is read into: the tables of its directories in one topic storage, and how far they are."""
+"""The tables of one topic's directories in one topic storage, and how far they are."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class TopicTables:
             table.usable = self.resumable  # what is kept was served once
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
+        self.told_unusable = False  # whether the log was told that one of its directories is not usable
         self.last_record_epochs = (
             dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
         )  # see Checkpoint

@@ -21,11 +21,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
+from compactory.cleanup import keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
-from compactory.forks import keep_forever
 from compactory.kafka.credentials import mechanism
+from compactory.kafka.diagnostics.listener import look, mismatch
 from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
-from compactory.kafka.listener import look, mismatch
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 
@@ -123,7 +123,7 @@ class Admin:
         return self._last_error
 
     def _poll(self) -> None:
-        """Hear the admin client's errors, which wait until somebody polls."""
+        """Poll the admin client, which keeps its errors until then."""
         client = self._admin
         if client is not None:
             client.poll(0)
@@ -183,7 +183,7 @@ class Admin:
                         raise StoreClosed("the store was closed")
                 return {name: _answer(future) for name, future in futures.items()}
             finally:
-                del client  # not held by the traceback of an error that somebody keeps
+                del client  # not held by the traceback of an error that is kept
 
         with self.mapped(doing):
             answers = self.insist(timeout, ask)
@@ -210,8 +210,7 @@ def _after_fork() -> None:
         admin.leave_to_parent()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _answer(future: Future[Any]) -> Any:

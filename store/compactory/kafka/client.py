@@ -232,7 +232,7 @@ class Kafka:
         return Consumer(settings, logger=self._admin.log)
 
     def member(self, settings: Mapping[str, Any]) -> Consumer:
-        """Return a consumer for ``subscribe``: the group assigns its partitions, whoever uses it says from where on.
+        """Return a consumer for ``subscribe``: the group assigns its partitions, its user says from where on.
 
         The user's properties win over ``settings`` but for the group's id. Raises ConfigError for what the client
         library refuses.

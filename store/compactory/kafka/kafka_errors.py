@@ -196,7 +196,7 @@ def check(properties: Mapping[str, Any]) -> None:
 
 
 def property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the library says of each property alone, by its name."""
+    """Yield the library's complaint about each property by itself, with the property's name."""
     for name, value in properties.items():
         problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
         if problem is not None:

@@ -42,7 +42,7 @@ def record_digest(key: bytes, value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """What is known of the records of a range, or of several ranges together."""
+    """Number and sums of the records of a range, or of several ranges together."""
 
     count: int = 0
     high: int = 0

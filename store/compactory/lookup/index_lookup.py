@@ -18,7 +18,7 @@ from compactory.storage.backend import Reading
 __all__ = ["Pair", "collisions", "index_named", "index_over", "matching", "matching_between"]
 
 Pair = tuple[bytes, bytes]
-"""A lookup key and its cell."""
+"""A lookup key and its packed record."""
 
 
 def index_named(table: Table, name: str) -> Secondary:
@@ -48,7 +48,7 @@ def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> l
         return []  # nothing else is ever indexed
     if wanted is None:
         return []
-    found = _claiming(table, secondary, wanted)
+    found = _having(table, secondary, wanted)
     if secondary.index.unique and len(found) > 1:
         return [max(found, key=lambda pair: newer(pair[1]))]
     return found
@@ -68,40 +68,42 @@ def matching_between(
         return  # nothing else is ever indexed
     if wanted is None:
         return
-    reading = table.directory_storage.snapshot()
-    for pair in _cells(reading, reading.names_between(secondary.index.name, wanted, start, stop)):
+    reading = table.directory_storage.reading()
+    for pair in _packed_records(reading, reading.names_between(secondary.index.name, wanted, start, stop)):
         if secondary.term_of(table.document_of(pair[1])) == wanted:
             yield pair
 
 
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
     """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
-    name = secondary.index.name
-    for term in table.directory_storage.terms(name):
-        cells = _claiming(table, secondary, term) if len(table.directory_storage.names(name, term)) > 1 else []
-        if len(cells) > 1:
-            order = sorted(cells, key=lambda pair: newer(pair[1]), reverse=True)
+    name, reading = secondary.index.name, table.directory_storage.reading
+    for term in reading().terms(name):
+        packed_records = _having(table, secondary, term) if len(reading().names(name, term)) > 1 else []
+        if len(packed_records) > 1:
+            order = sorted(packed_records, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]
 
 
-def _claiming(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
+def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
-    reading = table.directory_storage.snapshot()
+    reading = table.directory_storage.reading()
     names = reading.names(index, term)
     while True:
-        found = [pair for pair in _cells(reading, names) if secondary.term_of(table.document_of(pair[1])) == term]
+        found = [
+            pair for pair in _packed_records(reading, names) if secondary.term_of(table.document_of(pair[1])) == term
+        ]
         if found or not names:
             return found
         before, names = names, reading.names(index, term)
         if names == before:
-            return []  # else it was handed on while we looked: whoever has it now was filed before
+            return []  # else another entry got the term during this look: it was filed before
 
 
-def _cells(reading: Reading, names: Iterable[bytes]) -> Iterator[Pair]:
+def _packed_records(reading: Reading, names: Iterable[bytes]) -> Iterator[Pair]:
     """Yield those that are there."""
     entries = reading.entries
     for name in names:
-        cell = entries.get(name)
-        if cell is not None:
-            yield name, cell
+        packed = entries.get(name)
+        if packed is not None:
+            yield name, packed

@@ -1,4 +1,4 @@
-"""What `View.items`, `View.values` and `View.index` return."""
+"""The mappings and collections that `View.items`, `View.values` and `View.index` return."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a directory holds at one moment, as the records that are behind it: what stores are compared by.
+"""The records of a directory at one moment, by which stores are compared.
 
 A store holds the newest good record of each topic key whose value does not say that it was deleted. That is what a
-topic, read to the same positions and judged by the same definition, must come to, byte by byte; a tombstone, a value
+topic, read to the same positions under the same definition, must come to, byte by byte; a tombstone, a value
 that says ``active: false`` and an envelope that says deleted are records of neither. A key whose newest record is bad
 is left out of digests too: what its lookups find is an older value, which the topic need not have any more.
 """
@@ -11,21 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from compactory.codec.packed_record import TRAILER, unpack
+from compactory.codec.packed_record import METADATA_SIZE, unpack
 from compactory.directory import Directory
 from compactory.lookup.digest import Digester, DirectoryDigest, range_of, record_digest
-from compactory.storage.backend import Still
+from compactory.storage.backend import Snapshot
 
-__all__ = ["HeldRecord", "Holding"]
+__all__ = ["DirectorySnapshot", "SnapshotRecord"]
 
 _SLICE = 256  # records between two pauses: half a millisecond
-_VALUE = slice(None, -TRAILER)
+_VALUE = slice(None, -METADATA_SIZE)
 
 
-class HeldRecord(NamedTuple):
+class SnapshotRecord(NamedTuple):
     """A record that a directory holds."""
 
     key: bytes
@@ -36,12 +35,12 @@ class HeldRecord(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What stands for key and value."""
+        """The digest of key and value."""
         return record_digest(self.key, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class DirectorySnapshot:
     """A directory as it was at ``positions``: every record before them was applied, and none behind.
 
     For one reader in any thread; lookups and the reading of the topic go on. A context manager: what is held for it in
@@ -56,36 +55,34 @@ class Holding:
     bad: frozenset[bytes]
     """Topic keys whose newest record is bad."""
     revision: int
-    """The same of two holdings with the same records; their bad keys may differ."""
-    still: Still
+    """The same for two snapshots with the same records; their bad keys may differ."""
+    entries: Snapshot
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.still.close()
+    def __exit__(self, *error: object) -> None:
+        self.entries.close()
 
     def digest(self, pause: Callable[[], object] = lambda: None) -> DirectoryDigest:
         """The digests of all ranges, 2 µs a record."""
         digester = Digester()
         add, bad = digester.add, self.bad
         for part in self._slices(pause):
-            for key, cell in part:
+            for key, packed in part:
                 if key not in bad:
-                    add(key, cell[_VALUE])
+                    add(key, packed[_VALUE])
         return digester.result()
 
-    def records(self, ranges: Collection[int], pause: Callable[[], object] = lambda: None) -> Iterator[HeldRecord]:
+    def records(self, ranges: Collection[int], pause: Callable[[], object] = lambda: None) -> Iterator[SnapshotRecord]:
         """The records of these ranges, those of bad keys included, in no order to rely on. Looks at every record."""
         for part in self._slices(pause):
-            for key, cell in part:
+            for key, packed in part:
                 if range_of(key) in ranges:
-                    yield HeldRecord(key, cell[_VALUE], *unpack(cell))
+                    yield SnapshotRecord(key, packed[_VALUE], *unpack(packed))
 
     def _slices(self, pause: Callable[[], object]) -> Iterator[list[tuple[bytes, bytes]]]:
-        pairs = self.still.pairs()
+        pairs = self.entries.pairs()
         while part := list(islice(pairs, _SLICE)):
             yield part
             pause()

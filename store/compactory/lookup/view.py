@@ -6,7 +6,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Va
 from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
-from compactory.codec.packed_record import TRAILER, origin, unpack
+from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
@@ -19,12 +19,12 @@ __all__ = ["Served", "View"]
 
 T = TypeVar("T")
 D = TypeVar("D")
-_VALUE = slice(None, -TRAILER)
+_VALUE = slice(None, -METADATA_SIZE)
 _SPARE = 1000  # decoded values of deleted entries that may be kept
 
 
 class Served:
-    """What a view reads: a table, once the store is ready. The store opens, closes and swaps it."""
+    """The table that a view reads, once the store is ready. The store opens, closes and swaps it."""
 
     __slots__ = ("age", "entries", "open", "refusal", "stale_reads", "table")
 
@@ -66,7 +66,9 @@ class View(Mapping[str, T], Generic[T]):
         self._checked = checked  # whether values were read once when they were applied
         self._max_age = directory.max_age if max_age is None else max_age
         self._decode = decoder(directory, checked=checked)
-        self._shared: dict[str, tuple[object, bytes, T]] = {}  # key -> version at which it was looked at, cell, value
+        self._shared: dict[
+            str, tuple[object, bytes, T]
+        ] = {}  # key -> version at which it was looked at, packed record, value
         self._plain = self._max_age is None and not directory.cache_decoded
         self._shares = self._max_age is None and directory.cache_decoded
         if directory.cache_decoded and directory.decode is dict:
@@ -118,7 +120,7 @@ class View(Mapping[str, T], Generic[T]):
         return len(self._table.directory_storage.entries)
 
     def __iter__(self) -> Iterator[str]:
-        for name in self._table.directory_storage.all_keys():
+        for name in self._table.directory_storage.reading().all_keys():
             yield name.decode()
 
     def items(self) -> ItemsView[str, T]:
@@ -131,9 +133,9 @@ class View(Mapping[str, T], Generic[T]):
 
     def snapshot(self) -> Iterator[tuple[str, T]]:
         """Yield keys and decoded values of the entries that were there when the iteration began."""
-        reading = self._table.directory_storage.snapshot()
-        for name, cell in reading.pairs():
-            yield name.decode(), self._decoded(cell)
+        reading = self._table.directory_storage.reading()
+        for name, packed in reading.pairs():
+            yield name.decode(), self._decoded(packed)
 
     def within(self, max_age: float) -> View[T]:
         """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
@@ -170,11 +172,11 @@ class View(Mapping[str, T], Generic[T]):
 
     def raw(self, key: str, *, max_age: float | None = None) -> bytes:
         """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord, StaleData."""
-        return self._cell(key, max_age)[:-TRAILER]
+        return self._packed(key, max_age)[:-METADATA_SIZE]
 
     def entry(self, key: str, *, max_age: float | None = None) -> Entry:
         """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
-        return self._entry(key, self._cell(key, max_age))
+        return self._entry(key, self._packed(key, max_age))
 
     def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
         """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
@@ -187,12 +189,12 @@ class View(Mapping[str, T], Generic[T]):
         if self._max_age is not None:
             self._demand(self._max_age)
         table = served.table  # once: another may be served in the next moment, of another topic
-        cell = table.directory_storage.entries.get(name)
-        if cell is None:
-            self._cell(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are nobody's
+        packed = table.directory_storage.entries.get(name)
+        if packed is None:
+            self._packed(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are no key
             return self.record(name)  # it came in between
-        partition, offset, _ = unpack(cell)
-        return cell[:-TRAILER], partition, offset, table.topic_id
+        partition, offset, _ = unpack(packed)
+        return packed[:-METADATA_SIZE], partition, offset, table.topic_id
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
@@ -210,7 +212,7 @@ class View(Mapping[str, T], Generic[T]):
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
-        return (name.decode() for name in self._table.directory_storage.range(*_span(after, prefix)))
+        return (name.decode() for name in self._table.directory_storage.reading().range(*_span(after, prefix)))
 
     def find_entries_from(
         self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
@@ -221,8 +223,8 @@ class View(Mapping[str, T], Generic[T]):
         """
         table = self._table
         start, stop = _span(after, prefix)
-        for name, cell in matching_between(table, index_over(table, fields), fields, start, stop):
-            yield self._entry(name.decode(), cell)
+        for name, packed in matching_between(table, index_over(table, fields), fields, start, stop):
+            yield self._entry(name.decode(), packed)
         self._refuse_closed()  # else it would look as if that had been all
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
@@ -248,26 +250,24 @@ class View(Mapping[str, T], Generic[T]):
         index = index_over(self._table, fields).index
         if not index.unique:
             raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
-        cells = self._matching(fields)
-        return self._decoded(cells[0][1]) if cells else None
+        packed_records = self._matching(fields)
+        return self._decoded(packed_records[0][1]) if packed_records else None
 
     def find(self, **fields: Any) -> list[T]:
         """Return all values with these values in an indexed field (or fields), in the order of their keys.
 
         Raises UnknownIndex where no index covers exactly these fields.
         """
-        return [self._decoded(cell) for _, cell in self._matching(fields)]
+        return [self._decoded(packed) for _, packed in self._matching(fields)]
 
     def find_entries(self, **fields: Any) -> list[Entry]:
         """Return all entries with these values in an indexed field (or fields), in the order of their keys.
 
         Raises UnknownIndex where no index covers exactly these fields.
         """
-        return [self._entry(name.decode(), cell) for name, cell in self._matching(fields)]
+        return [self._entry(name.decode(), packed) for name, packed in self._matching(fields)]
 
-    def entries(self, **fields: Any) -> list[Entry]:
-        """Return `find_entries`: its former name, which goes with the next release."""
-        return self.find_entries(**fields)
+    entries = find_entries  # its former name, which goes with the next release
 
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.
@@ -275,7 +275,9 @@ class View(Mapping[str, T], Generic[T]):
         Raises UnknownIndex.
         """
         index = index_named(self._table, name).index
-        return IndexView(index, lambda fields: self.find(**fields), lambda: self._table.directory_storage.terms(name))
+        return IndexView(
+            index, lambda fields: self.find(**fields), lambda: self._table.directory_storage.reading().terms(name)
+        )
 
     def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
         """Return the entries that an index has under these values, in the order of their keys."""
@@ -292,7 +294,7 @@ class View(Mapping[str, T], Generic[T]):
         return self._served.table
 
     def _refuse_closed(self) -> None:
-        """What is not there may have gone with the store, while we looked."""
+        """Raise StoreClosed where the store was closed during the lookup: a missing entry may have gone with it."""
         if not self._served.open:
             raise self._served.refusal()
 
@@ -318,17 +320,17 @@ class View(Mapping[str, T], Generic[T]):
         """Return the value, saying what is wrong where there is none; shared where the directory says so."""
         served = self._served
         version = served.table.version if served.open else None  # first: what is read after it is at least as new
-        cell = self._cell(key)
+        packed = self._packed(key)
         if not self.directory.cache_decoded:
-            return self._decoded(cell)
+            return self._decoded(packed)
         found = self._shared.get(key)
-        value = found[2] if found is not None and found[1] == cell else self._decoded(cell)
-        return self._share(key, version, cell, value)
+        value = found[2] if found is not None and found[1] == packed else self._decoded(packed)
+        return self._share(key, version, packed, value)
 
-    def _share(self, key: str, version: object, cell: bytes, value: T) -> T:
+    def _share(self, key: str, version: object, packed: bytes, value: T) -> T:
         """Keep a value for all who read it, until its record is not the newest any more."""
         shared = self._shared
-        shared[key] = (version, cell, value)
+        shared[key] = (version, packed, value)
         if len(shared) > len(self._served.entries) + _SPARE:
             entries = self._served.entries
             for gone in [known for known in list(shared) if known.encode() not in entries]:
@@ -336,18 +338,18 @@ class View(Mapping[str, T], Generic[T]):
         return value
 
     def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
-        reading = self._table.directory_storage.snapshot()
-        return ((name.decode(), self._decoded(cell)) for name, cell in reading.pairs(start, stop))
+        reading = self._table.directory_storage.reading()
+        return ((name.decode(), self._decoded(packed)) for name, packed in reading.pairs(start, stop))
 
-    def _decoded(self, cell: bytes) -> T:
+    def _decoded(self, packed: bytes) -> T:
         try:
-            return self._decode(cell[:-TRAILER])
+            return self._decode(packed[:-METADATA_SIZE])
         except Exception as error:
-            where = origin(cell)
+            where = origin(packed)
             place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"
             raise DecodeError(f"the value at {place} can't be decoded: {type(error).__name__}") from error
 
-    def _cell(self, key: str, max_age: float | None = None) -> bytes:
+    def _packed(self, key: str, max_age: float | None = None) -> bytes:
         if not isinstance(key, str):
             raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
         if max_age is not None:
@@ -355,17 +357,17 @@ class View(Mapping[str, T], Generic[T]):
         table = self._table
         name = key_bytes(key)
         bad = name in table.quarantine.names
-        cell = table.directory_storage.entries.get(name)
-        if cell is not None:
-            return cell
+        packed = table.directory_storage.entries.get(name)
+        if packed is not None:
+            return packed
         if bad:
             raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see quarantine()")
         self._refuse_closed()
         raise KeyError(key)
 
-    def _entry(self, key: str, cell: bytes) -> Entry:
-        partition, offset, timestamp_ms = unpack(cell)
-        return Entry(key, cell[:-TRAILER], self.directory.topic, partition, offset, timestamp_ms)
+    def _entry(self, key: str, packed: bytes) -> Entry:
+        partition, offset, timestamp_ms = unpack(packed)
+        return Entry(key, packed[:-METADATA_SIZE], self.directory.topic, partition, offset, timestamp_ms)
 
 
 def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:

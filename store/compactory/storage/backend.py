@@ -13,7 +13,7 @@ from typing import Protocol
 from compactory.codec.decoding import Term
 from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Backend", "DirectoryStorage", "Postings", "Reading", "Still", "TopicStorage"]
+__all__ = ["Backend", "DirectoryStorage", "Postings", "Reading", "Snapshot", "TopicStorage"]
 
 
 class Postings(Protocol):
@@ -33,11 +33,11 @@ class Postings(Protocol):
 
 
 class Reading(Protocol):
-    """What was committed of one directory, for readers in any thread."""
+    """The committed state of one directory, for readers in any thread."""
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """Lookup key → cell: for ``get``, ``in`` and ``len``. To go over the keys there is `all_keys`."""
+        """Lookup key → packed record: for ``get``, ``in`` and ``len``. To go over the keys there is `all_keys`."""
         ...
 
     def all_keys(self) -> Iterator[bytes]:
@@ -49,14 +49,10 @@ class Reading(Protocol):
         ...
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and cells: of all entries in no order to rely on, or from ``start`` on as `range` does.
+        """Yield lookup keys and packed records: all in no order to rely on, or from ``start`` on as `range` does.
 
         Entries that were deleted since this was called are left out where the reading is not a snapshot.
         """
-        ...
-
-    def sizes(self) -> dict[int, int]:
-        """Return how many entries came from each partition."""
         ...
 
     def names(self, index: str, term: Term) -> list[bytes]:
@@ -72,12 +68,12 @@ class Reading(Protocol):
         ...
 
 
-class Still(Protocol):
+class Snapshot(Protocol):
     """A mapping as it was at one moment, for one reader in any thread, while the writing thread goes on."""
 
     @property
     def closed(self) -> bool:
-        """Whether nobody reads it any more."""
+        """Whether its reader is done with it."""
         ...
 
     def keep(self, names: Iterable[bytes | None]) -> None:
@@ -93,8 +89,21 @@ class Still(Protocol):
         ...
 
 
-class DirectoryStorage(Reading, Protocol):
-    """Where the table of one directory keeps its entries. `entries` and what `Reading` has are for readers."""
+class DirectoryStorage(Protocol):
+    """Where the table of one directory keeps its entries. `entries`, `sizes` and `reading` are for readers."""
+
+    @property
+    def entries(self) -> Mapping[bytes, bytes]:
+        """Lookup key → packed record, as committed last: for ``get``, ``in`` and ``len``."""
+        ...
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition."""
+        ...
+
+    def reading(self) -> Reading:
+        """Return the committed state of this moment; memory has none to give and returns the live one."""
+        ...
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return the mapping called ``part`` (``entries``, ``owners`` …) as the writing thread sees and changes it.
@@ -108,11 +117,7 @@ class DirectoryStorage(Reading, Protocol):
         """Return the writing side of an index."""
         ...
 
-    def snapshot(self) -> Reading:
-        """Return the committed state of this moment; memory has none to give and returns the live one."""
-        ...
-
-    def still(self, part: str) -> Still:
+    def snapshot(self, part: str) -> Snapshot:
         """Return a mapping as it is now; called by the writing thread while everything is committed."""
         ...
 
@@ -122,7 +127,7 @@ class TopicStorage(Protocol):
 
     @property
     def persistent(self) -> bool:
-        """Whether `commit` does anything: where it does not, nobody has to find out what to tell it."""
+        """Whether `commit` does anything: where it does not, no checkpoint has to be made for it."""
         ...
 
     @property
@@ -147,7 +152,7 @@ class TopicStorage(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything; what is on disk stays there. Called once by whoever wrote, after the last write."""
+        """Let go of everything; what is on disk stays there. Called once, after the last write."""
         ...
 
 
@@ -163,7 +168,7 @@ class Backend(Protocol):
         ...
 
     def promote(self, topic: str, storage: TopicStorage) -> None:
-        """Let ``storage`` be what `open` returns from now on; the former is closed and removed once nobody reads it."""
+        """Let ``storage`` be what `open` returns from now on; the former one is removed after its last reader."""
         ...
 
     def figures(self) -> Mapping[str, float]:

@@ -23,7 +23,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """What has to be known to go on reading where one stopped, or to see that one can't.
+    """How far a topic was read: enough to go on from there, or to see that one can't.
 
     ``topic_id``    identity of the topic; None on a Kafka older than 2.8
     ``cluster_id``  identity of the cluster

@@ -47,11 +47,11 @@ class MemoryTopicStorage:
     persistent = False
 
     def __init__(self) -> None:
-        self._shelves: dict[str, MemoryDirectoryStorage] = {}
+        self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
         """Return the directory's dicts."""
-        return self._shelves.setdefault(directory, MemoryDirectoryStorage())
+        return self._directories.setdefault(directory, MemoryDirectoryStorage())
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Nothing to do: readers saw it all."""
@@ -65,12 +65,12 @@ class MemoryTopicStorage:
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them."""
-        for directory_storage in self._shelves.values():
+        for directory_storage in self._directories.values():
             directory_storage.clear()
 
 
 class MemoryDirectoryStorage:
-    """The dicts of one directory. Its keys are put in order when somebody asks for a range for the first time."""
+    """The dicts of one directory. Its keys are put in order by the first request for a range."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
@@ -89,13 +89,13 @@ class MemoryDirectoryStorage:
         """Return the index, which is both of its sides."""
         return self._postings.setdefault(index, MemoryPostings())
 
-    def snapshot(self) -> MemoryDirectoryStorage:
+    def reading(self) -> MemoryDirectoryStorage:
         """Return the directory storage itself."""
         return self
 
-    def still(self, part: str) -> MemoryStill:
+    def snapshot(self, part: str) -> MemorySnapshot:
         """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
-        return MemoryStill(self.entries if part == "entries" else self.mapping(part))
+        return MemorySnapshot(self.entries if part == "entries" else self.mapping(part))
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
@@ -110,15 +110,15 @@ class MemoryDirectoryStorage:
         return order.range(start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield those of the lookup keys of this moment that are still there when it is their turn, and their cells."""
+        """Yield the lookup keys of this moment, and their packed records as far as they are there by then."""
         return self._still_there(self.all_keys() if start is None else self.range(start, stop))
 
     def _still_there(self, names: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         get = self.entries.get
         for name in names:
-            cell = get(name)
-            if cell is not None:
-                yield name, cell
+            packed = get(name)
+            if packed is not None:
+                yield name, packed
             elif self._cleared:  # it must not look as if that had been all
                 raise StoreClosed("the store was closed")
 
@@ -153,7 +153,7 @@ class MemoryDirectoryStorage:
             postings.filed.clear()
 
 
-class MemoryStill:
+class MemorySnapshot:
     """A dict as it was, by copy on write: what a name had before it changed is kept before that happens.
 
     The reader looks at the dict first and at what is kept second: what is not kept by then had not changed.
@@ -199,10 +199,10 @@ class _Entries(MutableMapping[bytes, bytes]):
     def __getitem__(self, key: bytes) -> bytes:
         return self._found[key]
 
-    def __setitem__(self, key: bytes, cell: bytes) -> None:
+    def __setitem__(self, key: bytes, packed: bytes) -> None:
         if self._order is not None and key not in self._found:
-            self._order.add(key)  # before the entry: who goes over the keys looks whether they are there
-        self._found[key] = cell
+            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
+        self._found[key] = packed
 
     def __delitem__(self, key: bytes) -> None:
         del self._found[key]
@@ -215,13 +215,13 @@ class _Entries(MutableMapping[bytes, bytes]):
     def __len__(self) -> int:
         return len(self._found)
 
-    def update(self, cells: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
+    def update(self, packed_records: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
         """Put many entries."""
         if self._order is None:
-            self._found.update(cells)
+            self._found.update(packed_records)
             return
-        for key, cell in cells:
-            self[key] = cell
+        for key, packed in packed_records:
+            self[key] = packed
 
     def clear(self) -> None:
         """Let go of everything."""

@@ -1,4 +1,4 @@
-"""Records on their way to Kafka: a producer, the thread that hears its delivery reports, and who waits for them."""
+"""Records on their way to Kafka: a producer, the thread for its delivery reports, and the calls that wait for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import count
 from threading import Event, Thread, current_thread
 from typing import Any
 
-from compactory.forks import keep_forever
+from compactory.cleanup import keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
 
 __all__ = ["Delivery", "Record", "Shipment"]
@@ -129,7 +129,7 @@ class Delivery:
         if self._thread is not current_thread():  # which may be the one that collects a dropped writer
             self._thread.join()
         self._producer = None  # with it the client's own threads end
-        for shipment in list(self._under_way):  # handed over meanwhile: nobody reports to them any more
+        for shipment in list(self._under_way):  # handed over meanwhile: they get no more reports
             shipment.done.set()
         return [shipment for shipment in waiting if not shipment.complete]
 

@@ -24,7 +24,7 @@ _LEAST = 1000  # and the least that it can be set to
 
 
 class Destination:
-    """What is known of one topic. Thread-safe: facts are replaced, never changed."""
+    """The facts about one topic. Thread-safe: they are replaced, never changed."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic
@@ -89,7 +89,7 @@ class Destination:
         ]
 
     def _check_identity(self) -> None:
-        self._looked_at = time.monotonic()  # where nobody answers, too: the next writes shall not wait for it again
+        self._looked_at = time.monotonic()  # also without an answer: the next writes do not wait for it again
         try:
             found = self._kafka.topics([self.topic], _ASK).get(self.topic)
         except CompactoryError as error:

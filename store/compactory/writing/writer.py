@@ -7,10 +7,9 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from compactory.apart import apart
+from compactory.cleanup import apart
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
@@ -102,9 +101,7 @@ class DirectoryWriter(Generic[T]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except WriteFailed as failure:

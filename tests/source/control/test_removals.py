@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.source.config.connector import SoftDelete, parse_connector
+from compactory_connectors.source.config.connector import SoftDelete
+from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.config.selection import TableName, table_types
 from compactory_connectors.source.control.removal import ALL, FEW, HeldRemoval, enough_left, removal_id, too_many
 from compactory_connectors.source.control.status import SourceState, TableStatus

@@ -272,6 +272,7 @@ def test_protobuf_is_refused_with_a_remedy() -> None:
         ("Europe/Berlim", "must be a time zone such as Europe/Berlin or +03:00; did you mean Europe/Berlin?"),
         ("UTC+3", "must not begin with UTC or UT before an offset: Java reads such times as UTC; write +03:00"),
         ("+19:00", "must be a time zone such as"),
+        ("CTT", "must be a time zone such as"),
     ],
 )
 def test_zones_that_are_none(zone: str, problem: str) -> None:

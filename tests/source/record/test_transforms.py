@@ -313,8 +313,7 @@ def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
         ("yyyy-MM-dd", "1582-10-10", -12218860800000),
         ("d MMM yyyy G", "1 jan 44 BC", -63524304000000),
         # Java 25
-        ("yyyy-MM-dd z", "2024-01-15 EST", 1705294800000),
-        ("yyyy-MM-dd z", "2024-07-15 cest", 1720994400000),
+        ("yyyy-MM-dd z", "2024-01-15 utc", 1705276800000),
         ("yyyy-MM-dd z", "2024-01-15 GMT+2:30", 1705267800000),
         ("yyyy-MM-dd z", "2024-01-15 -0130", 1705282200000),
         ("X", "-08", 28800000),

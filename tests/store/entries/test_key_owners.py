@@ -31,14 +31,19 @@ class Claimed:
     """Claims beside a plain model of them: owner → (name, cell)."""
 
     def __init__(self) -> None:
-        self.current, self.candidates, self.ranks = Counting(), Counting(), Counting()
-        self.key_owners = KeyOwners(self.current, self.candidates, self.ranks)
+        self.current, self.candidates = Counting(), Counting()
         self.model: dict[int, tuple[bytes, bytes]] = {}
+        self.reopen()
         self.records = 0
 
     @property
     def asked(self) -> int:
-        return self.current.asked + self.candidates.asked + self.ranks.asked
+        return self.current.asked + self.candidates.asked
+
+    def reopen(self) -> None:
+        """As after a restart: what is known of the owners was kept on disk."""
+        names = {cell: name for name, cell in self.model.values()}
+        self.key_owners = KeyOwners(self.current, self.candidates, names.__getitem__)
 
     def put(self, owner: int, name: bytes, at: int) -> None:
         cell = b"%d" % owner + pack(self.records, at)
@@ -65,7 +70,8 @@ class Claimed:
         assert dict(self.current) == {name: max(its, key=newer) for name, its in cells.items()}
         aside = {cell[-16:]: cell for its in cells.values() if len(its) > 1 for cell in its}
         assert dict(self.candidates) == aside, "kept aside only where there are several"
-        assert set(self.ranks) == set(aside)
+        several = {name: sorted(map(newer, its)) for name, its in cells.items() if len(its) > 1}
+        assert self.key_owners._several() == several
 
 
 @given(
@@ -76,6 +82,8 @@ def test_the_newest_of_those_that_are_left_answers(steps: list[tuple[int, bytes,
     for owner, name, at in steps:
         if name:
             claimed.put(owner, name, at)
+        elif at == 5:
+            claimed.reopen()
         else:
             claimed.remove(owner)
         claimed.check()

@@ -187,14 +187,16 @@ def test_a_topic_that_is_back_as_another_one_is_not_fresh() -> None:
     """Guarantee 2: not even until the reader begins to read it anew."""
     progress = Progress(["t"])
     progress.move(StoreState.LOADING)
+    progress.finish("t")
     progress.serve()
-    progress.mark_stale("t", "it is gone")
+    progress.note_absent(["t"])
+    assert progress.stale() == {"t": "the topic does not exist any more"}
     progress.demand("t", Rebuild(RebuildCause.RECREATED, "it was created again"))
-    progress.clear_stale("t")
+    progress.note_absent([])
     assert progress.state is StoreState.STALE
     progress.restart("t")
     assert progress.stale() == {"t": "it was created again"}
-    progress.finish_rebuild("t")
+    progress.finish("t")
     assert progress.state is StoreState.READY
 
 

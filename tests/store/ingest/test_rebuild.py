@@ -13,6 +13,7 @@ import pytest
 from compactory import Directory, GlobalStore, Partition, RocksDB, StartTimeout, StoreState, Token, WaitTimeout
 from compactory.ingest import reader as reader_module
 from compactory.ingest import topic_config as policy_module
+from compactory.ingest.topic_progress import Phase
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually, send
 
@@ -174,7 +175,7 @@ def test_a_live_reader_that_was_away_for_too_long(
     may_go_on.clear()
     topics.produce(name, ("x", "hang"))
     topics.produce(name, ("gone", None))
-    eventually(lambda: name in {topic for topic, _ in store._progress.demanded().items()}, 30)
+    eventually(lambda: name in store._progress.demanded(), 30)
     may_go_on.set()
     eventually(lambda: rebuilt(store, name, "tombstones"), 30)
     assert set(store[name]) == {"stays", "x"}
@@ -274,7 +275,12 @@ def test_a_deletion_is_remembered_until_all_partitions_are_read(
             send(producer, name, [("k", '{"n":1}')], 0, old)
             topics.produce(name, ("k", None), ("other", "{}"), partition=1, timestamp=old + 1)
         place = Partition(name, 1)
-        eventually(lambda: store._progress.hides(name) and store._progress.reached().get(place) == 2, 30)
+        eventually(
+            lambda: (
+                store._progress.topics[name].phase is Phase.REBUILDING and store._progress.reached().get(place) == 2
+            ),
+            30,
+        )
         polled = store._reader.polled_at
         eventually(lambda: store._reader.polled_at > polled + 0.3)  # it has tidied up several times
         producer.commit_transaction(10)

@@ -25,7 +25,7 @@ from compactory import (
 )
 from compactory.kafka.client import Kafka
 from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of
-from compactory.lookup.snapshot import Holding
+from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory_connectors.source.reconcile.verification.topic_side import TopicSide
@@ -49,11 +49,11 @@ KINDS = [
 ]
 
 
-def still(log: Log) -> Holding:
+def snapshot_of(log: Log) -> DirectorySnapshot:
     table = log.table
-    return Holding(
+    return DirectorySnapshot(
         directory=table.directory, topic_id=None, positions={}, bad=table.quarantine.bad_keys(),
-        revision=table.revision, still=table.still(),
+        revision=table.revision, entries=table.snapshot(),
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def digest_of(records: dict[bytes, bytes]) -> DirectoryDigest:
 def test_it_stays_as_it_was_while_records_are_applied(
     backend: Backend, seeded: random.Random, directory: Directory[object]
 ) -> None:
-    """Random histories: each holding is what a plain model was when it was taken, read at any pace afterwards."""
+    """Random histories: each snapshot is what a plain model was when it was taken, read at any pace afterwards."""
     storage = backend.open("t")
     log, model, bad = Log(directory, storage=storage), dict[bytes, bytes](), set[bytes]()
 
@@ -97,13 +97,13 @@ def test_it_stays_as_it_was_while_records_are_applied(
     for number in range(400):
         step(number)
         if number % 40 == 0:
-            holding = still(log)
+            snapshot = snapshot_of(log)
             sound = {key: its for key, its in model.items() if key not in bad}
             steps = count(number + 1)
-            digest = holding.digest(lambda steps=steps: step(next(steps)))  # a record comes between two slices
+            digest = snapshot.digest(lambda steps=steps: step(next(steps)))  # a record comes between two slices
             assert digest.ranges == digest_of(sound).ranges
-            holding.still.close()
-            taken.append((still(log).records(range(RANGES)), dict(model)))
+            snapshot.entries.close()
+            taken.append((snapshot_of(log).records(range(RANGES)), dict(model)))
     for records, expected in taken:
         assert {each.key: each.value for each in records} == expected  # type: ignore[attr-defined]
     storage.close()
@@ -114,7 +114,7 @@ def test_only_the_ranges_that_are_asked_for(backend: Backend) -> None:
     log = Log(Directory("t"), storage=storage)
     places = {f"T{number}".encode(): log.put(f"T{number}", "{}", at=number) for number in range(1000)}
     wanted = {0, 7, 255}
-    found = list(still(log).records(wanted))
+    found = list(snapshot_of(log).records(wanted))
     assert {each.key for each in found} == {key for key in places if range_of(key) in wanted}
     assert all((each.offset, each.value) == (places[each.key], b"{}") for each in found)
     assert all(each.timestamp_ms == each.offset for each in found)
@@ -124,12 +124,12 @@ def test_only_the_ranges_that_are_asked_for(backend: Backend) -> None:
 def test_what_was_let_go_of_costs_the_writer_nothing_more() -> None:
     log = Log(Directory("t"))
     log.put("a", "{}")
-    holdings = [still(log) for _ in range(3)]
-    for holding in holdings:
-        with holding:
-            assert len(list(holding.records(range(RANGES)))) == 1
+    holdings = [snapshot_of(log) for _ in range(3)]
+    for snapshot in holdings:
+        with snapshot:
+            assert len(list(snapshot.records(range(RANGES)))) == 1
     log.put("a", '{"n":1}')
-    assert not log.table._stills
+    assert not log.table._snapshots
     revision = log.table.revision
     assert log.table.revision == revision != Log(Directory("t")).table.revision
 
@@ -154,8 +154,8 @@ def test_it_is_of_exactly_its_positions_while_records_come(topics: Topics, tmp_p
         try:
             eventually(lambda: all(store.positions().values()))
             while len(found) < 15:
-                with store.holding(topic) as holding:
-                    found.append((holding.positions, holding.digest()))
+                with store.snapshot(topic) as snapshot:
+                    found.append((snapshot.positions, snapshot.digest()))
         finally:
             ended.set()
             writer.join()
@@ -183,18 +183,18 @@ def test_what_can_not_be_told(topics: Topics, unique: Callable[[str], str]) -> N
     topics.produce(topic, *((f"T{n}", "{}") for n in range(2000)))
     store = GlobalStore(topics.address, [topic])
     with pytest.raises(NotReady):
-        store.holding(topic)
+        store.snapshot(topic)
     with store:
         with pytest.raises(UnknownDirectory):
-            store.holding(unique("other"))
-        holding = store.holding(topic)
-        assert holding.positions == {0: store.positions()[Partition(topic, 0)]}
-        records = holding.records(range(RANGES))
+            store.snapshot(unique("other"))
+        snapshot = store.snapshot(topic)
+        assert snapshot.positions == {0: store.positions()[Partition(topic, 0)]}
+        records = snapshot.records(range(RANGES))
         next(records)
     with pytest.raises(StoreClosed):
         list(records)
     with pytest.raises(StoreClosed):
-        store.holding(topic)
+        store.snapshot(topic)
 
 
 def test_what_is_of_no_known_position(topics: Topics) -> None:
@@ -208,9 +208,9 @@ def test_what_is_of_no_known_position(topics: Topics) -> None:
             eventually(lambda: store.state is StoreState.STALE, 30)
             assert list(store[name]) == ["old"]
             with pytest.raises(NotReady, match="of no known position"):
-                store.holding(name)
+                store.snapshot(name)
             producer.commit_transaction(10)
         eventually(lambda: store.state is StoreState.READY, 30)
-        with store.holding(name) as holding:
-            assert [record.key for record in holding.records(range(RANGES))] == [b"new"]
-            assert holding.topic_id == store.topic_id(name)
+        with store.snapshot(name) as snapshot:
+            assert [record.key for record in snapshot.records(range(RANGES))] == [b"new"]
+            assert snapshot.topic_id == store.topic_id(name)

@@ -50,7 +50,7 @@ def test_readers_see_what_was_committed(storage: TopicStorage) -> None:
     assert entries.get(b"x") is None
     assert len(entries) == 3
     storage.commit(read_to(3))
-    assert {name: directory_storage.entries[name] for name in directory_storage.all_keys()} == dict(entries)
+    assert {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()} == dict(entries)
     assert len(directory_storage.entries) == 3
     assert directory_storage.sizes() == {0: 1, 3: 2}
     assert b"a" in directory_storage.entries
@@ -75,7 +75,7 @@ def test_a_key_moves_between_partitions_and_goes(storage: TopicStorage) -> None:
         del entries[b"a"]
     storage.commit(read_to(2))
     assert directory_storage.sizes() == {}
-    assert list(directory_storage.all_keys()) == []
+    assert list(directory_storage.reading().all_keys()) == []
     assert not entries
 
 
@@ -99,10 +99,12 @@ def test_order_is_that_of_bytes(storage: TopicStorage, seeded: random.Random) ->
     directory_storage.mapping("entries").update((name, cell("v")) for name in names)
     directory_storage.mapping("rivals")[b"\x01"] = cell("another part")
     storage.commit(read_to(1))
-    assert list(directory_storage.range(b"", None)) == sorted(names)
+    assert list(directory_storage.reading().range(b"", None)) == sorted(names)
     for _ in range(50):
         start, stop = (seeded.randbytes(seeded.randrange(4)) for _ in range(2))
-        assert list(directory_storage.range(start, stop)) == sorted(name for name in names if start <= name < stop)
+        assert list(directory_storage.reading().range(start, stop)) == sorted(
+            name for name in names if start <= name < stop
+        )
 
 
 def test_pairs_are_keys_and_cells(storage: TopicStorage) -> None:
@@ -113,13 +115,13 @@ def test_pairs_are_keys_and_cells(storage: TopicStorage) -> None:
     entries.update(model.items())
     directory_storage.mapping("owners").update(model.items())
     storage.commit(read_to(1))
-    assert dict(directory_storage.pairs()) == model
-    assert list(directory_storage.pairs(b"00007", b"00010")) == [
+    assert dict(directory_storage.reading().pairs()) == model
+    assert list(directory_storage.reading().pairs(b"00007", b"00010")) == [
         (key, model[key]) for key in (b"00007", b"00008", b"00009")
     ]
-    assert list(directory_storage.pairs(b"02098")) == list(model.items())[2098:]
-    assert list(directory_storage.pairs(b"", b"")) == []
-    pairs, still = directory_storage.pairs(), directory_storage.snapshot().pairs(b"")
+    assert list(directory_storage.reading().pairs(b"02098")) == list(model.items())[2098:]
+    assert list(directory_storage.reading().pairs(b"", b"")) == []
+    pairs, still = directory_storage.reading().pairs(), directory_storage.reading().pairs(b"")
     assert next(still)[0] == b"00000"
     next(pairs)
     entries[b"99999"] = cell("later")
@@ -128,7 +130,7 @@ def test_pairs_are_keys_and_cells(storage: TopicStorage) -> None:
     storage.commit(read_to(2))
     assert {key for key, _ in pairs} | {b"00000"} in (set(model), set(list(model)[:1000]))
     assert len(list(still)) in (2099, 999, 1000)
-    assert len(dict(directory_storage.pairs())) == 1001
+    assert len(dict(directory_storage.reading().pairs())) == 1001
 
 
 def test_postings_under_every_kind_of_term(storage: TopicStorage) -> None:
@@ -143,18 +145,18 @@ def test_postings_under_every_kind_of_term(storage: TopicStorage) -> None:
         postings.add(term, b"shared")
     storage.commit(read_to(1))
     for number, term in enumerate(terms):
-        assert sorted(directory_storage.names("i", term)) == sorted([b"k%d" % number, b"shared"])
-    assert set(directory_storage.terms("i")) == set(terms)
-    assert len(list(directory_storage.terms("i"))) == len(terms)
-    assert directory_storage.names("i", 1.0) == directory_storage.names("i", 1)
-    assert directory_storage.names("i", "absent") == []
+        assert sorted(directory_storage.reading().names("i", term)) == sorted([b"k%d" % number, b"shared"])
+    assert set(directory_storage.reading().terms("i")) == set(terms)
+    assert len(list(directory_storage.reading().terms("i"))) == len(terms)
+    assert directory_storage.reading().names("i", 1.0) == directory_storage.reading().names("i", 1)
+    assert directory_storage.reading().names("i", "absent") == []
     postings.discard("a", b"shared")
     postings.discard("a", b"never there")
     postings.discard("ab", b"shared")
     postings.discard("ab", b"k2")
     storage.commit(read_to(2))
-    assert directory_storage.names("i", "a") == [b"k1"]
-    assert "ab" not in set(directory_storage.terms("i"))
+    assert directory_storage.reading().names("i", "a") == [b"k1"]
+    assert "ab" not in set(directory_storage.reading().terms("i"))
 
 
 def test_many_postings_at_once(storage: TopicStorage) -> None:
@@ -162,9 +164,9 @@ def test_many_postings_at_once(storage: TopicStorage) -> None:
     names = [b"%05d" % number for number in range(3000)]
     directory_storage.postings("i").extend(["hot"] * 2000 + [None] * 500 + list(range(500)), names)
     storage.commit(read_to(1))
-    assert sorted(directory_storage.names("i", "hot")) == names[:2000]
-    assert directory_storage.names("i", 7) == [names[2507]]
-    assert set(directory_storage.terms("i")) == {"hot", *range(500)}
+    assert sorted(directory_storage.reading().names("i", "hot")) == names[:2000]
+    assert directory_storage.reading().names("i", 7) == [names[2507]]
+    assert set(directory_storage.reading().terms("i")) == {"hot", *range(500)}
 
 
 def test_random_changes_of_a_part(storage: TopicStorage, seeded: random.Random) -> None:
@@ -190,7 +192,7 @@ def test_random_changes_of_a_part(storage: TopicStorage, seeded: random.Random) 
         else:
             assert dict(entries.items()) == model
             storage.commit(read_to(step))
-            assert {name: directory_storage.entries[name] for name in directory_storage.all_keys()} == model
+            assert {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()} == model
             assert len(directory_storage.entries) == len(model) == sum(directory_storage.sizes().values())
 
 
@@ -199,14 +201,14 @@ def test_iteration_goes_over_the_keys_of_its_beginning(storage: TopicStorage) ->
     entries = directory_storage.mapping("entries")
     entries.update((b"%04d" % number, cell("v")) for number in range(2500))
     storage.commit(read_to(1))
-    keys = directory_storage.all_keys()
+    keys = directory_storage.reading().all_keys()
     first = next(keys)
     for number in range(0, 2500, 2):
         entries.pop(b"%04d" % number)
     entries[b"new"] = cell("v")
     storage.commit(read_to(2))
     assert sorted([first, *keys]) == [b"%04d" % number for number in range(2500)]
-    assert len(list(directory_storage.all_keys())) == 1251
+    assert len(list(directory_storage.reading().all_keys())) == 1251
 
 
 def test_keys_of_a_term_come_in_order_from_where_they_are_asked(storage: TopicStorage) -> None:
@@ -215,10 +217,10 @@ def test_keys_of_a_term_come_in_order_from_where_they_are_asked(storage: TopicSt
     names = [b"%04d" % number for number in range(1200)]
     postings.extend(["one", *["many"] * 1200], [b"0007", *reversed(names)])
     storage.commit(read_to(1))
-    assert list(directory_storage.names_between("i", "many", b"", None)) == names
-    assert list(directory_storage.names_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
-    assert list(directory_storage.names_between("i", "one", b"", None)) == [b"0007"]
-    assert list(directory_storage.names_between("i", "none", b"", None)) == []
+    assert list(directory_storage.reading().names_between("i", "many", b"", None)) == names
+    assert list(directory_storage.reading().names_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
+    assert list(directory_storage.reading().names_between("i", "one", b"", None)) == [b"0007"]
+    assert list(directory_storage.reading().names_between("i", "none", b"", None)) == []
 
 
 def test_a_fresh_volume_is_apart_until_it_is_promoted(backend: Backend) -> None:
@@ -295,16 +297,15 @@ def test_snapshots_stand_still_or_say_so(storage: TopicStorage) -> None:
         if number:
             postings.discard(number - 1, b"k")
         storage.commit(read_to(number))
-    still = directory_storage.snapshot()
+    still = directory_storage.reading()
     entries.pop(b"k")
     postings.discard(19, b"k")
     storage.commit(read_to(21))
-    assert directory_storage.names("i", 19) == []
+    assert directory_storage.reading().names("i", 19) == []
     if still is not directory_storage:
         assert still.names("i", 19) == [b"k"]
         assert still.entries[b"k"] == cell("19")
         assert list(still.terms("i")) == [19]
-        assert still.sizes() == {0: 1}
         assert len(still.entries) == 1
         assert list(still.entries) == [b"k"]
         assert still.entries.get(b"x") is None

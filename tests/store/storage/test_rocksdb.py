@@ -19,12 +19,13 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.rocksdb import seen as seen_module
+from compactory.storage.rocksdb import key_space
+from compactory.storage.rocksdb.contents import FORMAT
 from compactory.storage.rocksdb.database import DAMAGED, Database, failure_of
 from compactory.storage.rocksdb.folder import TopicFolder
+from compactory.storage.rocksdb.key_space import Seen
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
-from compactory.storage.rocksdb.seen import Seen
-from compactory.storage.rocksdb.topic_storage import FORMAT, RocksTopicStorage
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
@@ -85,8 +86,8 @@ def test_a_restart_finds_everything(reopen: Open) -> None:
     assert storage.checkpoint == checkpoint
     directory_storage = storage.directory_storage("d")
     assert directory_storage.sizes() == {0: 34, 1: 33, 2: 33}
-    assert list(directory_storage.all_keys()) == [b"%06d" % n for n in range(100)]
-    assert directory_storage.names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
+    assert list(directory_storage.reading().all_keys()) == [b"%06d" % n for n in range(100)]
+    assert directory_storage.reading().names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
     directory_storage.mapping("entries").pop(b"000001")
     storage.commit(read_to(8))
     assert reopen().directory_storage("d").sizes() == {0: 34, 1: 32, 2: 33}
@@ -129,7 +130,7 @@ def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
     assert (bulk, storage.database.bulk) == (True, False)
     directory_storage = storage.directory_storage("d")
     assert directory_storage.sizes() == {1: 139_998, 2: 1}
-    assert sum(1 for _ in directory_storage.all_keys()) == 139_999
+    assert sum(1 for _ in directory_storage.reading().all_keys()) == 139_999
     assert directory_storage.entries[b"%08d" % 7919] == cell("again", 2)
 
 
@@ -168,7 +169,7 @@ def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
     old = backend.open("topic")
     fill(old, 1500)
     directory_storage = old.directory_storage("d")
-    keys = directory_storage.all_keys()
+    keys = directory_storage.reading().all_keys()
     assert next(keys) == b"000000"
     new = backend.fresh("topic")
     fill(new, 5)
@@ -217,7 +218,7 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
     storage = backend.open("topic")
     fill(storage, 2500)
     directory_storage = storage.directory_storage("d")
-    keys, still = directory_storage.all_keys(), directory_storage.snapshot()
+    keys, still = directory_storage.reading().all_keys(), directory_storage.reading()
     next(keys)
     storage.close()
     storage.close()
@@ -226,7 +227,7 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
         lambda: list(keys),
         lambda: still.entries[b"1"],
         lambda: directory_storage.entries[b"1"],
-        directory_storage.all_keys,
+        directory_storage.reading,
     ):
         with pytest.raises(StoreClosed):
             read()
@@ -239,8 +240,8 @@ def read_on(directory_storage: DirectoryStorage, said: list[BaseException]) -> N
     try:
         while True:
             assert len(directory_storage.entries[b"000007"]) > 16
-            assert len(directory_storage.names("i", 3)) == 71
-            assert len(list(directory_storage.all_keys())) == 500
+            assert len(directory_storage.reading().names("i", 3)) == 71
+            assert len(list(directory_storage.reading().all_keys())) == 500
     except Exception as error:  # noqa: BLE001 (which one is what is tested)
         said.append(error)
 
@@ -313,7 +314,7 @@ def test_a_damaged_folder_is_set_aside(tmp_path: Path, reopen: Open, damage: str
                     len(
                         [
                             storage.directory_storage("d").entries[key]
-                            for key in storage.directory_storage("d").all_keys()
+                            for key in storage.directory_storage("d").reading().all_keys()
                         ]
                     )
                     == 5000
@@ -538,7 +539,7 @@ def test_options_are_passed_through(tmp_path: Path) -> None:
         backend = RocksDB(tmp_path, compression="zstd", row_cache_bytes=1 << 20, options=options)
         storage = backend.open("topic")
         fill(storage, 1000 * (number + 1))
-        assert len(list(storage.directory_storage("d").all_keys())) == 1000 * (number + 1)
+        assert len(list(storage.directory_storage("d").reading().all_keys())) == 1000 * (number + 1)
         written = max(storage.database.path.glob("OPTIONS-*")).read_text()
         assert number != 1 or "block_size=16384" in written
         assert number != 2 or "write_buffer_size=1048576" in written
@@ -630,7 +631,7 @@ def test_terms_round_trip() -> None:
 
 @pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
 def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_EXACT", exact)
+    monkeypatch.setattr(key_space, "_EXACT", exact)
     seen, names = Seen(), [b"%d" % n for n in range(5000)]
     assert seen.known(b"p", names) == []
     assert seen.add(b"p", names) == []
@@ -643,7 +644,7 @@ def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.Monkey
 
 
 def test_what_was_seen_survives_the_change_to_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_EXACT", 100)
+    monkeypatch.setattr(key_space, "_EXACT", 100)
     seen = Seen()
     for start in range(0, 1000, 50):
         names = [b"%d" % n for n in range(start, start + 50)]

@@ -98,11 +98,11 @@ def killed(path: Path, shape: str, seed: int, incomplete: bool, chance: random.R
 
 def contents(directory_storage: DirectoryStorage, parts: Sequence[str], terms: dict[str, list[Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {part: dict(directory_storage.mapping(part).items()) for part in parts}
-    found["all"] = {name: directory_storage.entries[name] for name in directory_storage.all_keys()}
+    found["all"] = {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()}
     found["sizes"] = directory_storage.sizes()
     for index, wanted in terms.items():
-        found[index] = {term: sorted(directory_storage.names(index, term)) for term in wanted}
-        found[f"terms of {index}"] = set(directory_storage.terms(index))
+        found[index] = {term: sorted(directory_storage.reading().names(index, term)) for term in wanted}
+        found[f"terms of {index}"] = set(directory_storage.reading().terms(index))
     return found
 
 
@@ -113,7 +113,7 @@ def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryDirectoryStorage,
     table = Table(directory, directory_storage)
     table.multi_partition = shape == "everything"
     apply(table, rows, 0, upto)
-    terms = {index.name: list(directory_storage.terms(index.name)) for index in directory.indexes}
+    terms = {index.name: list(directory_storage.reading().terms(index.name)) for index in directory.indexes}
     return directory_storage, list(directory_storage._parts), terms
 
 

@@ -1,117 +1,123 @@
-"""A connector: the configuration of a Kafka Connect JDBC source connector, read, checked and frozen.
-
-From files: JSON with one connector or several, or the .properties of a standalone worker. Every problem is found before
-anything starts, and all are raised together. Nothing here connects anywhere.
-"""
+"""What a connector is once it has been read and checked: frozen values, grouped by what they are about."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 
-from compactory.errors import ConfigError
+from compactory_connectors.database.jdbc_url import Connection
 
-from .connector_config import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
-from .connector_json import read_properties, read_settings
-from .connector_reader import ConnectorReader
-from .placeholder import Placeholders
-from .selection import TableName, TableSelection, split_identifier
-from .topic_rules import TopicCreation, TopicRules
+from ..record.column_options import ColumnOptions
+from ..record.converters import ConverterSpec, simple_headers
+from ..record.transforms import TransformSpec
+from .selection import ColumnMapping, TableSelection
+from .topic_rules import TopicRules
 
-__all__ = [
-    "ConnectorConfig",
-    "CursorColumns",
-    "ErrorPolicy",
-    "Mode",
-    "SoftDelete",
-    "TableName",
-    "TableSelection",
-    "TopicCreation",
-    "TopicRules",
-    "load_connector",
-    "load_connectors",
-    "parse_connector",
-    "parse_connectors",
-    "split_identifier",
-]
+__all__ = ["MAX_REMOVED_PERCENT", "ConnectorConfig", "CursorColumns", "ErrorPolicy", "Mode", "SoftDelete"]
+
+MAX_REMOVED_PERCENT = 20
+"""Percent of a directory's keys that one removal may take, unless the connector says otherwise."""
 
 
-def load_connectors(
-    path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
-) -> list[ConnectorConfig]:
-    """The connectors of a file, in its order; ``.properties`` holds one.
+class Mode(Enum):
+    """How changed rows are found."""
 
-    ``providers`` are those of ``--provider NAME=FILE``; ``environment`` defaults to the process's.
-    Raises ConfigError with every problem found, each beginning with the file's name.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    try:
-        written = [read_properties(text)] if path.suffix == ".properties" else read_settings(text)
-        return _connectors(written, path.stem, providers, environment)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
+    BULK = "bulk"
+    INCREMENTING = "incrementing"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_INCREMENTING = "timestamp+incrementing"
+
+    @property
+    def incrementing(self) -> bool:
+        """Whether it needs a column that grows with every new row."""
+        return self in {Mode.INCREMENTING, Mode.TIMESTAMP_INCREMENTING}
+
+    @property
+    def timestamp(self) -> bool:
+        """Whether it needs columns of the last change."""
+        return self in {Mode.TIMESTAMP, Mode.TIMESTAMP_INCREMENTING}
 
 
-def load_connector(
-    path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
-) -> ConnectorConfig:
-    """The connector of a file that holds one. Raises ConfigError as :func:`load_connectors`, and for several."""
-    found = load_connectors(path, providers, environment)
-    if len(found) != 1:
-        raise ConfigError(f"{path}: holds {len(found)} connectors, and one is expected")
-    return found[0]
+@dataclass(frozen=True, slots=True)
+class SoftDelete:
+    """``column`` false means deleted: sent as a tombstone, or where ``tombstone`` is false as its value."""
+
+    column: str
+    tombstone: bool = True
 
 
-def parse_connectors(
-    text: str,
-    *,
-    default_name: str,
-    providers: Mapping[str, Path] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> list[ConnectorConfig]:
-    """The connectors of JSON text. Raises ConfigError with every problem found."""
-    return _connectors(read_settings(text), default_name, providers, environment)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorColumns:
+    """The columns by which changed rows are found: the same for all tables, or by table."""
+
+    incrementing: str = ""
+    """Empty: the column that numbers itself."""
+    timestamps: tuple[str, ...] = ()
+    incrementing_by_table: tuple[ColumnMapping, ...] = ()
+    timestamps_by_table: tuple[ColumnMapping, ...] = ()
+    validate_non_null: bool = True
+    initial: int | None = None
+    """``timestamp.initial`` in milliseconds since 1970; -1: now."""
+    delay_ms: int = 0
 
 
-def parse_connector(
-    text: str,
-    *,
-    default_name: str,
-    providers: Mapping[str, Path] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> ConnectorConfig:
-    """The one connector of JSON text, bare or as Connect's REST API has it: ``{"name": …, "config": {…}}``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPolicy:
+    """What a row that can't be converted does: stops its table, or where ``skip`` is true is left out and counted."""
 
-    Raises ConfigError with every problem found.
-    """
-    found = parse_connectors(text, default_name=default_name, providers=providers, environment=environment)
-    if len(found) != 1:
-        raise ConfigError(f"holds {len(found)} connectors, and one is expected")
-    return found[0]
+    skip: bool = False
+    log_each: bool = False
+    name_rows: bool = False
 
 
-def _connectors(
-    written: Iterable[Mapping[str, str]],
-    default_name: str,
-    providers: Mapping[str, Path] | None,
-    environment: Mapping[str, str] | None,
-) -> list[ConnectorConfig]:
-    problems: list[str] = []
-    found: list[ConnectorConfig] = []
-    every = list(written)
-    for number, settings in enumerate(every, 1):
-        placeholders = Placeholders(providers or {}, os.environ if environment is None else environment, settings)
-        try:
-            found.append(ConnectorReader(settings, placeholders).connector(default_name))
-        except ConfigError as error:
-            where = "" if len(every) == 1 else f"{settings.get('name', f'connector {number}')}: "
-            problems += [f"{where}{problem}" for problem in error.problems]
-    if problems:
-        raise ConfigError(problems)
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorConfig:
+    """One connector. Immutable; made by ``files.load_connectors``."""
+
+    name: str
+    connection: Connection
+    selection: TableSelection
+    query: str | None = field(default=None, repr=False)
+    masked: bool = False
+    """The query must not be shown."""
+    suffix: str = ""
+    catalog: str | None = None
+    """``catalog.pattern``: the database must be this one."""
+    mode: Mode
+    cursor: CursorColumns
+    poll_interval_ms: int
+    table_poll_interval_ms: int = 60_000
+    batch_max_rows: int
+    retry_attempts: int = -1
+    serializable: bool = False
+    topic_prefix: str
+    columns: ColumnOptions = field(default_factory=ColumnOptions)
+    key_converter: ConverterSpec
+    value_converter: ConverterSpec
+    header_converter: ConverterSpec = field(default_factory=simple_headers)
+    transforms: tuple[TransformSpec, ...]
+    errors: ErrorPolicy = field(default_factory=ErrorPolicy)
+    topics: TopicRules
+    producer: Mapping[str, str] = field(repr=False)
+    """Properties of the producer by librdkafka's names; may hold credentials."""
+    soft_delete: SoftDelete | None
+    sweep_interval_ms: int = 0
+    """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
+    max_removed_percent: int = MAX_REMOVED_PERCENT
+    """More of a directory's keys are not removed at once without an operator."""
+    heartbeat_interval_ms: int = 0
+    """Between two heartbeats; 0: none."""
+    bulk_deletes: bool = False
+    """Mode bulk: after each poll, keys that the table has not are removed from the topic."""
+    transactions: bool
+    """Records and offset in one Kafka transaction; false: at least once."""
+    notes: tuple[str, ...] = ()
+    """Keys that were given and have no effect here, each with the reason."""
+
+    def topic(self, table: str) -> str:
+        """The topic of a table, before transforms: ``<topic.prefix><table>``, without the table's schema.
+
+        Of a query the prefix is the whole name.
+        """
+        return self.topic_prefix if self.query is not None else f"{self.topic_prefix}{table}"

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .date_zone import read_zone
 from .java_calendar import MILLIS_PER_DAY, civil_date, day_number
 
 __all__ = ["DateFormat", "Moment", "java_util_date_text"]
@@ -159,6 +158,13 @@ def _checked(letter: str, count: int) -> int:
     return count
 
 
+_OFFSETS = {
+    "X": r"Z|([+-])(\d\d)()",
+    "XX": r"Z|([+-])(\d\d)(\d\d)",
+    "XXX": r"Z|([+-])(\d\d):(\d\d)",
+    "z": r"([+-])(\d\d)(\d\d)|(?i:UTC)|(?i:GMT)(?:(?![+-])|([+-])(\d\d?):(\d\d))",
+}
+"""Time zones by pattern; of those with names only UTC and GMT."""
 _NUMBERS = {"y", "D", "d", "H", "k", "K", "h", "m", "s", "S"}
 _INTEGER = re.compile(r"-?\d+")
 
@@ -205,7 +211,7 @@ def _read(letter: str, count: int, text: str, position: int, end: int) -> tuple[
         number = _int(match[0])
         return _century(number) if letter == "y" and _two_digits(count, match[0]) else number, match.end()
     if letter in "zZX":
-        return read_zone(letter, count, text, position)
+        return _zone(letter, count, text, position)
     names = {"M": _MONTHS, "L": _MONTHS, "E": _DAYS, "a": ["AM", "PM"], "G": ["BC", "AD"]}[letter]
     rest = text[position:].lower()
     for index, name in enumerate(names):
@@ -213,6 +219,15 @@ def _read(letter: str, count: int, text: str, position: int, end: int) -> tuple[
             if rest.startswith(written.lower()):
                 return index + (letter in "ML"), position + len(written)
     raise ValueError("the text does not match the pattern")
+
+
+def _zone(letter: str, count: int, text: str, position: int) -> tuple[int, int]:
+    """Minutes ahead of UTC, and where the zone ends."""
+    match = re.compile(_OFFSETS[letter * count if letter == "X" else "z"], re.ASCII).match(text, position)
+    sign, hours, minutes = [*filter(None, match.groups()), "", "", ""][:3] if match else ("", "24", "")
+    if match is None or int(hours or 0) > 23 or int(minutes or 0) > 59:
+        raise ValueError("the text does not match the pattern")
+    return (int(hours or 0) * 60 + int(minutes or 0)) * (-1 if sign == "-" else 1), match.end()
 
 
 def _two_digits(count: int, digits: str) -> bool:

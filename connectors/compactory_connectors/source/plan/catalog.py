@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 from compactory.errors import ConfigError
 from compactory_sql import query
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..record.column import Column
 from ..record.column_shape import Shape, shapes_of

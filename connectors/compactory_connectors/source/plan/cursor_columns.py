@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..config.connector_config import ConnectorConfig, CursorColumns
+from ..config.connector import ConnectorConfig, CursorColumns
 from ..config.selection import ColumnMapping
 from ..record.column import Column
 from ..setting import nearest

@@ -11,7 +11,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, inspect
 from compactory_connectors.database.postgres_errors import refusal
 
-from ..config.connector_config import ConnectorConfig
+from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement

@@ -26,9 +26,9 @@ from .topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-    from ..config.connector_config import ConnectorConfig
+    from ..config.connector import ConnectorConfig
 
-__all__ = ["PublishGuard", "Publisher", "TopicRefused", "TransactionTimedOut"]
+__all__ = ["PublishLease", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
 _LONGEST = 10.0
 """Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
@@ -66,7 +66,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class PublishGuard(Protocol):
+class PublishLease(Protocol):
     """What a publisher may publish by. Both raise LeaseLost when it may not any more, or another CompactoryError."""
 
     def confirm(self) -> None:
@@ -103,7 +103,7 @@ class Publisher:
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
     Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
     transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
-    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``publish_guard`` raises.
+    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``lease`` raises.
     ``longest``: seconds after which Kafka ends a transaction.
     """
 
@@ -117,7 +117,7 @@ class Publisher:
         overrides: Mapping[str, Any] | None = None,
         timeout: float = 9.0,
         longest: float = _LONGEST,
-        publish_guard: PublishGuard | None = None,
+        lease: PublishLease | None = None,
     ) -> None:
         self._kafka = kafka
         self._offsets_topic = offsets_topic
@@ -125,7 +125,7 @@ class Publisher:
         self._id = f"compactory-{connector}"
         self._timeout = timeout
         self._longest = longest
-        self._publish_guard = publish_guard
+        self._lease = lease
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self.usable = True
@@ -139,7 +139,7 @@ class Publisher:
         """By what keys are put into partitions; see `partitioner.home_of`."""
 
     @classmethod
-    def of(cls, connector: ConnectorConfig, kafka: Kafka, publish_guard: PublishGuard | None = None) -> Self:
+    def of(cls, connector: ConnectorConfig, kafka: Kafka, lease: PublishLease | None = None) -> Self:
         """The publisher of a connector's records and offsets."""
         return cls(
             kafka,
@@ -147,7 +147,7 @@ class Publisher:
             OFFSETS_TOPIC,
             transactions=connector.transactions,
             overrides=connector.producer,
-            publish_guard=publish_guard,
+            lease=lease,
         )
 
     def open(self, timeout: float = 30.0) -> None:
@@ -155,8 +155,8 @@ class Publisher:
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
             self._guard(taking, lambda: self._producer.init_transactions(timeout))
-        if self._publish_guard is not None:
-            self._publish_guard.confirm()
+        if self._lease is not None:
+            self._lease.confirm()
 
     def publish(
         self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
@@ -226,8 +226,8 @@ class Publisher:
         del self._producer
 
     def _check(self) -> None:
-        if self._publish_guard is not None:
-            self._publish_guard.check()
+        if self._lease is not None:
+            self._lease.check()
 
     def _commit(
         self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy]

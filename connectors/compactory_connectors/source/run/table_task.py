@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.backoff import Backoff
 
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
@@ -34,10 +33,10 @@ from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
-from .poll_interval import PollInterval
+from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from ..config.connector_config import ConnectorConfig
+    from ..config.connector import ConnectorConfig
 
 __all__ = ["SessionContext", "TableTask"]
 
@@ -78,14 +77,7 @@ class TableTask:
     key: bytes
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
-    due: float = 0.0
-    poll_interval: PollInterval = field(init=False)
-    failures: int = 0
-    """Polls in a row that failed."""
-    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
-    locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
-    """Pauses while somebody has locked the table."""
-    _locked: bool = False
+    schedule: Schedule = field(init=False)
     partitions: int = 1
     """Of its topics."""
     removals: Removals = field(init=False)
@@ -97,7 +89,7 @@ class TableTask:
 
     def __post_init__(self) -> None:
         context, connector = self.context, self.context.connector
-        self.poll_interval = PollInterval(interval=connector.poll_interval_ms / 1000)
+        self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
         self.removals = Removals(
             sweeper=Sweeper(context.kafka, self.reader, self._home),
@@ -127,19 +119,16 @@ class TableTask:
         return len(seen_snapshot.seen or ()) if seen_snapshot is not None else 0
 
     @property
-    def ailing(self) -> bool:
-        """Whether its last poll failed, or found it locked."""
-        return self.failures > 0 or self._locked
-
-    @property
     def sweeping(self) -> bool:
         """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not (self.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
+        return not (self.schedule.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
 
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
-        return self.due if self.ailing or self._barred else min(self.due, self.removals.wake_at)
+        return (
+            self.schedule.due if self.schedule.ailing or self._barred else min(self.schedule.due, self.removals.wake_at)
+        )
 
     def go_on_with(self, reader: Reader) -> None:
         """Read with another reader from now on; a sweep begins anew."""
@@ -164,10 +153,7 @@ class TableTask:
         if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
         self.removals.ended()
-        self.failures = 0
-        self._locked = False
-        self.backoff.reset()
-        self.locks.reset()
+        self.schedule.ended()
         self.context.board.polled(self.name, sent)
         return sent > 0
 
@@ -246,20 +232,14 @@ class TableTask:
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
-        self.failures += 1
-        most = self.context.connector.retry_attempts
-        if most > 0 and self.failures >= most:
-            detail = f"{detail}; given up after {self.failures} attempts, as query.retry.attempts says"
-            self.due = float("inf")
-        else:
-            self.due = time.monotonic() + max(self.backoff.pause(), self.context.connector.poll_interval_ms / 1000)
+        if not self.schedule.failed(time.monotonic()):
+            detail = f"{detail}; given up after {self.schedule.failures} attempts, as query.retry.attempts says"
         log.error("table failed", table=self.name, detail=logged or detail)
         self.context.board.table_failed(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:
         """Somebody has locked the table: try again soon, without keeping the others waiting."""
-        self._locked = True
-        self.due = time.monotonic() + self.locks.pause()
+        self.schedule.found_locked(time.monotonic())
         by = "; ".join(holders) or "a transaction that has ended meanwhile"
         detail = f"{self.plan.label} is locked by {by}; tried again by itself"
         self.context.board.table_waits(self.name, detail)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
+from compactory.kafka.diagnostics.open_transactions import open_transactions
 from compactory.records import Partition
 
 __all__ = ["Extent", "Span", "TopicChanged", "capture"]

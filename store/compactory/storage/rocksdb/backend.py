@@ -11,13 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.apart import apart
+from compactory.cleanup import apart, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
-from compactory.forks import keep_forever
+from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, State
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
@@ -69,8 +69,8 @@ class RocksDB:
         self._resources: Resources | None = None
         self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
         self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
-        self._former: list[weakref.finalize[Any, Database]] = []  # generations that somebody may still be reading
-        self._disposing: list[Thread] = []  # removing generations that nobody reads any more
+        self._former: list[weakref.finalize[Any, Database]] = []  # generations that may still have readers
+        self._disposing: list[Thread] = []  # removing generations without readers
         _backends.add(self)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class RocksDB:
         return storage
 
     def promote(self, topic: str, storage: Any) -> None:
-        """Let ``storage`` be what `open` returns; the former is closed and removed once nobody reads it."""
+        """Let ``storage`` be what `open` returns; the former is closed and removed after its last reader."""
         storage.flush()
         storage.kept = True
         former = self._serving.get(topic)
@@ -119,7 +119,7 @@ class RocksDB:
         return {} if self._resources is None else self._resources.figures()
 
     def close(self) -> None:
-        """Close former generations, whoever reads them, and give the folder back."""
+        """Close former generations, also those with readers, and give the folder back."""
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
@@ -198,7 +198,7 @@ def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path
 
 
 def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
-    """Close and remove a generation that nobody reads any more."""
+    """Close and remove a generation without readers."""
     try:
         handle.close()
     except Exception:
@@ -215,5 +215,4 @@ def _after_fork() -> None:
         backend.abandon()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -149,7 +149,7 @@ class Database:
         return found
 
     def close(self) -> None:
-        """Flush and close; idempotent. Snapshots that somebody still holds end."""
+        """Flush and close; idempotent. Snapshots that are still held end."""
         with self._closing:
             for snapshot in list(self._snapshots):
                 snapshot.release()
@@ -165,7 +165,7 @@ class Snapshot:
     """A database as it was at one moment. For any thread."""
 
     def __init__(self, database: Database, handle: Any, iterator: Any) -> None:
-        self._database = database
+        self.failed = database.failed
         self._handle = handle
         self._iterator = iterator
         self._scanning = Lock()  # guards the iterator
@@ -177,8 +177,12 @@ class Snapshot:
         except Exception as error:
             if error.args == ("key not found",):  # how rocksdict 0.3 says it
                 return None
-            raise self._database.failed(error) from error
+            raise self.failed(error) from error
         return found
+
+    def snapshot(self) -> Snapshot:
+        """Return itself: it does not change."""
+        return self
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""
@@ -216,7 +220,7 @@ class Snapshot:
                     place.next()
                 place.status()  # the library ends at a damaged block as if nothing came after it
         except Exception as error:
-            raise self._database.failed(error) from error
+            raise self.failed(error) from error
 
     def release(self) -> None:
         """Let go of the state; reading it then raises StoreClosed."""
@@ -253,7 +257,7 @@ def failure_of(error: Exception, path: Path) -> CompactoryError:
         )
     if any(text in said for text in _FORBIDDEN):
         return BackendFailed(
-            f"{path}: {said}; the process (user {_user()}) needs to read and write this folder", str(path)
+            f"{path}: {said}; the process (user {os.geteuid()}) needs to read and write this folder", str(path)
         )
     if any(text in said for text in _LOCKED):
         return BackendLocked(
@@ -268,7 +272,3 @@ def mark(path: Path) -> None:
     """Have a damaged folder set aside at the next start, should the process not live to rebuild it."""
     with contextlib.suppress(OSError):  # then damage is met, and dealt with, once more
         (path / DAMAGED).touch()
-
-
-def _user() -> str:
-    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "?")

@@ -1,40 +1,27 @@
-"""What readers see of a directory on disk: lookups at once, everything else from a snapshot."""
+"""The read side of a directory on disk: single lookups, and everything else from the state of one moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 from compactory.codec.decoding import Term
+from compactory.storage.rocksdb.contents import Contents
 from compactory.storage.rocksdb.database import Database, Snapshot
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
+from compactory.storage.rocksdb.key_space import RocksPostings
 from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
 
-__all__ = ["Contents", "Entries", "RocksDirectoryStorage", "Still"]
-
-
-class Contents(Protocol):
-    """What a directory storage asks of its topic storage."""
-
-    database: Database
-
-    def part(self, directory: str, name: str) -> KeySpace:
-        """Return a mapping of a directory, the same one each time."""
-        ...
-
-    def postings(self, directory: str, index: str) -> RocksPostings:
-        """Return the writing side of an index, the same one each time."""
-        ...
+__all__ = ["Entries", "RocksDirectoryStorage"]
 
 
 class RocksDirectoryStorage:
-    """The place of one directory. Reads are from what was committed; a snapshot serves those of several keys."""
+    """The place of one directory."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
         self._contents = contents
         self._directory = directory
         self._part = contents.part(directory, "entries")
-        self.entries = Entries(contents.database, self._part)
+        self.entries = Entries(contents.database, self._part.prefix, self._part.size)
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a mapping for the writing thread."""
@@ -44,88 +31,63 @@ class RocksDirectoryStorage:
         """Return the writing side of an index."""
         return self._contents.postings(self._directory, index)
 
-    def snapshot(self) -> Still:
+    def reading(self) -> RocksReading:
         """Return the committed state of this moment."""
-        return Still(self._contents, self._directory, self._part)
+        return RocksReading(self._contents, self._directory, self._part.prefix, self._part.size())
 
-    def still(self, part: str) -> RocksStill:
+    def snapshot(self, part: str) -> RocksSnapshot:
         """Return a mapping as it was committed last."""
-        return RocksStill(self._contents.database.snapshot(), self._contents.part(self._directory, part).prefix)
+        return RocksSnapshot(self._contents.database.snapshot(), self._contents.part(self._directory, part).prefix)
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
         return dict(self._part.sizes)
 
-    def all_keys(self) -> Iterator[bytes]:
-        """Yield the lookup keys as they were when this was called."""
-        return self.snapshot().all_keys()
-
-    def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys between the two as they were when this was called, in order."""
-        return self.snapshot().range(start, stop)
-
-    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and cells as they were when this was called, in order."""
-        return self.snapshot().pairs(start, stop)
-
-    def names(self, index: str, term: Term) -> list[bytes]:
-        """Return the lookup keys filed under a term."""
-        return self.snapshot().names(index, term)
-
-    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys filed under a term between the two, in order."""
-        return self.snapshot().names_between(index, term, start, stop)
-
-    def terms(self, index: str) -> Iterator[Term]:
-        """Yield the terms as they were when this was called."""
-        return self.snapshot().terms(index)
-
 
 class Entries(Mapping[bytes, bytes]):
-    """Lookup key → cell, as committed. For any thread."""
+    """Lookup key → packed record, as committed last or as at a snapshot's moment. For any thread."""
 
-    def __init__(self, database: Database, part: KeySpace) -> None:
-        self._database = database
-        self._part = part
-        self._prefix = part.prefix
+    def __init__(self, source: Database | Snapshot, prefix: bytes, size: Callable[[], int]) -> None:
+        self._source = source
+        self._prefix = prefix
+        self._size = size
 
     def __getitem__(self, name: bytes) -> bytes:
-        try:
-            cell = self._database.get(self._prefix + name)
+        try:  # as `get` does, without a call of ours
+            packed = self._source.get(self._prefix + name)
         except Exception as error:
-            raise self._database.failed(error) from error
-        if cell is None:
+            raise self._source.failed(error) from error
+        if packed is None:
             raise KeyError(name)
-        return cell
+        return packed
 
     def get(self, name: bytes, default: Any = None) -> Any:
-        """Return the cell, or ``default``."""
+        """Return the packed record, or ``default``."""
         try:
-            cell = self._database.get(self._prefix + name)
+            packed = self._source.get(self._prefix + name)
         except Exception as error:
-            raise self._database.failed(error) from error
-        return default if cell is None else cell
+            raise self._source.failed(error) from error
+        return default if packed is None else packed
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, bytes) and self.get(name) is not None
 
     def __len__(self) -> int:
-        return sum(self._part.sizes.values())
+        return self._size()
 
     def __iter__(self) -> Iterator[bytes]:
-        return _keys(self._database.snapshot(), self._prefix)
+        return _keys(self._source.snapshot(), self._prefix)
 
 
-class Still:
+class RocksReading:
     """A directory as it was committed at one moment. For any thread."""
 
-    def __init__(self, contents: Contents, directory: str, part: KeySpace) -> None:
+    def __init__(self, contents: Contents, directory: str, prefix: bytes, size: int) -> None:
         self._contents = contents
         self._directory = directory
-        self._prefix = part.prefix
-        self._sizes = part.sizes
+        self._prefix = prefix
         self._snapshot = contents.database.snapshot()
-        self.entries: Mapping[bytes, bytes] = StillEntries(self._snapshot, part.prefix, sum(part.sizes.values()))
+        self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, prefix, lambda: size)
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys."""
@@ -133,43 +95,32 @@ class Still:
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""
-        return _last_record_epochs(self._snapshot.keys(self._prefix + start, self._end(stop)), len(self._prefix))
+        return _keys(self._snapshot, self._prefix, start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and cells between the two, in order."""
+        """Yield lookup keys and packed records between the two, in order."""
         width = len(self._prefix)
-        found = self._snapshot.pairs(self._prefix + (start or b""), self._end(stop))
-        return ((key[width:], cell) for key, cell in found)
-
-    def sizes(self) -> dict[int, int]:
-        """Return how many entries came from each partition."""
-        return dict(self._sizes)
+        found = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
+        return ((key[width:], packed) for key, packed in found)
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""
-        prefix = self._index(index) + term_prefix(term)
-        return list(_keys(self._snapshot, prefix))
+        return list(self.names_between(index, term, b"", None))
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys filed under a term between the two, in order."""
-        prefix = self._index(index) + term_prefix(term)
-        end = after(prefix) if stop is None else prefix + stop
-        return _last_record_epochs(self._snapshot.keys(prefix + start, end), len(prefix))
+        return _keys(self._snapshot, self._index(index) + term_prefix(term), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield every term once; one under which many keys are filed costs no more than a page of them."""
-        prefix = self._index(index)
-        return _terms(self._snapshot, prefix)
-
-    def _end(self, stop: bytes | None) -> bytes:
-        return after(self._prefix) if stop is None else self._prefix + stop
+        return _terms(self._snapshot, self._index(index))
 
     def _index(self, index: str) -> bytes:
         return self._contents.postings(self._directory, index).prefix
 
 
-class RocksStill:
-    """One mapping of a snapshot, which needs nobody to keep anything."""
+class RocksSnapshot:
+    """One mapping of a database's snapshot; the database keeps what it needs."""
 
     def __init__(self, snapshot: Snapshot, prefix: bytes) -> None:
         self._snapshot = snapshot
@@ -182,7 +133,7 @@ class RocksStill:
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield names and values as they were, in order."""
         width = len(self._prefix)
-        return ((key[width:], value) for key, value in self._snapshot.pairs(self._prefix, after(self._prefix)))
+        return ((key[width:], value) for key, value in self._snapshot.pairs(*_bounds(self._prefix, b"", None)))
 
     def close(self) -> None:
         """Let go of the snapshot."""
@@ -190,33 +141,14 @@ class RocksStill:
         self._snapshot.release()
 
 
-class StillEntries(Mapping[bytes, bytes]):
-    """The entries of a snapshot."""
-
-    def __init__(self, snapshot: Snapshot, prefix: bytes, size: int) -> None:
-        self._snapshot = snapshot
-        self._prefix = prefix
-        self._size = size
-
-    def __getitem__(self, name: bytes) -> bytes:
-        cell = self._snapshot.get(self._prefix + name)
-        if cell is None:
-            raise KeyError(name)
-        return cell
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __iter__(self) -> Iterator[bytes]:
-        return _keys(self._snapshot, self._prefix)
+def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
+    return prefix + start, after(prefix) if stop is None else prefix + stop
 
 
-def _keys(snapshot: Snapshot, prefix: bytes) -> Iterator[bytes]:
-    return _last_record_epochs(snapshot.keys(prefix, after(prefix)), len(prefix))
-
-
-def _last_record_epochs(keys: Iterator[bytes], width: int) -> Iterator[bytes]:
-    return (key[width:] for key in keys)
+def _keys(snapshot: Snapshot, prefix: bytes, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
+    """Yield the keys behind a prefix, without it."""
+    width = len(prefix)
+    return (key[width:] for key in snapshot.keys(*_bounds(prefix, start, stop)))
 
 
 def _terms(snapshot: Snapshot, prefix: bytes) -> Iterator[Term]:

@@ -1,7 +1,7 @@
 """The folders of a store on disk: a lock, and per topic numbered generations with a pointer to the one that counts.
 
     PATH/
-        compactory.lock         who uses it
+        compactory.lock         the process that uses it
         TOPIC-CHECKSUM/
             CURRENT             number of the generation that `open` gives
             000001/             a database
@@ -14,6 +14,7 @@ next start.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -42,12 +43,12 @@ class Lock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Take the lock, or say who has it. Taken twice by the same it is taken once."""
+        """Take the lock, or name the process that has it. Taking it again does nothing."""
         if self._file is not None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise _refused(error, self._folder) from error
         if not _lock(file):
@@ -114,7 +115,7 @@ class TopicFolder:
                 remove(self._generation(number))
 
     def set_aside(self, generation: Path, reason: object) -> None:
-        """Keep a damaged generation for whoever wants to look into it, in place of the one that was kept before."""
+        """Keep a damaged generation for an operator to look into, in place of the one that was kept before."""
         aside = self.path / f"{_ASIDE}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         former = [path for path in self.path.iterdir() if path.name.startswith(_ASIDE)]
         if generation.exists():
@@ -169,10 +170,6 @@ def _locked(folder: Path, holder: list[str]) -> BackendLocked:
 def _lock(file: int) -> bool:
     """Lock an open file without waiting; say whether that succeeded. Where nothing can lock, RocksDB's lock holds."""
     try:
-        import fcntl
-    except ImportError:
-        return _lock_on_windows(file)
-    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -181,23 +178,8 @@ def _lock(file: int) -> bool:
     return True
 
 
-def _lock_on_windows(file: int) -> bool:
-    import msvcrt
-
-    try:
-        os.lseek(file, 1000, os.SEEK_SET)  # beyond the text, which others have to be able to read
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
-        return False
-    finally:
-        os.lseek(file, 0, os.SEEK_SET)
-    return True
-
-
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last; Windows has no such thing."""
-    if os.name == "nt":
-        return
+    """Make a rename last."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)

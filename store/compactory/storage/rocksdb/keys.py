@@ -1,4 +1,4 @@
-"""How a volume's keys are laid out, so that their byte order is what readers go by. Pure.
+"""How the keys of a topic storage are laid out, so that their byte order is what readers go by. Pure.
 
 A topic storage is one ordered sequence of keys. The first two bytes are the number of a *part* (a mapping or an index
 of one directory; 0 is the storage's own state), then comes the lookup or topic key as it is. In an index the term comes

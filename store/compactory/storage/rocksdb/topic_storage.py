@@ -5,128 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
-
-import orjson
+from dataclasses import replace
 
 from compactory.errors import BackendFailed, CompactoryError
-from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.rocksdb.contents import Contents, State
 from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Source
-from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
-from compactory.storage.rocksdb.seen import Seen
+from compactory.storage.rocksdb.keys import STATE
 
-__all__ = ["FORMAT", "RocksTopicStorage", "State"]
+__all__ = ["RocksTopicStorage"]
 
 log = logging.getLogger("compactory.store")
 
-FORMAT = 2  # of keys and state; another one is read anew
 _GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
 _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
 
 
-class State:
-    """What a topic storage knows of itself: the one record under `STATE`."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.parts: dict[str, int] = {}  # "directory NUL part" -> number
-        self.sizes: dict[str, dict[int, int]] = {}
-        self.checkpoint: Checkpoint | None = None
-
-    @classmethod
-    def read(cls, data: bytes) -> State:
-        """Read a stored one. Raises ValueError for what is none of this format."""
-        try:
-            held = orjson.loads(data)
-            if held["format"] != FORMAT:
-                raise ValueError(f"format {held['format']} is not {FORMAT}")
-            state = cls(held["topic"])
-            state.parts = dict(held["parts"])
-            state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
-            checkpoint = held["checkpoint"]
-            checkpoint["positions"] = _numbered(checkpoint["positions"])
-            tails = checkpoint.pop("tails", {}).items()  # its name in folders of format 2
-            checkpoint["last_record_epochs"] = {int(number): tuple(tail) for number, tail in tails}
-            caught_up = checkpoint["caught_up"].items()
-            checkpoint["caught_up"] = {int(number): CaughtUp(**mark) for number, mark in caught_up}
-            state.checkpoint = Checkpoint(**checkpoint)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it lacks {error}") from error
-        return state
-
-    def data(self) -> bytes:
-        """Return the bytes to store."""
-        assert self.checkpoint is not None
-        checkpoint = asdict(self.checkpoint)
-        checkpoint["tails"] = checkpoint.pop("last_record_epochs")
-        held = {
-            "format": FORMAT,
-            "topic": self.topic,
-            "parts": self.parts,
-            "sizes": self.sizes,
-            "checkpoint": checkpoint,
-        }
-        return orjson.dumps(held, option=orjson.OPT_NON_STR_KEYS)
-
-
-class Contents:
-    """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
-
-    def __init__(self, database: Database, state: State) -> None:
-        self.database = database
-        self.state = state
-        self.source = Source(database, Seen() if database.bulk else None)
-        self._parts: dict[str, KeySpace] = {}
-        self._postings: dict[str, RocksPostings] = {}
-
-    def part(self, directory: str, name: str) -> KeySpace:
-        """Return a mapping of a directory, the same one each time."""
-        key = f"{directory}\0{name}"
-        if key not in self._parts:
-            prefix = part_prefix(self._number(key))
-            sizes = self.state.sizes.get(key, {})
-            self._parts[key] = KeySpace(self.source, prefix, sizes, by_partition=name == "entries")
-        return self._parts[key]
-
-    def postings(self, directory: str, index: str) -> RocksPostings:
-        """Return the writing side of an index, the same one each time."""
-        key = f"{directory}\0\0{index}"
-        if key not in self._postings:
-            self._postings[key] = RocksPostings(part_prefix(self._number(key)))
-        return self._postings[key]
-
-    def stage(self, batch: Any) -> bool:
-        """Put what is fresh into a batch; say whether there was anything."""
-        staged = [part.stage(batch) for part in self._parts.values()]
-        staged += [postings.stage(batch) for postings in self._postings.values()]
-        return any(staged)
-
-    def settle(self) -> None:
-        """Count what the batch changes."""
-        for key, part in self._parts.items():
-            part.settle()
-            self.state.sizes[key] = part.sizes
-
-    def size(self) -> int:
-        """Return how many names all mappings hold, as of the last write."""
-        return sum(sum(sizes.values()) for sizes in list(self.state.sizes.values()))
-
-    def _number(self, key: str) -> int:
-        number = self.state.parts.setdefault(key, len(self.state.parts) + 1)
-        if number > MAX_PARTS:
-            raise BackendFailed(f"{self.database.path}: more than {MAX_PARTS} mappings and indexes in one topic")
-        return number
-
-
 class RocksTopicStorage:
     """A topic's generation in one database. Belongs to one writing thread.
 
-    Until it is complete for the first time nobody reads it, and it is loaded in bulk: commits are gathered and written
+    Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
     some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
     written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
     `close`; after the first nothing more is written.
@@ -202,7 +103,7 @@ class RocksTopicStorage:
                 self._write()
             self.database.close()
         except CompactoryError as error:
-            log.warning("a volume was not closed well, it is read on from its last flush: %s", error)
+            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
         if not self.kept:
             remove(self.database.path)
 
@@ -228,7 +129,3 @@ class RocksTopicStorage:
         self.database.reopen(bulk=False)
         self._contents.source.seen = None
         self._written, self._flushed_at = False, time.monotonic()
-
-
-def _numbered(sizes: Mapping[str, int]) -> dict[int, int]:
-    return {int(number): size for number, size in sizes.items()}

@@ -47,7 +47,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """What a user may set; `compactory.RocksDB` says what each is."""
+    """The settings of a user; `compactory.RocksDB` describes each."""
 
     block_cache_bytes: int = 128 * _MiB
     row_cache_bytes: int = 0
@@ -91,7 +91,7 @@ class Tuning:
 
 
 class Resources:
-    """What all databases of a backend share: caches, and the memory for what is not on disk yet."""
+    """Caches, and the memory for changes that are not on disk yet: all databases of a backend share them."""
 
     def __init__(self, tuning: Tuning) -> None:
         rocks = library()

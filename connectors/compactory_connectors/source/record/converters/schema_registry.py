@@ -178,6 +178,11 @@ class Registry:
         found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
         return int(found.schema_id) if found else 0
 
+    def schema_text(self, number: int) -> str:
+        """The schema of an id. Raises as :meth:`schema_id`."""
+        client = _client(self._properties())
+        return str(self._asked(lambda: client.get_schema(number), f"of schema {number}").schema_str)
+
     def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
         """The answer; None for what the registry lacks, where that is ``missing`` and no error."""
         from confluent_kafka.schema_registry import SchemaRegistryError

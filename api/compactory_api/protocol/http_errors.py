@@ -1,0 +1,105 @@
+"""Errors that only exist because somebody asked over HTTP. All derive from CompactoryError.
+
+A new one is a class here, and a row of `problem.PROBLEMS` with its status and title.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compactory.errors import CompactoryError
+
+__all__ = [
+    "BadRequest",
+    "Forbidden",
+    "HeadTooLarge",
+    "MethodRefused",
+    "Misdirected",
+    "NoEntry",
+    "NoResource",
+    "Stopping",
+    "TooLarge",
+    "TooManyConnections",
+    "TooSlow",
+    "Unauthorized",
+    "UnsupportedMedia",
+]
+
+
+class BadRequest(CompactoryError):
+    """Parts of the request are not what they should be. ``problems`` lists all that were found."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class Unauthorized(CompactoryError):
+    """No token, or one that is not ours."""
+
+
+class Forbidden(CompactoryError):
+    """The token is valid, and not for this."""
+
+
+class Misdirected(CompactoryError):
+    """The Host header names another machine: a web page may be asking through a name that it controls."""
+
+
+class NoEntry(CompactoryError):
+    """The directory has no entry of this key."""
+
+    def __init__(self, directory: str, key: str) -> None:
+        self.directory = directory
+        self.key = key
+        super().__init__(directory, key)
+
+    def __str__(self) -> str:
+        return f"directory {self.directory!r} has no entry {self.key!r}"
+
+
+class NoResource(CompactoryError):
+    """There is nothing at this path."""
+
+
+class MethodRefused(CompactoryError):
+    """The path does not take this method; ``allowed`` are those it takes."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        self.method = method
+        self.allowed = allowed
+        super().__init__(method, allowed)
+
+    def __str__(self) -> str:
+        return f"{self.method} is not possible here; possible: {self.allowed}"
+
+
+class TooLarge(CompactoryError):
+    """The request asks for, or carries, more than one request may."""
+
+
+class HeadTooLarge(CompactoryError):
+    """The request's line and headers are larger, or more, than a server takes."""
+
+
+class TooSlow(CompactoryError):
+    """The request did not come within its time."""
+
+
+class TooManyConnections(CompactoryError):
+    """The server has as many connections as it takes, and all of them are at work."""
+
+    retryable = True
+
+
+class UnsupportedMedia(CompactoryError):
+    """The body is not JSON by its own account."""
+
+
+class Stopping(CompactoryError):
+    """The server shuts down and can't wait any longer."""
+
+    retryable = True

@@ -1,0 +1,175 @@
+"""The demo once it is up: takes orders through a socket, stops and starts servers, tells of processes that end.
+
+The socket lies beside demo.json; a line of JSON goes each way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+
+from ..context.failure import StepFailed
+from .home import Home
+
+if TYPE_CHECKING:
+    from .narrator import Narrator
+    from .stage import Stage
+
+__all__ = ["Watch", "order"]
+
+_PATIENCE = 60.0  # seconds that an order may take, as Postgres may on a slow disk
+_MOST = 4096
+_LOOK = 0.5  # seconds between looks whether everything runs
+
+
+class Watch:
+    """Keeps the demo up, and demo.json true. Owned by the thread that owns the stage."""
+
+    def __init__(self, stage: Stage, narrator: Narrator) -> None:
+        self._stage = stage
+        self._narrator = narrator
+        self._outage = Outage(stage)
+        self._control = Control(stage.home)
+        self._running = stage.pids
+
+    def keep(self) -> None:
+        """Stay up until a signal comes."""
+        while True:
+            self._control.take(self._handle, _LOOK)
+            before, self._running = self._running, self._stage.pids
+            for name in sorted(before.keys() - self._running.keys()):
+                self._narrator.tell_end(name, before[name])
+            if before != self._running:
+                self._stage.home.announce(self._stage.describe())
+
+    def close(self) -> None:
+        """Take no more orders."""
+        self._control.close()
+
+    def _handle(self, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer = self._outage.handle(asked)
+        finally:
+            self._running = self._stage.pids
+            self._stage.home.announce(self._stage.describe())
+        self._narrator.tell_order(answer)
+        return answer
+
+
+class Outage:
+    """Stops and starts the servers. Postgres is ended in order and started again on its data.
+
+    The broker's memory is all that it has: ended, it would come back without topics. So it is made to hang, which
+    is what clients see of a broker that is cut off.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._paused = False
+
+    def handle(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Do ``{"action": "stop"|"start", "server": …}`` and say what came of it."""
+        began = time.perf_counter()
+        action, server = asked.get("action"), asked.get("server")
+        doings: dict[tuple[Any, Any], Callable[[], str]] = {
+            ("stop", "postgres"): self._stop_postgres,
+            ("start", "postgres"): self._start_postgres,
+            ("stop", "kafka"): self._pause_kafka,
+            ("start", "kafka"): self._resume_kafka,
+        }
+        if (do := doings.get((action, server))) is None:
+            raise ConfigError(f"the demo can't {action} {server}")
+        told = do()
+        return {"action": action, "server": server, "told": told, "seconds": round(time.perf_counter() - began, 4)}
+
+    def _stop_postgres(self) -> str:
+        if not self._stage.postgres.running:
+            return "Postgres is down already"
+        self._stage.postgres.stop()
+        return "Postgres is down; lookups go on"
+
+    def _start_postgres(self) -> str:
+        if self._stage.postgres.running:
+            return "Postgres runs already"
+        self._stage.postgres.start()
+        return "Postgres is back; the source comes back by itself"
+
+    def _pause_kafka(self) -> str:
+        if self._paused:
+            return "the broker hangs already"
+        self._stage.broker.pause()
+        self._paused = True
+        return (
+            "the broker hangs (SIGSTOP): clients see an outage, lookups go on;"
+            " it is not ended, for its topics are in memory only"
+        )
+
+    def _resume_kafka(self) -> str:
+        if not self._paused:
+            return "the broker runs already"
+        self._stage.broker.resume()
+        self._paused = False
+        return "the broker goes on, with all its topics"
+
+
+class Control:
+    """The demo's end: takes one order at a time, in the thread that calls `take`."""
+
+    def __init__(self, home: Home) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(home.socket))
+        home.socket.chmod(0o600)
+        self._listening.listen()
+
+    def take(self, handle: Callable[[dict[str, Any]], dict[str, Any]], timeout: float) -> None:
+        """Wait ``timeout`` seconds for an order; do it and answer."""
+        self._listening.settimeout(timeout)
+        try:
+            asking, _ = self._listening.accept()
+        except TimeoutError:
+            return
+        with asking, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
+            asking.settimeout(2)
+            asked = json.loads(asking.recv(_MOST))
+            try:
+                answer = handle(asked)
+            except CompactoryError as error:
+                answer = {"error": str(error)}
+            asking.sendall(json.dumps(answer).encode() + b"\n")
+
+    def close(self) -> None:
+        """Take no more orders."""
+        self._listening.close()
+
+
+def order(home: Home, asked: dict[str, Any]) -> dict[str, Any]:
+    """Have the demo of this folder do something and return its answer.
+
+    Raises Unreachable when no demo runs here or it is not ready yet, StepFailed when it could not do it.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_PATIENCE)
+        try:
+            asking.connect(str(home.socket))
+            asking.sendall(json.dumps(asked).encode())
+            answer: dict[str, Any] = json.loads(asking.makefile().readline())
+        except (OSError, ValueError) as error:
+            raise Unreachable("demo", _why(home)) from error
+    if "error" in answer:
+        raise StepFailed(answer["error"])
+    return answer
+
+
+def _why(home: Home) -> str:
+    owner = home.owner()
+    if owner is None:
+        return f"no demo runs in this folder ({home.folder.resolve()}); start one with: compactory demo"
+    if home.socket.exists():
+        return f"the demo (pid {owner}) did not answer; see what it prints"
+    return f"the demo (pid {owner}) takes no orders: it is starting, ending, or tells its story (--check)"

@@ -1,0 +1,331 @@
+"""The table of connector keys: what each means, its default, what it accepts and why a key is refused.
+
+The names are those of the Confluent JDBC source connector and of Kafka Connect. Every key that they know is here, so
+that none is ever ignored: it is HONOURED, MOOT (accepted, because nothing it could change exists here; the note says
+why) or REFUSED (the note says why and what to do). Documentation is generated from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..javatext.java_zone import read_zone
+from ..record.column_options import Calendar, ColumnTypes, Granularity, NumericMapping
+from ..setting import (
+    Setting,
+    at_least,
+    boolean,
+    honoured,
+    member_of,
+    moot,
+    names,
+    nearest,
+    one_of,
+    percentage,
+    refused,
+    required_text,
+    switch,
+    text,
+    whole_number,
+)
+from .connector import MAX_REMOVED_PERCENT, Mode
+from .selection import column_mapping, columns_mapping, patterns, table_types
+from .topic_rules import topic_prefix
+
+__all__ = ["SETTINGS", "find_setting", "unknown_key"]
+
+_CONNECTION: tuple[Setting, ...] = (
+    honoured(
+        "name", "name of the connector: its offsets, lease and transactional id", "the file's stem", required_text
+    ),
+    honoured(
+        "connector.class",
+        "the connector that this one stands in for",
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+        one_of(
+            "io.confluent.connect.jdbc.JdbcSourceConnector",
+            "JdbcSourceConnector",
+            "JdbcSource",
+            otherwise="Compactory stands in for this connector only",
+        ),
+    ),
+    moot("connector.plugin.version", "version of the connector to load", "nothing is loaded"),
+    moot("key.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
+    moot("value.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
+    moot("header.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
+    moot("tasks.max", "number of tasks", "one process polls all tables of a connector", at_least(1)),
+    moot("tasks.max.enforce", "fail above tasks.max", "there is one task", boolean),
+    honoured(
+        "connection.url", "JDBC URL of a Postgres database, or a postgresql:// URL", None, required_text, secret=True
+    ),
+    honoured("connection.user", "user, where the URL has none"),
+    honoured("connection.password", "password, where the URL has none", secret=True),
+    moot("connection.attempts", "attempts to connect", "an outage is waited out, however long it lasts", at_least(1)),
+    moot(
+        "connection.backoff.ms",
+        "pause between attempts",
+        "attempts are spaced by exponential back-off with jitter, 10 s at the most",
+        at_least(0),
+    ),
+    refused("connection.oauth2.*", "token based login", "not supported; give connection.user and connection.password"),
+    refused(
+        "jdbc.credentials.provider.*", "class that gives credentials", "Java classes can't be loaded; use a placeholder"
+    ),
+    honoured(
+        "dialect.name",
+        "dialect of SQL",
+        "PostgreSqlDatabaseDialect",
+        one_of("PostgreSqlDatabaseDialect", "", otherwise="only Postgres is supported"),
+    ),
+    honoured(
+        "quote.sql.identifiers",
+        "never: names of tables and columns that are not in double quotes are read in lower case",
+        "always",
+        one_of("always", "ALWAYS", "never", "NEVER"),
+    ),
+    honoured(
+        "transaction.isolation.mode",
+        "isolation of a poll: REPEATABLE_READ, which is more than the weaker ones promise, or SERIALIZABLE",
+        "DEFAULT",
+        one_of(
+            "DEFAULT",
+            "READ_UNCOMMITTED",
+            "READ_COMMITTED",
+            "REPEATABLE_READ",
+            "SERIALIZABLE",
+            otherwise="Postgres has no other",
+        ),
+    ),
+    moot("config.action.reload", "what changed placeholders do", "they are read at start", one_of("restart", "none")),
+    honoured("config.providers", "names of the providers of placeholders", "", names),
+    honoured("config.providers.*", "class and parameters of a provider"),
+)
+"""Keys about the connector itself and its connection to Postgres."""
+
+_TABLES: tuple[Setting, ...] = (
+    honoured("table.whitelist", "tables to poll, [schema.]table, separated by commas", None, names),
+    honoured("table.blacklist", "tables not to poll, of all that there are", None, names),
+    honoured("table.include.list", "regular expressions of schema.table to poll", None, patterns),
+    honoured("table.exclude.list", "regular expressions of included tables not to poll", None, patterns),
+    honoured("schema.pattern", "schemas to look in, with the wildcards % and _ of LIKE; empty: all", None, text),
+    honoured("catalog.pattern", "the database, which must be that of connection.url", None, text),
+    honoured(
+        "table.types",
+        "kinds of relation to poll: TABLE, PARTITIONED TABLE, VIEW, MATERIALIZED VIEW, FOREIGN TABLE",
+        "TABLE",
+        table_types,
+    ),
+    honoured("table.poll.interval.ms", "milliseconds between two looks for tables", "60000", at_least(1)),
+    moot(
+        "table.monitoring.startup.polling.limit.ms",
+        "how long to wait for the list of tables",
+        "the source begins with the list",
+        at_least(0),
+    ),
+    honoured("query", "a SELECT in place of tables; the topic is topic.prefix alone", None, text),
+    honoured("query.masked", "the same, never shown by validate", None, text, secret=True),
+    honoured("query.suffix", "text behind the generated query; rows are found by their place then", "", text),
+    honoured(
+        "incrementing.column.mapping",
+        "incrementing column by table: regex:column,…",
+        None,
+        column_mapping,
+    ),
+    honoured(
+        "timestamp.columns.mapping",
+        "timestamp columns by table: regex:[column|column],…",
+        None,
+        columns_mapping,
+    ),
+)
+"""Keys that say which tables are polled, or which query."""
+
+_POLLING: tuple[Setting, ...] = (
+    honoured(
+        "mode",
+        "how changed rows are found",
+        None,
+        member_of(Mode),
+    ),
+    honoured("incrementing.column.name", "column that grows with every new row; empty: one that numbers itself", ""),
+    honoured(
+        "timestamp.column.name", "columns of the row's last change; the first that is not NULL counts", None, names
+    ),
+    honoured(
+        "timestamp.initial",
+        "milliseconds since 1970 from which on a first load takes rows; -1: now",
+        None,
+        whole_number,
+    ),
+    honoured(
+        "timestamp.delay.interval.ms",
+        "how long a row waits for earlier ones that commit late; only views and queries need it",
+        "0",
+        at_least(0),
+    ),
+    honoured("validate.non.null", "refuse nullable incrementing and timestamp columns", "true", boolean),
+    honoured("poll.interval.ms", "milliseconds between two polls of a table that changes", "5000", at_least(1)),
+    moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
+    honoured(
+        "batch.max.rows", "most rows of one Kafka transaction; 10,000 and about 8 MiB at the most", "10000", at_least(1)
+    ),
+    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page bound them", at_least(0)),
+    honoured(
+        "query.retry.attempts",
+        "failed polls of a table in a row after which it stays FAILED; -1 or 0: tried for ever",
+        "-1",
+        at_least(0, also=-1),
+    ),
+    honoured(
+        "compactory.bulk.deletes",
+        "mode bulk: on removes keys from the topic, after each poll, that the table has not",
+        "off",
+        switch,
+    ),
+    honoured(
+        "compactory.sweep.interval.ms",
+        "milliseconds between two sweeps for keys of rows that were deleted unseen; 0: off",
+        "0",
+        at_least(0),
+    ),
+    honoured(
+        "compactory.max.removed.percent",
+        "a removal of more of a directory's keys waits for compactory source approve; 100: none does",
+        str(MAX_REMOVED_PERCENT),
+        percentage,
+    ),
+    honoured(
+        "compactory.heartbeat.interval.ms",
+        "milliseconds between two heartbeats (table compactory.heartbeats, topic compactory-heartbeats); 0: none",
+        "0",
+        at_least(1000, also=0),
+    ),
+    honoured(
+        "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
+    ),
+    honoured(
+        "compactory.soft.delete.mode",
+        "a deleted row is sent as a tombstone, or as its value",
+        "tombstone",
+        one_of("tombstone", "value"),
+    ),
+)
+"""Keys that say how changed rows are found, and when."""
+
+_RECORDS: tuple[Setting, ...] = (
+    honoured("numeric.mapping", "how NUMERIC columns become numbers", "none", member_of(NumericMapping)),
+    honoured("numeric.precision.mapping", "older form of numeric.mapping: true is precision_only", "false", boolean),
+    honoured("timestamp.granularity", "how timestamps become values", "connect_logical", member_of(Granularity)),
+    honoured("db.timezone", "time zone of timestamps without one", "UTC", read_zone),
+    honoured("date.calendar.system", "calendar of dates before 1582-10-15", "LEGACY", member_of(Calendar)),
+    honoured(
+        "compactory.types",
+        "column types: those that the real connector supports, or all",
+        "connector",
+        member_of(ColumnTypes),
+    ),
+    honoured(
+        "key.converter", "class that writes keys", "org.apache.kafka.connect.storage.StringConverter", required_text
+    ),
+    honoured("key.converter.*", "options of the key's converter"),
+    honoured(
+        "value.converter", "class that writes values", "org.apache.kafka.connect.json.JsonConverter", required_text
+    ),
+    honoured("value.converter.*", "options of the value's converter"),
+    honoured(
+        "header.converter",
+        "class that writes headers",
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        required_text,
+    ),
+    honoured("header.converter.*", "options of the header's converter"),
+    honoured("transforms", "aliases of the transforms, in order, separated by commas", "", names),
+    honoured("transforms.*", "class and options of a transform"),
+    honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
+    honoured("predicates.*", "class and options of a condition"),
+    honoured("compactory.transform", "a Python function behind the transforms: module:function", None, required_text),
+    honoured(
+        "errors.tolerance",
+        "a row that can't be converted stops its table (none), or is skipped and counted (all)",
+        "none",
+        one_of("none", "all"),
+    ),
+    honoured("errors.log.enable", "log every skipped row; else the first of a table and the count", "false", boolean),
+    honoured(
+        "errors.log.include.messages",
+        "name a row that is skipped, or stops its table, by its id in the log; values never appear",
+        "false",
+        boolean,
+    ),
+    moot(
+        "errors.retry.timeout",
+        "how long a failed operation is tried again",
+        "conversions have nothing to wait for",
+        at_least(-1),
+    ),
+    moot("errors.retry.delay.max.ms", "pause between tries", "conversions have nothing to wait for", at_least(0)),
+    refused("errors.deadletterqueue.*", "topic of failed records", "Kafka Connect has it for sinks only; leave it out"),
+)
+"""Keys that say what a row becomes: column types, converters, transforms, errors."""
+
+_TOPICS: tuple[Setting, ...] = (
+    honoured("topic.prefix", "the topic of a table is this and the table's name", None, topic_prefix),
+    honoured("topic.creation.enable", "create topics that are missing", "true", boolean),
+    honoured(
+        "topic.creation.default.partitions",
+        "partitions of a new topic; -1: the broker's default",
+        "-1",
+        at_least(1, also=-1),
+    ),
+    honoured(
+        "topic.creation.default.replication.factor",
+        "replicas of a new topic; -1: the broker's default",
+        "-1",
+        at_least(1, also=-1),
+    ),
+    honoured("topic.creation.default.*", "configuration of a new topic, such as min.insync.replicas"),
+    honoured("topic.creation.groups", "groups of topics with a configuration of their own", "", names),
+    honoured("topic.creation.*", "include, exclude (regular expressions of topics), partitions … of a group"),
+    honoured("producer.override.*", "producer properties by their Java names, or librdkafka's"),
+    refused("consumer.override.*", "consumer properties", "a source consumes nothing; leave it out"),
+    refused(
+        "admin.override.*", "admin client properties", "one client serves all; give them in [kafka] of compactory.toml"
+    ),
+    honoured(
+        "exactly.once.support",
+        "whether exactly once is required",
+        "requested",
+        one_of("requested", "required", otherwise="for at-least-once set compactory.transactions=off"),
+    ),
+    moot(
+        "transaction.boundary",
+        "when transactions end",
+        "a transaction ends after a batch",
+        one_of("poll", otherwise="only poll"),
+    ),
+    refused("transaction.boundary.interval.ms", "time between commits", "transactions end after a batch; leave it out"),
+    refused(
+        "offsets.storage.topic", "topic of this connector's offsets", "offsets are in compactory-offsets; leave it out"
+    ),
+    honoured("compactory.transactions", "records and offset in one Kafka transaction; `off`: see below", "on", switch),
+)
+"""Keys about topics, producers and transactions."""
+
+SETTINGS: tuple[Setting, ...] = (*_CONNECTION, *_TABLES, *_POLLING, *_RECORDS, *_TOPICS)
+
+_EXACT: Mapping[str, Setting] = {item.name: item for item in SETTINGS if not item.name.endswith(".*")}
+_PREFIXES: tuple[tuple[str, Setting], ...] = tuple(
+    (item.name[:-1], item) for item in SETTINGS if item.name.endswith(".*")
+)
+
+
+def find_setting(key: str) -> Setting | None:
+    """The entry of ``key``, exact before prefix, the first prefix that fits; None when the key is unknown."""
+    if key in _EXACT:
+        return _EXACT[key]
+    return next((item for prefix, item in _PREFIXES if key.startswith(prefix) and key != prefix), None)
+
+
+def unknown_key(key: str) -> str:
+    """The problem text of a key that is not in the table."""
+    return f"{key}: unknown key{nearest(key, _EXACT)}"

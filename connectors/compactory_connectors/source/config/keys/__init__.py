@@ -1,1 +1,0 @@
-"""The tables of connector keys, one module per subject. ``connector_keys`` joins them."""

@@ -1,0 +1,373 @@
+"""From the settings of one connector, as text, to the finished connector: all problems at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from compactory.errors import ConfigError
+from compactory.kafka.kafka_errors import property_problems
+from compactory_connectors.database.jdbc_url import Connection, parse_url
+
+from ..record.column_options import ColumnOptions, NumericMapping
+from ..record.converters import ConverterSpec, read_converter, read_header_converter
+from ..record.converters.json_converter import JsonConverter
+from ..record.transforms import TransformSpec, read_transforms
+from ..setting import Status, rejected
+from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
+from .keys import SETTINGS, find_setting, unknown_key
+from .placeholder import Placeholders, has_placeholder
+from .producer_properties import read_producer
+from .selection import ColumnMapping, TableName, TableSelection, split_identifier
+from .topic_rules import TopicRules, read_rules
+
+__all__ = ["ConnectorReader"]
+
+_OLD = ("table.whitelist", "table.blacklist", "incrementing.column.name", "timestamp.column.name")
+_NEW = ("table.include.list", "table.exclude.list", "incrementing.column.mapping", "timestamp.columns.mapping")
+_LISTS = ("table.whitelist", "table.blacklist", "table.include.list", "table.exclude.list")
+_SELECT = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:(?:SELECT|WITH|VALUES|TABLE)\b|\()")
+
+
+class ConnectorReader:
+    """Reads the settings of one connector, gathering problems instead of stopping at the first."""
+
+    def __init__(self, written: Mapping[str, str], placeholders: Placeholders) -> None:
+        self._written = written
+        self._placeholders = placeholders
+        self._problems: list[str] = []
+        self._notes: list[str] = []
+        self._resolved: dict[str, str] = {}
+        self._failed: set[str] = set()
+        for key, text in written.items():
+            value = text if key.startswith("config.providers") else placeholders.resolve(key, text)
+            if value is None:
+                self._failed.add(key)
+            else:
+                self._resolved[key] = value
+        self._problems += dict.fromkeys(placeholders.problems)
+        self._values = self._parsed()
+
+    def connector(self, default_name: str) -> ConnectorConfig:
+        """The finished connector; raises ConfigError when anything was wrong."""
+        connection = self._connection()
+        query = self._query()
+        selection = self._selection(query, connection)
+        mode = self._mode()
+        cursor = self._cursor(mode, query)
+        key, value = self._converter("key.converter"), self._converter("value.converter")
+        header = self._converter("header.converter")
+        transforms = self._transforms(value)
+        soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
+        transactions = self._transactions()
+        producer, topics = self._producer(transactions), self._topics()
+        self._prefix(query)
+        if self._problems:
+            raise ConfigError(map(self._placeholders.hidden, self._problems))
+        assert connection is not None
+        assert key is not None
+        assert value is not None
+        assert header is not None
+        assert mode is not None
+        return ConnectorConfig(
+            name=self._values["name"] if "name" in self._written else default_name,
+            connection=connection,
+            selection=selection,
+            query=query,
+            masked=bool(self._values["query.masked"]),
+            suffix=self._values["query.suffix"].strip(),
+            catalog=self._values["catalog.pattern"] or None,
+            mode=mode,
+            cursor=cursor,
+            poll_interval_ms=self._values["poll.interval.ms"],
+            table_poll_interval_ms=self._values["table.poll.interval.ms"],
+            batch_max_rows=self._values["batch.max.rows"],
+            retry_attempts=self._values["query.retry.attempts"],
+            serializable=self._values["transaction.isolation.mode"] == "SERIALIZABLE",
+            topic_prefix=self._values["topic.prefix"],
+            columns=self._columns(),
+            key_converter=key,
+            value_converter=value,
+            header_converter=header,
+            transforms=transforms,
+            errors=self._errors(),
+            topics=topics,
+            producer=producer,
+            soft_delete=soft_delete,
+            bulk_deletes=bulk_deletes,
+            heartbeat_interval_ms=self._values["compactory.heartbeat.interval.ms"],
+            sweep_interval_ms=self._values["compactory.sweep.interval.ms"],
+            max_removed_percent=self._values["compactory.max.removed.percent"],
+            transactions=transactions,
+            notes=tuple(self._notes),
+        )
+
+    def _parsed(self) -> dict[str, Any]:
+        """Every known key's value; a default where it is not given or was refused."""
+        for key in self._written:
+            setting = find_setting(key)
+            if setting is None:
+                self._problems.append(unknown_key(key))
+            elif setting.status is Status.REFUSED:
+                self._problems.append(f"{key}: {setting.note}")
+            elif setting.status is Status.MOOT:
+                self._notes.append(f"{key}: has no effect: {setting.note}")
+        values: dict[str, Any] = {}
+        for setting in SETTINGS:
+            if setting.status is Status.REFUSED or setting.name.endswith(".*"):
+                continue
+            values[setting.name] = None if setting.default is None else setting.parse(setting.default)
+            if setting.name in self._resolved:
+                try:
+                    values[setting.name] = setting.parse(self._resolved[setting.name])
+                except ValueError as error:
+                    shown = self._shown(setting.name, setting.secret)
+                    self._problems.append(f"{setting.name}: {rejected(error, shown)}")
+        return values
+
+    def _shown(self, key: str, secret: bool) -> str:
+        """The value as it was written; what a placeholder stood for is never shown."""
+        if secret or not self._written[key]:
+            return ""
+        written = self._written[key]
+        return f", not what {written} stands for" if has_placeholder(written) else f", not {written!r}"
+
+    def _told(self) -> set[str]:
+        """Keys of which a problem is known."""
+        return {problem.partition(":")[0] for problem in self._problems}
+
+    def _missing(self, key: str, meaning: str) -> None:
+        if key not in self._failed:
+            self._problems.append(f"{key}: missing; {meaning}")
+
+    def _below(self, prefix: str) -> dict[str, str]:
+        return {key.removeprefix(prefix): value for key, value in self._resolved.items() if key.startswith(prefix)}
+
+    def _given(self, key: str) -> bool:
+        """Whether a key was given with something in it."""
+        return bool(self._values[key]) or key in self._failed
+
+    def _connection(self) -> Connection | None:
+        url = self._values["connection.url"]
+        if url is None:
+            if "connection.url" not in self._written:
+                self._missing("connection.url", "give the JDBC URL of the database")
+            return None
+        try:
+            return parse_url(url, self._values["connection.user"], self._values["connection.password"])
+        except ValueError as error:
+            self._problems += [f"connection.url: {line}" for line in str(error).splitlines()]
+            return None
+
+    def _prefix(self, query: str | None) -> None:
+        if "topic.prefix" not in self._written:
+            self._missing("topic.prefix", "the topic of a table is this and the table's name")
+        elif query is not None and not self._values["topic.prefix"] and "topic.prefix" not in self._told():
+            self._missing("topic.prefix", "with a query it is the whole name of the topic")
+
+    def _query(self) -> str | None:
+        if self._given("query") and self._given("query.masked"):
+            self._problems.append("query.masked: is given beside query; drop one of them")
+        key = "query.masked" if self._given("query.masked") else "query"
+        text = (self._values[key] or "").strip().rstrip(";").rstrip()
+        if not text:
+            return None
+        if not _SELECT.match(text):
+            self._problems.append(f"{key}: must begin with SELECT or WITH")
+        for other in _LISTS:
+            if self._given(other):
+                self._problems.append(f"{other}: is given beside {key}; drop one of them")
+        return text
+
+    def _selection(self, query: str | None, connection: Connection | None) -> TableSelection:
+        values = self._values
+        old, new = [[key for key in keys if self._given(key)] for keys in (_OLD, _NEW)]
+        if query is None:
+            self._check_lists(old, new)
+        database = connection.conninfo.get("dbname") if connection is not None else None
+        return TableSelection(
+            listed=self._names("table.whitelist", database),
+            unlisted=self._names("table.blacklist", database),
+            included=values["table.include.list"] or (),
+            excluded=values["table.exclude.list"] or (),
+            schemas=values["schema.pattern"] or None,
+            kinds=values["table.types"],
+        )
+
+    def _check_lists(self, old: list[str], new: list[str]) -> None:
+        if old and new:
+            self._problems.append(
+                f"{new[0]}: is given beside {', '.join(old)}; Kafka Connect takes either {', '.join(_OLD)},"
+                f" or {', '.join(_NEW)}"
+            )
+        if self._given("table.whitelist") and self._given("table.blacklist"):
+            self._problems.append("table.blacklist: is given beside table.whitelist; drop one of them")
+        if self._given("table.exclude.list") and not self._given("table.include.list"):
+            self._problems.append("table.exclude.list: needs table.include.list, of which it takes tables away")
+        elif new and not self._given("table.include.list"):
+            self._missing("table.include.list", f"{new[0]} needs it")
+        if not old and not new and not self._failed.intersection(_OLD + _NEW):
+            self._missing("table.whitelist", "name the tables to poll, separated by commas")
+
+    def _names(self, key: str, database: str | None) -> tuple[TableName, ...]:
+        """Tables by name; where pgjdbc is 42.7.5 or later, the connector may want the database before the schema."""
+        tables = []
+        for text in dict.fromkeys(self._values[key] or ()):
+            parts = split_identifier(text)
+            if parts is not None and len(parts) == 3 and parts[0] == database:
+                parts = parts[1:]
+            if parts is None or len(parts) > 2:
+                self._problems.append(f"{key}: {text!r} is not a table; write table or schema.table")
+                continue
+            folded = [self._folded(part, quoted=f'"{part}"' in text) for part in parts]
+            tables.append(TableName(folded[0] if len(folded) == 2 else None, folded[-1]))
+        return tuple(tables)
+
+    def _folded(self, name: str, *, quoted: bool = False) -> str:
+        """A name as Postgres reads it where the connector does not quote."""
+        never = str(self._values["quote.sql.identifiers"]).lower() == "never"
+        return name.lower() if never and not quoted else name
+
+    def _mode(self) -> Mode | None:
+        mode: Mode | None = self._values["mode"]
+        if mode is None:
+            if "mode" not in self._told():
+                self._missing("mode", "set it to bulk, incrementing, timestamp or timestamp+incrementing")
+            return None
+        return mode
+
+    def _cursor(self, mode: Mode | None, query: str | None) -> CursorColumns:
+        values = self._values
+        timestamps: tuple[str, ...] = values["timestamp.column.name"] or ()
+        if mode is not None:
+            self._check_cursor(mode, query)
+        return CursorColumns(
+            incrementing=self._folded(values["incrementing.column.name"].strip()),
+            timestamps=tuple(map(self._folded, timestamps)),
+            incrementing_by_table=self._mappings("incrementing.column.mapping"),
+            timestamps_by_table=self._mappings("timestamp.columns.mapping"),
+            validate_non_null=values["validate.non.null"],
+            initial=values["timestamp.initial"],
+            delay_ms=values["timestamp.delay.interval.ms"],
+        )
+
+    def _mappings(self, key: str) -> tuple[ColumnMapping, ...]:
+        return tuple(
+            ColumnMapping(mapping.pattern, tuple(map(self._folded, mapping.columns)))
+            for mapping in self._values[key] or ()
+        )
+
+    def _check_cursor(self, mode: Mode, query: str | None) -> None:
+        needs = {
+            ("incrementing.column.name", "incrementing.column.mapping"): mode.incrementing,
+            ("timestamp.column.name", "timestamp.columns.mapping"): mode.timestamp,
+        }
+        for (name, mapping), needed in needs.items():
+            if not needed:
+                self._unneeded(mode, name, mapping)
+            elif name == "timestamp.column.name" and not self._given(name) and not self._given(mapping):
+                key = mapping if self._given("table.include.list") else name
+                if key not in self._told():
+                    self._missing(key, f"mode {mode.value} needs the column of the last change")
+            elif query is not None and not self._given(name):
+                self._missing(name, f"with a query, mode {mode.value} can't find the column by itself")
+        if not mode.timestamp:
+            unused = [key for key in ("timestamp.initial", "timestamp.delay.interval.ms") if key in self._written]
+            self._notes += [f"{key}: has no effect: mode {mode.value} has no timestamp" for key in unused]
+
+    def _unneeded(self, mode: Mode, name: str, mapping: str) -> None:
+        if self._given(mapping):
+            self._problems.append(f"{mapping}: mode {mode.value} has no use for it; leave it out")
+        elif self._given(name):
+            self._notes.append(f"{name}: has no effect: mode {mode.value} has no use for it")
+
+    def _columns(self) -> ColumnOptions:
+        values = self._values
+        mapping = values["numeric.mapping"]
+        if "numeric.mapping" not in self._written and values["numeric.precision.mapping"]:
+            mapping = NumericMapping.PRECISION_ONLY
+        return ColumnOptions(
+            numeric_mapping=mapping,
+            granularity=values["timestamp.granularity"],
+            zone=values["db.timezone"],
+            calendar=values["date.calendar.system"],
+            types=values["compactory.types"],
+        )
+
+    def _converter(self, key: str) -> ConverterSpec | None:
+        read = read_header_converter if key == "header.converter" else read_converter
+        options = {name: value for name, value in self._below(key + ".").items() if name != "plugin.version"}
+        spec, problems = read(self._values[key], options)
+        self._problems += [f"{key}{problem}" for problem in problems]
+        return spec
+
+    def _errors(self) -> ErrorPolicy:
+        return ErrorPolicy(
+            skip=self._values["errors.tolerance"] == "all",
+            log_each=self._values["errors.log.enable"],
+            name_rows=self._values["errors.log.include.messages"],
+        )
+
+    def _bulk_deletes(self, mode: Mode | None) -> bool:
+        deletes: bool = self._values["compactory.bulk.deletes"]
+        if deletes and mode is not Mode.BULK:
+            self._notes.append("compactory.bulk.deletes: has no effect: it is for mode bulk")
+        if deletes and self._values["query.suffix"].strip():
+            self._problems.append("compactory.bulk.deletes: a query.suffix may leave out rows that are there; drop one")
+        return deletes and mode is Mode.BULK
+
+    def _soft_delete(self, mode: Mode | None) -> SoftDelete | None:
+        column = self._values["compactory.soft.delete.column"]
+        if column is None:
+            if "compactory.soft.delete.mode" in self._written:
+                self._missing("compactory.soft.delete.column", "compactory.soft.delete.mode needs it")
+            return None
+        if mode is Mode.INCREMENTING:
+            self._problems.append(
+                "compactory.soft.delete.column: mode incrementing sends new rows only and never sees a deactivation;"
+                " use timestamp+incrementing"
+            )
+        return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
+
+    def _transforms(self, value: ConverterSpec | None) -> tuple[TransformSpec, ...]:
+        transforms, problems = read_transforms(
+            self._values["transforms"],
+            self._below("transforms."),
+            predicates=self._values["predicates"],
+            predicate_options=self._below("predicates."),
+            function=self._values["compactory.transform"],
+        )
+        self._problems += problems
+        free = value is None or (isinstance(value.converter, JsonConverter) and not value.converter.schemas_enable)
+        if self._values["compactory.transform"] and not free:
+            self._problems.append(
+                "compactory.transform: values must be JSON without schemas; set value.converter to"
+                " org.apache.kafka.connect.json.JsonConverter and value.converter.schemas.enable=false"
+            )
+        return transforms
+
+    def _producer(self, transactions: bool) -> dict[str, str]:
+        producer = read_producer(self._below("producer.override."), transactions=transactions)
+        self._problems += producer.problems
+        found = property_problems(producer.properties)
+        self._problems += [f"producer.override.{name}: {problem}" for name, problem in found]
+        self._notes += producer.notes
+        return producer.properties
+
+    def _topics(self) -> TopicRules:
+        topics, problems = read_rules(
+            self._values["topic.creation.groups"],
+            self._below("topic.creation."),
+            create=self._values["topic.creation.enable"],
+        )
+        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._told()]
+        return topics
+
+    def _transactions(self) -> bool:
+        transactions: bool = self._values["compactory.transactions"]
+        if not transactions and self._values["exactly.once.support"] == "required":
+            self._problems.append(
+                "compactory.transactions: off contradicts exactly.once.support=required; drop one of them"
+            )
+        return transactions

@@ -1,0 +1,28 @@
+"""Cleaning up after dropped objects: in a thread of its own, and never in a forked child."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from threading import Thread, main_thread
+from typing import Any
+
+__all__ = ["apart", "keep_forever"]
+
+
+def apart(name: str, function: Callable[..., object], *arguments: Any) -> Thread | None:
+    """Call a function in a thread of its own, and return the thread; at once where the interpreter ends."""
+    if not main_thread().is_alive():  # no thread can be started any more
+        function(*arguments)
+        return None
+    thread = Thread(target=function, args=arguments, name=f"compactory-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def keep_forever(handle: object) -> None:
+    """See to it that an object is never destroyed, not even when the interpreter ends.
+
+    Destroying it would wait for threads that a forked child does not have.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
