@@ -86,7 +86,7 @@ class TopicFacts:
             self._partitions.pop(topic, None)
             self._asked.pop(topic, None)
         try:
-            configs = self._kafka.topic_configs(found)
+            configs = self._kafka.topic_configs(found) if found else {}
         except ConfigError:
             configs = {}  # needs DescribeConfigs, which a relay can do without
         sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}
