@@ -24,8 +24,8 @@ from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.reconcile import removals
 from compactory_connectors.source.reconcile.offline_resend import repair
+from compactory_connectors.source.record.column import ColumnOptions
 from compactory_connectors.source.record.column_node import column_node
-from compactory_connectors.source.record.column_options import ColumnOptions
 from compactory_connectors.source.record.converters.avro_converter import avro_long
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, by_terminal, status

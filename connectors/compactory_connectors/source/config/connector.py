@@ -8,7 +8,7 @@ from enum import Enum
 
 from compactory_connectors.database.jdbc_url import Connection
 
-from ..record.column_options import ColumnOptions
+from ..record.column import ColumnOptions
 from ..record.converters import ConverterSpec, simple_headers
 from ..record.transforms import TransformSpec
 from .selection import ColumnMapping, TableSelection

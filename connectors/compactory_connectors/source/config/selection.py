@@ -8,7 +8,7 @@ with Python's is everything but Unicode classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..setting import names, nearest
@@ -179,25 +179,26 @@ def table_types(value: str) -> frozenset[str]:
 
 def column_mapping(value: str) -> tuple[ColumnMapping, ...]:
     """``regex:column,…``."""
-    found = []
-    for item in names(value):
-        pattern, colon, column = item.partition(":")
-        if not colon or ":" in column or not column.strip():
-            raise ValueError("must be regex:column, separated by commas")
-        found.append(ColumnMapping(_pattern(pattern.strip()), (column.strip(),)))
-    return tuple(found)
+    return _mapping(value, "regex:column", lambda column: [column])
 
 
 def columns_mapping(value: str) -> tuple[ColumnMapping, ...]:
     """``regex:[column|column],…``."""
+    return _mapping(
+        value,
+        "regex:[column|column]",
+        lambda listed: listed[1:-1].split("|") if listed.startswith("[") and listed.endswith("]") else [],
+    )
+
+
+def _mapping(value: str, form: str, columns_in: Callable[[str], list[str]]) -> tuple[ColumnMapping, ...]:
     found = []
     for item in names(value):
-        pattern, colon, columns = item.partition(":")
-        inner = columns.strip()
-        parts = [part.strip() for part in inner[1:-1].split("|")]
-        if not colon or ":" in columns or not (inner.startswith("[") and inner.endswith("]")) or not all(parts):
-            raise ValueError("must be regex:[column|column], separated by commas")
-        found.append(ColumnMapping(_pattern(pattern.strip()), tuple(parts)))
+        pattern, colon, written = item.partition(":")
+        columns = tuple(column.strip() for column in columns_in(written.strip()))
+        if not colon or ":" in written or not columns or not all(columns):
+            raise ValueError(f"must be {form}, separated by commas")
+        found.append(ColumnMapping(_pattern(pattern.strip()), columns))
     return tuple(found)
 
 

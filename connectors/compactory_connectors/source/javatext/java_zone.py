@@ -31,6 +31,18 @@ _UTC_NAMES = {"UTC", "Z", "GMT", "UT"}
 _STANDARD = {"Africa/Casablanca": 0, "Africa/El_Aaiun": 0, "Africa/Windhoek": 3600}
 """Standard offsets where Java's tzdata calls standard time what other tzdata calls winter time."""
 
+_SHORT_IDS = dict(
+    pair.split("=")
+    for pair in """
+    EST=-05:00 HST=-10:00 MST=-07:00 ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires
+    ART=Africa/Cairo AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
+    CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris IET=America/Indiana/Indianapolis
+    IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi
+    PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
+    """.split()  # noqa: SIM905  # a table
+)
+"""``ZoneId.SHORT_IDS``, which the connector falls back to."""
+
 
 class JavaZone:
     """One zone. All arguments and results are whole seconds; wall times count from 1970-01-01 on the wall's clock.
@@ -111,6 +123,7 @@ def zone_info(text: str) -> tzinfo:
     """The zone that Java would understand by ``text``. Raises ValueError and ZoneInfoNotFoundError."""
     if text in _UTC_NAMES:
         return UTC
+    text = _SHORT_IDS.get(text, text)
     if match := _OFFSET.fullmatch(text):
         hours, minutes = int(match[2]), int(match[3] or 0)
         if hours * 60 + minutes > 18 * 60 or minutes > 59:

@@ -98,12 +98,8 @@ def key_reader(
 
 
 def _members(key: Node | None) -> Iterator[tuple[str, Cell]]:
-    if isinstance(key, Cell):
-        yield "", key
-    elif isinstance(key, StructNode):
-        for field, node in zip(key.schema.fields, key.members, strict=True):
-            if isinstance(node, Cell):
-                yield field.name, node
+    named = key.items() if isinstance(key, StructNode) else [("", key)]
+    return ((name, node) for name, node in named if isinstance(node, Cell))
 
 
 def _text(value: Any, kind: str) -> bytes | None:

@@ -20,7 +20,6 @@ from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
 from .key_parts import key_type
-from .query_shape import shape_of_query
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan
 
@@ -135,7 +134,7 @@ def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
         rows, cursor = _compiled(connector, table)
     except ConfigError as error:
         return Plans(problems=(*_catalog(server, connector), *error.problems))
-    plan = _made(server, connector, table, rows, cursor, shape=shape_of_query(table))
+    plan = _made(server, connector, table, rows, cursor, shape=table.digest())
     return Plans(plans=(plan,), chosen=(plan.qualified,), problems=tuple(_catalog(server, connector)))
 
 

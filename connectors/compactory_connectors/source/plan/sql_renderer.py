@@ -173,8 +173,8 @@ class _Half:
             self._struct(node, converter)
 
     def _struct(self, node: StructNode, converter: JsonConverter) -> None:
-        for number, (field, member) in enumerate(zip(node.schema.fields, node.members, strict=True)):
-            self._add((b"," if number else b"{") + json_string(field.name) + b":")
+        for number, (name, member) in enumerate(node.items()):
+            self._add((b"," if number else b"{") + json_string(name) + b":")
             self._json(member, converter)
         self._add(b"}" if node.members else b"{}")
 

@@ -17,7 +17,6 @@ from compactory_connectors.database.snapshot import Snapshot
 from ..cursor.offset import SourceOffset
 from ..plan import row_order as place
 from ..plan.catalog import describe_query
-from ..plan.query_shape import shape_of_query
 from ..plan.row_order import end_of_reading, instant_of, instant_text
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
@@ -135,7 +134,7 @@ class PlaceReader:
         plan = self.plan
         try:
             if plan.query is not None:
-                shape = shape_of_query(describe_query(self._server.connection, plan.query))
+                shape = describe_query(self._server.connection, plan.query).digest()
             else:
                 shape = self._server.shape(plan.oid)
         except ConfigError as error:

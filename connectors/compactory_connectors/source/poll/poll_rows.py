@@ -19,7 +19,7 @@ from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, statement
-from ..record.composite_text import composite_parts
+from ..record.column_value import composite_parts
 from ..record.record import LogUnreadable
 from .conditions import Conditions
 from .prefetch import results_ahead

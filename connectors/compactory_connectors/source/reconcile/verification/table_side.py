@@ -17,7 +17,7 @@ from compactory_connectors.source.poll.prefetch import results_ahead
 from compactory_connectors.source.poll.rendering import logged_columns
 from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
 from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
-from compactory_connectors.source.record.composite_text import composite_parts
+from compactory_connectors.source.record.column_value import composite_parts
 from compactory_connectors.source.record.record import KeyParts, RowError
 
 from .checker import Row
