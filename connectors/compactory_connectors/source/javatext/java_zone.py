@@ -56,18 +56,18 @@ class JavaZone:
         """Wall time from which ``TimeZone`` has a history."""
 
     def wall_offset(self, wall: int) -> int:
-        """What ``TimeZone`` takes for the offset at a wall time."""
+        """The offset at a wall time, according to ``TimeZone``."""
         if wall < self._begins:
             return self._standard
         moment = _naive(wall).replace(tzinfo=self._zone)
         return min(self._offset(moment), self._offset(moment.replace(fold=1)))
 
     def legacy_offset(self, seconds: int) -> int:
-        """What ``TimeZone`` takes for the offset at a moment."""
+        """The offset at a moment, according to ``TimeZone``."""
         return self.offset(seconds) if _UTC_1900 <= seconds < _LAST_YEAR else self._standard
 
     def offset(self, seconds: int) -> int:
-        """What ``ZoneId`` takes for the offset at a moment."""
+        """The offset at a moment, according to ``ZoneId``."""
         moment = _naive(seconds).replace(tzinfo=UTC)
         try:
             return self._offset(moment.astimezone(self._zone))
@@ -75,7 +75,7 @@ class JavaZone:
             return self._offset(moment.replace(tzinfo=self._zone))
 
     def modern_wall_offset(self, wall: int) -> int:
-        """What ``ZoneId`` takes for the offset at a wall time."""
+        """The offset at a wall time, according to ``ZoneId``."""
         return self._offset(_naive(wall).replace(tzinfo=self._zone))
 
     @staticmethod
