@@ -78,6 +78,7 @@ class Keeper:
         self.hurry = threading.Event()  # attempts are to be ended
         self._finished = threading.Event()
         self._wakeup: Wakeup | None = None
+        self._waits = False  # and is to be poked
         self._ending: deque[Ended] = deque()
         self._back: list[Outcome] = []
         self._held: dict[int, int] = {}  # ids of claimed jobs and their tokens
@@ -121,9 +122,8 @@ class Keeper:
 
     def ended(self, chain: Chain, outcome: Outcome | None, seconds: float, committed: bool) -> None:
         """The first job of a chain has ended."""
-        first = not self._ending
         self._ending.append(Ended(chain, outcome, seconds, committed))
-        if first:
+        if self._waits:
             self.poke()
 
     def _run(self) -> None:
@@ -146,9 +146,10 @@ class Keeper:
                 log.warning("jobs are not looked for", error=" ".join(str(error).split()))
                 if self.stopping.is_set() and not self._attempts.running():
                     break  # what it holds is rescued by another
-                self.stopping.wait(backoff.pause())
+                (self._finished if self.stopping.is_set() else self.stopping).wait(backoff.pause())
             finally:
                 self._wakeup = None
+        self._assignment.stop()
         self._attempts.stop(time.monotonic() + 1.0)
 
     def _table(self, connection: WatchedConnection) -> JobTable:
@@ -211,7 +212,6 @@ class Keeper:
             raise
         if self.stopping.is_set() and not self._held and not self._back and not self._attempts.running():
             table.unregister()
-            self._assignment.stop()
             self._finished.set()
             return
         seconds = max(time.monotonic() - began, 1e-6)
@@ -385,12 +385,15 @@ class Keeper:
         room = self._room()
         if found:
             self._pause = _SHORTEST
-        if self._ending or self._back or (found and room):
+        if self._back or (found and room):
             return
         if room and not wakeup.asleep and wakeup.sleep():
             return  # and look once more: who committed before did not notify
-        wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
-        self._pause = min(_IDLE, self._pause * 2)
+        self._waits = True
+        if not self._ending:
+            wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
+            self._pause = min(_IDLE, self._pause * 2)
+        self._waits = False
 
 
 def _name(connection: WatchedConnection, session: str) -> None:
