@@ -5,10 +5,11 @@
 #   deploy/kafka-acls.sh store User:payments               those of a GlobalStore, `compactory serve`, get, directories
 #   deploy/kafka-acls.sh writer User:back-office           those of a DirectoryWriter
 #   deploy/kafka-acls.sh outbox User:orders-relay          those of `compactory outbox run`
+#   deploy/kafka-acls.sh sink User:ledger                  those of `compactory sink run`
 #
 # Environment:
 #   BOOTSTRAP      bootstrap servers (needed)
-#   TOPICS         topics of the directories or the outbox, separated by spaces (needed)
+#   TOPICS         topics of the directories, the outbox or the sink, separated by spaces (needed)
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
@@ -17,7 +18,7 @@
 set -euo pipefail
 
 component=${1:-} principal=${2:-}
-if [[ ! $component =~ ^(source|store|writer|outbox)$ || $principal != *:* ]]; then
+if [[ ! $component =~ ^(source|store|writer|outbox|sink)$ || $principal != *:* ]]; then
     sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
     exit 2
 fi
@@ -63,5 +64,9 @@ outbox)
     [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
     allow --topic compactory-outbox -- "${operations[@]}"
     allow --transactional-id compactory-outbox- --resource-pattern-type prefixed -- Write
+    ;;
+sink)
+    allow "${topics[@]}" -- Read
+    allow --group compactory-sink- --resource-pattern-type prefixed -- Read
     ;;
 esac

@@ -1,8 +1,8 @@
 """The HTTP application: an ASGI callable in front of FastAPI.
 
-In front, because every request passes the same gate (who asks, how long it took, what an error means) and because the
-single lookup must not pay for routing. There are no interactive API pages: FastAPI's load their scripts from another
-host, which a server inside a closed network can't and one that shows reference data shouldn't; ``/openapi.json`` works
+It stands in front because every request needs the same steps (access, timing, mapping of errors), and because a
+single lookup must not pay for routing. There are no interactive API pages: those of FastAPI load scripts from another
+host. A server in a closed network can't do that, and a server of reference data should not. ``/openapi.json`` works
 with any viewer.
 """
 
@@ -57,8 +57,8 @@ _READING = frozenset({"GET", "HEAD"})
 def create_app(store: GlobalStore, *, access: Access | None = None, workers: Sequence[Worker] = ()) -> Application:
     """Return the ASGI application over a store.
 
-    The caller starts and closes the store; until it is ready lookups answer 503. ``access`` says who may ask (default:
-    everybody: where it listens is then the caller's business). ``workers`` are shown in status and metrics.
+    The caller starts and closes the store; until it is ready, lookups answer 503. Without ``access`` every request is
+    allowed: the caller then chooses a safe address. ``workers`` appear in status and metrics.
     """
     return Application(store, access or Access(), workers)
 

@@ -1,6 +1,6 @@
-"""One connection of the HTTP API: uvicorn's, with limits on what a client may send and how long it may take.
+"""One connection of the HTTP API: uvicorn's, with limits on the size and the duration of a request.
 
-uvicorn with httptools limits none of it: a head may be endless, and a connection that never ends its request stays.
+uvicorn with httptools has no such limits: a head may be endless, and a request may stay open for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so tha
 
 
 class Connection(HttpToolsProtocol):
-    """Closes what is too large or too slow, with 431, 413 or 408 where no other answer has begun. Of the event loop."""
+    """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -34,7 +34,7 @@ class Connection(HttpToolsProtocol):
         self._unread_since: float | None = None  # since when the client has not read its answer
 
     def expire(self, now: float) -> None:
-        """Close the connection where its client has taken too long. ``now`` is the event loop's time."""
+        """Close the connection if its client has taken too long. ``now`` is the event loop's time."""
         since = self.waits_since()
         if self._unread_since is not None and now - self._unread_since > limits.ANSWER_SECONDS:
             self.transport.abort()
@@ -46,13 +46,13 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def waits_since(self) -> float | None:
-        """Since when the client's next bytes are waited for; None while an answer is due or nothing is read."""
+        """When the wait for the client's next bytes began; None while an answer is due or nothing is read."""
         cycle: RequestResponseCycle | None = self.cycle
         due = cycle is not None and not cycle.response_complete and not self._in_body
         return None if due or self.flow.read_paused else self._asked_since
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; close others whose clients have kept them idle, where there are too many."""
+        """Begin to wait for a request. At the limit, close the connections that have been idle longest."""
         super().connection_made(transport)
         self._asked_since = self.loop.time()
         if len(self.connections) > limits.MOST_CONNECTIONS:
@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(TooManyConnections("every connection is at work; ask again, or another server"))
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, within the limits."""
+        """Parse the bytes, within the limits."""
         self._unreported += len(data)
         self._received += len(data)
         super().data_received(data)
@@ -115,7 +115,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the request is here: now it is the server's turn."""
+        """Note that the request is complete."""
         self._in_body = self._begun = False
         self._unreported = self._received = 0
         self._asked_since = None
@@ -128,21 +128,21 @@ class Connection(HttpToolsProtocol):
             self._asked_since = self.loop.time()
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is answered."""
+        """Note that the client reads its answer too slowly."""
         super().pause_writing()
         self._unread_since = self.loop.time()
 
     def resume_writing(self) -> None:
-        """Note that it has read."""
+        """Note that the client reads again."""
         super().resume_writing()
         self._unread_since = None
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser, or a callback of it, did not take."""
+        """Refuse a request that the parser or one of its callbacks rejected."""
         self._refuse(self._refusal or BadRequest(msg))
 
     def _refuse(self, error: Exception) -> None:
-        """Answer the request that is coming, and close. Where another answer has begun, or is due, only close."""
+        """Answer the incoming request and close. If another answer has begun or is due, only close."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle

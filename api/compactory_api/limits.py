@@ -1,4 +1,4 @@
-"""How much a client may take of a server, be it the HTTP API or the listener of workers."""
+"""Limits on the clients of the HTTP API and of the workers' listener."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBE_CONNECTIONS = 64  # of a worker's listener, which has a thread for each
 
 
 def _most_connections() -> int:
-    """Half of the files that the process may open: Kafka and RocksDB need the others."""
+    """Half of the files that the process may open: Kafka and RocksDB need the other half."""
     if sys.platform == "win32":
         return 4096
     import resource

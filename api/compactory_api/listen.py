@@ -1,4 +1,4 @@
-"""Where a server listens: HOST:PORT bound to a socket, before anything else starts."""
+"""The address of a server: HOST:PORT, bound to a socket before anything else starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Listen:
     def bind(self) -> socket.socket:
         """Return a listening socket.
 
-        Raises ConfigError where the address is not this machine's, taken by another process, or not allowed.
+        Raises ConfigError if the address is not on this machine, in use, or not allowed.
         """
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(

@@ -1,4 +1,4 @@
-"""The listener of workers: probes, metrics, status, and operators' orders; standard library only.
+"""The listener of workers: probes, metrics, status and operators' commands. Uses the standard library only.
 
 ``/livez /readyz /metrics /v1/status``, and ``/v1/connectors`` of workers that take orders. On a thread of its own: a
 worker's probe must answer while the worker is busy, and must not need the HTTP API's framework.
@@ -30,7 +30,7 @@ _PATHS = ("/livez", "/readyz", "/metrics", "/v1/status")
 
 
 class Listener:
-    """Serves what workers show of themselves. ``start`` returns when it listens; ``stop`` is idempotent and complete.
+    """Serves the state of workers. ``start`` returns when it listens; ``stop`` is idempotent and complete.
 
     Probes and metrics are open. ``/v1/status`` can quote error messages: it takes a token where there is one, and
     without one is only for this machine. Orders take the admin token: without one nobody can give any.
@@ -57,7 +57,7 @@ class Listener:
 
     @property
     def address(self) -> Listen:
-        """Where it listens; the port is the real one."""
+        """The address, with the real port."""
         port = self._server.server_address[1] if self._server is not None else self._listen.port
         return Listen(self._listen.host, int(port))
 

@@ -1,4 +1,4 @@
-"""The connections of a worker's listener: those of `http.server`, with limits on what clients send and how slowly."""
+"""The connections of a worker's listener: those of `http.server`, with limits on size and duration."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ProbeServer(ThreadingHTTPServer):
         self._open: dict[socket.socket, tuple[float, bool] | None] = {}
 
     def note(self, connection: socket.socket, since: float | None, *, begun: bool = False) -> None:
-        """Note since when a connection waits for its client, and whether a request has begun; None: it is answered."""
+        """Note when a connection began to wait for its client (None: not), and whether a request has begun."""
         if connection in self._open:
             self._open[connection] = None if since is None else (since, begun)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a connection's thread. Where there are too many, close the one that has waited for longest."""
+        """Start a connection's thread. At the limit, close the connection that has waited longest."""
         self._open[request] = time.monotonic(), False
         if len(self._open) > limits.PROBE_CONNECTIONS:
             self._end(min(self._waiting())[-1])
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _body(self) -> bytes:
-        """What was sent along. Raises BadRequest and TooLarge."""
+        """The body. Raises BadRequest and TooLarge."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise BadRequest("send a body with its Content-Length")
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Reader:
-    """What a client sends; the lines of one head are limited together."""
+    """The bytes of a client. One limit holds for all lines of a head."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Runs the HTTP server around a store: listens at once, loads behind it, ends in order."""
+"""Runs the HTTP server around a store: it listens at once, loads in the background, and ends in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLOSE = 5.0  # seconds that closing the store may take before the process ends 
 
 
 class Server:
-    """One HTTP server over one store, both its own. ``run`` belongs to one thread.
+    """One HTTP server over one store; it owns both. ``run`` belongs to one thread.
 
     ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
     ``graceful`` seconds that requests under way may take after that
@@ -135,14 +135,14 @@ class _Uvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets, let requests end; those that wait for an offset get an answer before time is up."""
+        """Close the sockets and let requests end. Requests that wait for an offset get an answer in time."""
         self._app.health.stopping = True
         self._app.freshness.close(within=self._graceful * 0.8)
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGTERM and Ctrl-C while serving; a stop that was asked for is no failure."""
+        """Handle SIGTERM and Ctrl-C while serving; a requested stop is no failure."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

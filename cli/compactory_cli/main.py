@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import directories, errors, get, outbox, serve, source, spark, spark_export, sql, verify
+from .commands import directories, errors, get, jobs, outbox, serve, sink, source, spark, spark_export, sql, verify
 from .context.flags import Flags, command
 from .demo import command as demo
 
@@ -48,7 +48,9 @@ app.command("errors")(errors.errors)
 app.command("serve")(serve.serve)
 app.command("verify")(verify.verify)
 app.add_typer(source.app)
+app.add_typer(jobs.app)
 app.add_typer(outbox.app)
+app.add_typer(sink.app)
 spark.app.command("export")(spark_export.export)
 app.add_typer(spark.app)
 app.add_typer(sql.app)

@@ -15,8 +15,13 @@ from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 from compactory_api.protocol.timing import BOUNDS, Timing
 from compactory_api.routes.metrics import Exposition
+from compactory_connectors.jobs.status import Board as JobsBoard
+from compactory_connectors.jobs.status import TypeStatus
+from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.sink.status import Board as SinkBoard
+from compactory_connectors.sink.worker import SinkWorker
 from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.run.worker import SourceWorker
 
@@ -25,11 +30,12 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` and, with `--listen`, `compactory source run` and `compactory outbox run` answer `GET /metrics` in
-the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and `compactory_http_*`
-are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's; a store that a service embeds
-shows its own through a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are
-seconds. Beside these there are the usual `process_*` and `python_*` metrics of the process."""
+`compactory serve` and, with `--listen`, `compactory source run`, `outbox run`, `jobs run` and `sink run` answer
+`GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and
+`compactory_http_*` are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's,
+`compactory_jobs_*` the executor's, `compactory_sink_*` the sink's; a store that a service embeds shows its own through
+a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds. Beside these
+there are the usual `process_*` and `python_*` metrics of the process."""
 
 _ROUTE = """\
 Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
@@ -89,6 +95,22 @@ def _outbox() -> OutboxWorker:
     return OutboxWorker(relay)
 
 
+def _jobs() -> JobsWorker:
+    board = JobsBoard()
+    board.ended("transport.notify", "succeeded", 0.1)
+    board.sampled([TypeStatus(type="transport.notify", state="scheduled", jobs=1, oldest=0, executors=1)])
+    executor: Any = SimpleNamespace(board=board, alive=True)
+    return JobsWorker(executor)
+
+
+def _sink() -> SinkWorker:
+    board = SinkBoard()
+    part = Partition("payments", 0)
+    board.sampled({part: 0}, {part: 0}, {part: 0})
+    sink: Any = SimpleNamespace(board=board, alive=True, name="ledger")
+    return SinkWorker(sink)
+
+
 def page_text() -> str:
     """The page."""
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
@@ -100,7 +122,13 @@ def page_text() -> str:
 def _rows() -> Iterator[list[str]]:
     timing = Timing()
     timing.observe("route", 200, 0.001)
-    workers: list[Worker] = [StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])), _source(), _outbox()]
+    workers: list[Worker] = [
+        StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])),
+        _source(),
+        _outbox(),
+        _jobs(),
+        _sink(),
+    ]
     declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
     text, _ = Exposition(workers, timing).render("")
     for family in text_string_to_metric_families(text.decode()):

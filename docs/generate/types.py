@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from compactory_connectors.source.record.column import Column
+from compactory_connectors.source.record.column import Column, ColumnOptions, ColumnTypes, Granularity, Shape
 from compactory_connectors.source.record.column_node import column_node
-from compactory_connectors.source.record.column_options import ColumnOptions, ColumnTypes, Granularity
-from compactory_connectors.source.record.column_shape import Shape
 from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.record.converters.string_converter import StringConverter

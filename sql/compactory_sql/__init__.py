@@ -5,6 +5,9 @@ from compactory_sql.loader import query, query_names, read
 from compactory_sql.locks import (
     ADOPT_LOCK_CLASS,
     INSTALL_LOCK_CLASS,
+    JOB_GROUP_LOCK_CLASS,
+    JOBS_CHANNEL,
+    JOBS_LOCK_CLASS,
     LEASE_LOCK_CLASS,
     LOAD_LOCK_CLASS,
     OUTBOX_CHANNEL,
@@ -19,6 +22,9 @@ from compactory_sql.step import Phase, Plan, Step
 __all__ = [
     "ADOPT_LOCK_CLASS",
     "INSTALL_LOCK_CLASS",
+    "JOBS_CHANNEL",
+    "JOBS_LOCK_CLASS",
+    "JOB_GROUP_LOCK_CLASS",
     "LEASE_LOCK_CLASS",
     "LOAD_LOCK_CLASS",
     "OUTBOX_CHANNEL",

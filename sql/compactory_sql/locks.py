@@ -10,6 +10,9 @@ from typing import Final
 __all__ = [
     "ADOPT_LOCK_CLASS",
     "INSTALL_LOCK_CLASS",
+    "JOBS_CHANNEL",
+    "JOBS_LOCK_CLASS",
+    "JOB_GROUP_LOCK_CLASS",
     "LEASE_LOCK_CLASS",
     "LOAD_LOCK_CLASS",
     "OUTBOX_CHANNEL",
@@ -33,7 +36,13 @@ ADOPT_LOCK_CLASS: Final = 0x434D5041
 LOAD_LOCK_CLASS: Final = 0x434D5042
 #: Held exclusively, with key 0, by a relay of the outbox that sleeps until it is notified.
 OUTBOX_LOCK_CLASS: Final = 0x434D504F
+#: Held exclusively, with key 0, by an executor of jobs that sleeps until it is notified.
+JOBS_LOCK_CLASS: Final = 0x434D504A
+#: Held, with a digest of a group's name as key, by an executor that claims jobs of the group.
+JOB_GROUP_LOCK_CLASS: Final = 0x434D5047
 
+#: NOTIFY channel of jobs; no payload.
+JOBS_CHANNEL: Final = "compactory_jobs"
 #: NOTIFY channel of the outbox; no payload.
 OUTBOX_CHANNEL: Final = "compactory_outbox"
 #: NOTIFY channel; the payload is the root table's oid in decimal.

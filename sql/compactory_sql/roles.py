@@ -9,7 +9,7 @@ from typing import LiteralString
 from compactory_sql.loader import statements
 from compactory_sql.naming import literal
 
-__all__ = ["GrantedTable", "Grantee", "grants", "outbox_grants"]
+__all__ = ["GrantedTable", "Grantee", "grants", "jobs_grants", "outbox_grants", "sink_grants"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,30 @@ def grants(
 def outbox_grants(database: str, *, publisher: Grantee, relay: Grantee) -> tuple[LiteralString, ...]:
     """The statements, in order, for services that publish and for relays. Running them again changes nothing."""
     return tuple(_outbox_statements(database, publisher, relay))
+
+
+def jobs_grants(database: str, *, enqueuer: Grantee, executor: Grantee) -> tuple[LiteralString, ...]:
+    """The statements, in order, for services that enqueue and for executors. Running them again changes nothing."""
+    return tuple(_jobs_statements(database, enqueuer, executor))
+
+
+def _jobs_statements(database: str, enqueuer: Grantee, executor: Grantee) -> Iterator[LiteralString]:
+    for role in (enqueuer, executor):
+        yield from statements("role", role=role.sql, literal=literal(role.name), database=database)
+    yield from statements("role_jobs", enqueuer=enqueuer.sql, executor=executor.sql)
+
+
+def sink_grants(database: str, tables: Iterable[GrantedTable], *, sink: Grantee) -> tuple[LiteralString, ...]:
+    """The statements, in order, for a sink that writes these tables. Running them again changes nothing."""
+    return (
+        *statements("role", role=sink.sql, literal=literal(sink.name), database=database),
+        *statements("role_sink", database=database, sink=sink.sql),
+        *(
+            statement
+            for table in tables
+            for statement in statements("role_sink_table", schema=table.schema, table=table.name, sink=sink.sql)
+        ),
+    )
 
 
 def _outbox_statements(database: str, publisher: Grantee, relay: Grantee) -> Iterator[LiteralString]:

@@ -1,4 +1,4 @@
-"""Runs ``compactory`` as a user does: a process of its own, in a folder of its own, with nothing of ours around it."""
+"""Runs ``compactory`` in a process and a folder of its own, without any variable of ours."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_sql import read
+from tests.stack.command import run_command
 
 ARTICLE = Path(__file__).parents[2] / "examples" / "connectors" / "terminal_acquirer.json"
 COMPACTORY = [sys.executable, "-m", "compactory_cli"]
@@ -50,15 +51,7 @@ class Shell:
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)} | {"COLUMNS": "200"}
 
     def __call__(self, *arguments: str | Path, **environment: str) -> Outcome:
-        done = subprocess.run(
-            COMPACTORY + [str(argument) for argument in arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run_command(arguments, folder=self.folder, environment={**self.environment, **environment})
         assert "Traceback" not in done.stderr, done.stderr
         return Outcome(done.returncode, done.stdout, done.stderr)
 

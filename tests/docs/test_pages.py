@@ -41,7 +41,10 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert sorted(path.name for path in REFERENCE.glob("*.md")) == sorted(GENERATED)
 
 
-ROOMS = ["store/compactory", *(f"connectors/compactory_connectors/{name}" for name in ("outbox", "source", "spark"))]
+ROOMS = [
+    "store/compactory",
+    *(f"connectors/compactory_connectors/{name}" for name in ("jobs", "outbox", "sink", "source", "spark")),
+]
 ROOMS += ["api/compactory_api", "cli/compactory_cli"]
 
 

@@ -15,8 +15,7 @@ from psycopg.rows import tuple_row
 
 from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.postgres.server import raw_rows
-from compactory_connectors.source.record.column import Column
-from compactory_connectors.source.record.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
+from compactory_connectors.source.record.column import Calendar, Column, ColumnOptions, Granularity, NumericMapping
 from compactory_connectors.source.record.column_type import column_cell
 from compactory_connectors.source.record.converters import REGISTRY
 from compactory_connectors.source.record.converters.json_converter import JsonConverter

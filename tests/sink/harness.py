@@ -97,8 +97,7 @@ class Bench:
         self, topic: str, records: Iterable[tuple[str | None, str | bytes | None]], partition: int | None = None
     ) -> None:
         for key, value in records:
-            place = {} if partition is None else {"partition": partition}
-            self.producer.produce(topic, value, key, **place)
+            self.producer.produce(topic, value, key, -1 if partition is None else partition)
         assert self.producer.flush(30) == 0
 
     def sink(self, topics: str | Sequence[str], handler: Any = count, **options: Any) -> TransactionalSink:

@@ -13,7 +13,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.database import Adoption, install, plan
 from compactory_connectors.database.session import pooled_by_transaction, refuse_pooling
-from compactory_connectors.source.leadership.lease_claim import connect_lease
+from compactory_connectors.source.leadership.claim import connect_lease
 from compactory_connectors.source.postgres.server import Server
 from tests.stack.postgres_copies import new_server
 

@@ -1,1 +1,1 @@
-"""What all routes share: problems, authentication, freshness, OpenAPI."""
+"""Parts that all routes share: problems, authentication, freshness, OpenAPI."""

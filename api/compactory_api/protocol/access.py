@@ -1,8 +1,8 @@
-"""Who may ask: static bearer tokens, and a guard against web pages that reach for a server on the same machine.
+"""Access: static bearer tokens, and a guard against web pages that call a server on the same machine.
 
-A page of a stranger can point a name of its own at 127.0.0.1 (DNS rebinding) and would then read whatever a local
-server tells. A token stops that, as the page has none. A server without one that listens on the loopback interface
-therefore answers only requests whose Host is a loopback name (421 otherwise).
+A foreign page can point its own host name at 127.0.0.1 (DNS rebinding) and could then read the answers of a local
+server. A token prevents that, because the page has none. A server without a token on the loopback interface therefore
+answers only requests with a loopback name as Host (421 otherwise).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 
 
 class Scope(IntEnum):
-    """What a request may see; the higher includes the lower."""
+    """The rights of a request; the higher scope includes the lower."""
 
     READ = 1  # entries, status, metadata of bad records
     ADMIN = 2  # raw bytes of bad records
@@ -33,20 +33,22 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The tokens that are accepted; None means that there is none of that scope. Raises ConfigError for bad ones."""
+    """The accepted tokens; None: no token has that scope. Raises ConfigError for malformed ones."""
 
     read: str | None = field(default=None, repr=False)
     admin: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what can't be sent in a header, and one token for two scopes."""
+        """Refuse tokens that no header can carry, and one token for two scopes."""
         problems = [
             f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
             for name, token in (("read", self.read), ("admin", self.admin))
             if token is not None and not _TOKEN.fullmatch(token)
         ]
         if self.read is not None and self.read == self.admin:
-            problems.append("the read token and the admin token are the same; whoever reads would be admin")
+            problems.append(
+                "the read token and the admin token are the same, so every reader would be an admin: choose two"
+            )
         if problems:
             raise ConfigError(problems)
 
@@ -55,12 +57,12 @@ class Tokens:
 
     @property
     def any(self) -> str | None:
-        """The token with the fewest rights that lets one read."""
+        """The token with the fewest rights that may read."""
         return self.read if self.read is not None else self.admin
 
 
 class Access:
-    """Decides about requests. Any thread may ask.
+    """Decides about requests. Thread-safe.
 
     ``hosts`` are the Host headers (lower case, without port) that are answered; None: any.
     """
@@ -95,7 +97,7 @@ class Access:
         )
 
     def check(self, authorization: bytes | None, host: bytes | None) -> Scope:
-        """Return what the request may see. Raises Unauthorized, Misdirected."""
+        """Return the scope of the request. Raises Unauthorized, Misdirected."""
         if self._hosts is not None and host not in self._known:
             self._check_host(self._hosts, host or b"")
         if not self._tokens:

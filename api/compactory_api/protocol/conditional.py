@@ -10,5 +10,5 @@ _TAG = re.compile(rb'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 
 
 def is_unchanged(if_none_match: bytes, tag: bytes) -> bool:
-    """Say whether the client has this very entry already. Tags are compared weakly, ``*`` matches any."""
+    """Return whether the client has this version of the entry already. Tags are compared weakly, ``*`` matches any."""
     return if_none_match == tag or if_none_match.strip() == b"*" or tag in _TAG.findall(if_none_match)

@@ -1,4 +1,4 @@
-"""The documents that answers hold, as OpenAPI shows them. Answers are written by orjson; these models describe them."""
+"""The documents of answers, as OpenAPI shows them. orjson writes the answers; these models describe them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Problem(BaseModel):
 
 
 class ListedEntry(BaseModel):
-    """An entry and the record that it is."""
+    """An entry and the place of its record."""
 
     key: str
     value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
@@ -59,7 +59,7 @@ class BatchQuestion(BaseModel):
 
 
 class BatchAnswer(BaseModel):
-    """What was found, and the keys of which nothing was."""
+    """The entries found, and the keys without an entry."""
 
     found: dict[str, Any]
     missing: list[str]
@@ -67,7 +67,7 @@ class BatchAnswer(BaseModel):
 
 
 class DirectoryState(BaseModel):
-    """How a directory is."""
+    """The state of a directory."""
 
     name: str
     topic: str
@@ -109,7 +109,7 @@ class Errors(BaseModel):
 
 
 class RecordPlace(BaseModel):
-    """Where a bad record lies."""
+    """The place of a bad record."""
 
     model_config = ConfigDict(strict=True)  # false is no offset
 
@@ -119,13 +119,13 @@ class RecordPlace(BaseModel):
 
 
 class RecordPlaces(BaseModel):
-    """Bad records to deal with; all outstanding ones where there is no body."""
+    """The bad records to retry or skip; all outstanding ones without a body."""
 
     errors: list[RecordPlace]
 
 
 class Dealt(BaseModel):
-    """How many records were dealt with; the others are bad still, or were superseded meanwhile."""
+    """The number of records retried or skipped. The others are still bad, or a newer record has superseded them."""
 
     done: int
     outstanding: int = Field(description="Bad records that are left")
@@ -139,7 +139,7 @@ class RangeDigest(BaseModel):
 
 
 class Definition(BaseModel):
-    """What of a directory's definition decides about which records it holds."""
+    """The part of a directory's definition that decides which records it holds."""
 
     key: str | None
     active: str | None
@@ -149,7 +149,7 @@ class Definition(BaseModel):
 
 
 class Digest(BaseModel):
-    """What a directory holds: its records' topic keys and values, digested by the first byte of the key's SHA-256.
+    """A digest of a directory: topic keys and values of its records, in ranges by the first byte of the key's SHA-256.
 
     Left out: deleted entries, inactive ones among them, and keys whose newest record is bad.
     """
@@ -186,7 +186,7 @@ class Readiness(BaseModel):
 
 
 class LoadingState(BaseModel):
-    """How far the reading towards the high watermarks is."""
+    """The progress of the reading towards the high watermarks."""
 
     read: int = Field(description="Offsets; control records and compacted holes included")
     total: int
@@ -194,7 +194,7 @@ class LoadingState(BaseModel):
 
 
 class PartitionState(BaseModel):
-    """How far a partition is applied."""
+    """The applied position of a partition."""
 
     topic: str
     topic_id: str | None
@@ -205,7 +205,7 @@ class PartitionState(BaseModel):
 
 
 class WorkerState(BaseModel):
-    """What a part of the process says of itself. The fields from ``stale`` on are a store's; others add their own."""
+    """The state of one worker. The fields from ``stale`` on belong to a store; other workers add their own."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -224,7 +224,7 @@ class WorkerState(BaseModel):
 
 
 class Status(BaseModel):
-    """A picture of the moment."""
+    """The state of the process at one moment."""
 
     version: str
     live: bool

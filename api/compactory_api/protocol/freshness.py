@@ -1,4 +1,4 @@
-"""Reading one's own writes over HTTP: ``Compactory-Min-Offset`` says what must be visible, ``Prefer`` how long.
+"""Reading one's own writes over HTTP: ``Compactory-Min-Offset`` names the position, ``Prefer`` limits the wait.
 
 The waiting itself is the store's (`compactory.waiting`).
 """
@@ -31,7 +31,7 @@ _MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | r
 def tokens_of(header: bytes, topic: str) -> list[Token]:
     """Return the tokens in a ``Compactory-Min-Offset``, a list separated by commas.
 
-    A token of another topic says nothing about this directory. Raises BadRequest with every problem.
+    A token of another topic does not matter for this directory. Raises BadRequest with every problem.
     """
     texts = [text.strip() for text in header.decode("latin-1").split(",")]
     if len(texts) > MOST_TOKENS:
@@ -55,7 +55,7 @@ def tokens_of(header: bytes, topic: str) -> list[Token]:
 
 
 def wait_of(header: bytes | None) -> float:
-    """Return the seconds in ``Prefer: wait=SECONDS`` (RFC 7240). What can't be read is ignored, as that RFC asks."""
+    """Return the seconds in ``Prefer: wait=SECONDS`` (RFC 7240). Other values are ignored, as that RFC asks."""
     for preference in (header or b"").decode("latin-1").split(","):
         found = _WAIT.fullmatch(preference)
         if found:
@@ -64,7 +64,7 @@ def wait_of(header: bytes | None) -> float:
 
 
 def max_age_of(header: bytes) -> float | None:
-    """Return the seconds in ``Cache-Control: max-age=SECONDS``; None where there are none. 0 counts as 1.
+    """Return the seconds in ``Cache-Control: max-age=SECONDS``; None if the header has none. 0 counts as 1.
 
     Browsers send ``max-age=0`` to have a page loaded afresh, and nothing is known to be younger than now.
     """
@@ -73,7 +73,7 @@ def max_age_of(header: bytes) -> float | None:
 
 
 class Freshness:
-    """Lets requests wait until the store has read far enough; no request holds a thread while it waits.
+    """Lets requests wait until the store has read far enough, without a thread for each.
 
     It belongs to one event loop.
     """

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI knows of its routes, and the lookup, which it does not route, by hand."""
+"""The OpenAPI document: FastAPI's own routes, and the lookup by hand, because FastAPI does not route it."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ _LOOKUP_HEADERS: dict[str, Any] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the answers of a route that are problems, as FastAPI takes them."""
+    """Return the problems that a route may answer, in FastAPI's form."""
     return {status: _problem(status) for status in statuses}
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of a body; what it refers to is in the document's components."""
+    """Return the schema of a body; its references point to the document's components."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     return {name: part for name, part in schema.items() if name != "$defs"}
 

@@ -1,4 +1,4 @@
-"""Paths as they were sent: the one place where a key is percent-decoded, exactly once."""
+"""Paths as the client sent them. This module alone percent-decodes a key, exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def raw_path(scope: Any) -> bytes:
-    """Return the path without query string as it came in, below wherever the application is mounted."""
+    """Return the undecoded path, without query string and without the application's mount point."""
     raw: bytes | None = scope.get("raw_path")
     root = scope.get("root_path")
     if raw is not None and not root:
@@ -27,7 +27,7 @@ def raw_path(scope: Any) -> bytes:
 
 
 def decode_segment(raw: bytes) -> str:
-    """Percent-decode a part of a path. Raises BadRequest for a broken escape and for what is not UTF-8."""
+    """Percent-decode a part of a path. Raises BadRequest for a broken escape and for bytes that are not UTF-8."""
     if b"%" not in raw and raw.isascii():
         return raw.decode()
     if not raw.isascii():

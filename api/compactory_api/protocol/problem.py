@@ -1,4 +1,4 @@
-"""What every error means over HTTP: the one table, and its documents (RFC 9457, ``application/problem+json``)."""
+"""The one table from errors to HTTP statuses, and the documents (RFC 9457, ``application/problem+json``)."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ class Answer:
 
 
 def kind_of(error: BaseException) -> _Kind:
-    """Return the row of an error; what is not in the table is an error of ours (500)."""
+    """Return the row of an error; any error outside the table is ours (500)."""
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _UNEXPECTED)
 
 
 def problem(error: BaseException) -> Answer:
-    """Return the answer that stands for an error. An unexpected one tells nothing of itself to the outside."""
+    """Return the answer for an error. The answer of an unexpected error shows no details."""
     kind = kind_of(error)
     document: dict[str, Any] = {"type": _TYPE + kind.name, "title": kind.title, "status": kind.status}
     if kind is not _UNEXPECTED:

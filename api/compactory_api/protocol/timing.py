@@ -1,4 +1,4 @@
-"""How long requests took: a histogram that costs a lookup 0.3 µs."""
+"""Durations of requests: a histogram that costs a lookup 0.3 µs."""
 
 from __future__ import annotations
 

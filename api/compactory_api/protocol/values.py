@@ -1,4 +1,4 @@
-"""How an entry's bytes go into answers: as they are, or within a JSON document."""
+"""Values in answers: the bytes of the topic, or the same value within a JSON document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def embedder(directory: Directory[Any]) -> Callable[[bytes], Any]:
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes as a field that gives them back exactly: text under ``name``, what is none as ``name_base64``."""
+    """Return a field that keeps the bytes exactly: UTF-8 text under ``name``, other bytes as ``name_base64``."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:

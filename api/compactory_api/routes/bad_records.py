@@ -1,4 +1,4 @@
-"""Routes to bad records: list them, apply them once more, let go of them."""
+"""Routes to bad records: list, retry, skip."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, A
 
 
 def _chosen(body: bytes) -> set[tuple[str, int, int]] | None:
-    """Return the places that a body names; None for all."""
+    """Return the places named in a body; None for all."""
     if not body:
         return None
     try:

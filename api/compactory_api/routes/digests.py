@@ -41,7 +41,7 @@ _ANSWERS = problems(400, 401, 404, 421, 503)
 
 
 def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter:
-    """Return the routes, which let go of a digest once the server is ``stopping``.
+    """Return the routes. They end a digest under way once the server is ``stopping``.
 
     They raise the errors of `problem`'s table.
     """
@@ -125,7 +125,7 @@ class _Digests:
         }
 
     def _pause(self) -> Callable[[], None]:
-        """What is called between slices. The event loop would wait for the thread at its end, with the store open."""
+        """Called between slices. Raises when the server stops: the event loop would otherwise wait for this thread."""
         pause = _Pause()
 
         def paused() -> None:
@@ -155,7 +155,7 @@ class _Listings:
 
 
 class _Sent(StreamingResponse):
-    """An answer whose lines are made while it is sent; they end with it, however it ends."""
+    """An answer that makes its lines while it is sent, and releases them at its end."""
 
     def __init__(self, lines: Generator[bytes]) -> None:
         first = next(lines)  # what it raises now is an answer of its own
@@ -163,7 +163,7 @@ class _Sent(StreamingResponse):
         self._lines = lines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, unless the client takes too long: one that does not read would hold on to it for ever."""
+        """Send it within a time limit: a client that does not read would keep it for ever."""
         try:
             with anyio.move_on_after(_LONGEST):
                 await super().__call__(scope, receive, send)
@@ -172,7 +172,7 @@ class _Sent(StreamingResponse):
 
 
 class _Pause:
-    """Pauses as long as the work since the last pause took; ends what takes too long."""
+    """Pauses for as long as the work since the last pause; ends work that takes too long."""
 
     def __init__(self, longest: float | None = None) -> None:
         self._since = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What probes and ``/v1/status`` answer for a set of workers. Used by the HTTP API and the workers' listener."""
+"""Answers of probes and of ``/v1/status`` for a set of workers. Used by the HTTP API and the workers' listener."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Health:
         self._began = time.monotonic()
 
     def live(self) -> bool:
-        """Whether every serving worker still can do its work."""
+        """Whether every serving worker can still do its work."""
         return all(worker.live() for worker in self._serving)
 
     def ready(self) -> bool:
-        """Whether every serving worker does its work and nobody has asked us to stop."""
+        """Whether every serving worker does its work and no stop was requested."""
         return not self.stopping and all(worker.ready() for worker in self._serving)
 
     def liveness(self) -> tuple[int, dict[str, Any]]:

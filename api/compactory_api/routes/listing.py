@@ -1,6 +1,6 @@
 """Pages of a directory in key order, all of it or by index or prefix, with a cursor that survives changes. Pure.
 
-A page begins after the last key of the page before (keyset), so that an entry that is there all the time is listed
+A page begins after the last key of the page before (keyset), so an entry that exists all the time is listed
 exactly once, whatever comes and goes around it.
 """
 
@@ -44,7 +44,7 @@ class Query:
     limit: int = DEFAULT_LIMIT
 
     def mark(self) -> bytes:
-        """Return what tells this query from others; the limit may change from page to page."""
+        """Return the fingerprint of this query; the limit is no part of it and may change from page to page."""
         text = orjson.dumps([self.directory, self.index, self.values, self.prefix])
         return hashlib.blake2b(text, digest_size=_MARK).digest()
 
@@ -106,7 +106,7 @@ def _from_index(view: View[Any], query: Query, after: str | None) -> Iterator[En
 
 
 def _readings(values: Iterable[str]) -> list[tuple[Any, ...]]:
-    """Return what the texts of a URL can stand for: each the text itself, or the number or boolean that it spells."""
+    """Return the possible values of texts in a URL: each the text itself, or the number or boolean that it spells."""
     readings = list(product(*(_scalars(value) for value in values)))
     if len(readings) > _MOST_READINGS:
         raise BadRequest(f"value: {len(readings)} combinations of texts and numbers; {_MOST_READINGS} are the most")

@@ -1,7 +1,7 @@
 """The single lookup, outside of any framework: several times as fast as a route.
 
-Everything here is on the path of each request, where a call of a Python function costs what a dict lookup does. Hence
-bytes from the path to the topic's value, and one object per directory that knows what all of its answers share.
+Each request runs this code, and here a call of a Python function costs as much as a dict lookup. So it works on bytes
+from the path to the topic's value, and one object per directory keeps the parts that all its answers share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_CACHE = (b"cache-control", b"no-cache")  # a cache may keep an answer, and a
 
 
 class Lookups:
-    """Finds the directory that a path ``/v1/directories/{directory}/entries/{key}`` is about. Thread-safe.
+    """Finds the directory of a path ``/v1/directories/{directory}/entries/{key}``. Thread-safe.
 
     ``by_place`` has each under what stands before ``/entries/`` where nothing is percent-encoded.
     """
@@ -65,7 +65,7 @@ class Lookup:
         self._identity = self._topic  # on a Kafka older than 2.8 the name has to do
 
     async def wait(self, freshness: Freshness, headers: Mapping[bytes, bytes]) -> None:
-        """Wait until what ``Compactory-Min-Offset`` asks for is visible."""
+        """Wait until the positions in ``Compactory-Min-Offset`` are visible."""
         tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
         await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
 
@@ -90,7 +90,7 @@ class Lookup:
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
 
     def _within(self, cache_control: bytes) -> View[Any]:
-        """Return the view that demands what ``Cache-Control: max-age=SECONDS`` does (RFC 9111, 5.2.1.1)."""
+        """Return the view with the age limit of ``Cache-Control: max-age=SECONDS`` (RFC 9111, 5.2.1.1)."""
         max_age = max_age_of(cache_control)
         return self._view if max_age is None else self._view.within(max_age)
 

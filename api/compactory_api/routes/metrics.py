@@ -1,4 +1,4 @@
-"""Prometheus text made from workers' figures, request times, and the process's own."""
+"""Prometheus text: metrics of the workers, durations of requests, and metrics of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes for those who run it: probes, metrics, directories, status."""
+"""Routes for operators: probes, metrics, directories, status."""
 
 from __future__ import annotations
 

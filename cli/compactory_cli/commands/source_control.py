@@ -169,7 +169,7 @@ def _target_state(
 def _target_state_without(
     configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.control.target_state import Target, TargetState
+    from compactory_connectors.source.control.control import Target, TargetState
     from compactory_connectors.source.run.overview import sight, target_state_from_outside
 
     from ..views.source_view import show_overviews

@@ -81,7 +81,7 @@ def reset(
     force: _Force = False,
 ) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     config, kafka = _begin(flags, connector, provider)
     edit = signed("reset")
@@ -119,7 +119,7 @@ def set_(
 
     Rows that were committed since the last poll are sent in any case, unless --skip gives them up.
     """
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     place = _place(timestamp, incrementing, to_id, to_time)
     config, kafka = _begin(flags, connector, provider)
@@ -162,7 +162,7 @@ def import_(
     """
     from compactory.errors import ConfigError
     from compactory_connectors.source.offsets.connect_offsets import connector_offsets, read_file, read_topic
-    from compactory_connectors.source.offsets.offset_editor import signed
+    from compactory_connectors.source.offsets.offset_edit import signed
 
     if (from_connect is None) == (from_file is None):
         raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
@@ -203,7 +203,7 @@ def export(
 
     Its tasks read the topic when they start; publish everything and stop the source first.
     """
-    from compactory_connectors.source.offsets.connect_export import export_offsets, write_offsets
+    from compactory_connectors.source.offsets.connect_offsets import export_offsets, write_offsets
 
     from ..views.offsets_view import show_export
 

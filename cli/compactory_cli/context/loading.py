@@ -12,7 +12,7 @@ from .flags import argument, option
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
-__all__ = ["Connector", "Connectors", "Providers", "load_connectors"]
+__all__ = ["Connector", "Connectors", "Providers", "load_connectors", "provider_files"]
 
 Connector = Annotated[Path, argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.")]
 Connectors = Annotated[
@@ -38,7 +38,7 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     from .session import Problems
 
     problems = Problems()
-    files = problems.of(partial(_files, providers)) or {}
+    files = problems.of(partial(provider_files, providers)) or {}
     found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
     loaded = [connector for connectors in found for connector in connectors]
     names = [connector.name for connector in loaded]
@@ -48,7 +48,8 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     return loaded
 
 
-def _files(providers: Sequence[str]) -> dict[str, Path]:
+def provider_files(providers: Sequence[str]) -> dict[str, Path]:
+    """Files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
     from compactory.errors import ConfigError
 
     files: dict[str, Path] = {}

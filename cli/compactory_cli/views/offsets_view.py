@@ -15,7 +15,7 @@ from .terminal import decoded, legible, number, print_json, say, seconds
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.cursor.offset import SourceOffset
-    from compactory_connectors.source.offsets.connect_export import Exported
+    from compactory_connectors.source.offsets.connect_offsets import Exported
     from compactory_connectors.source.offsets.offset_admin import Preview
     from compactory_connectors.source.publish.stored_offsets import StoredOffset
     from compactory_connectors.source.reconcile.pending import Difference

@@ -9,7 +9,17 @@ from .adoption import adopt, plan
 from .inspection import Inspection, Status, inspect, judge, status
 from .lock import Patience
 from .migration import MigrationStatus, install
-from .roles import Roles, grant, grant_outbox, plan_grants, plan_outbox_grants
+from .roles import (
+    Roles,
+    grant,
+    grant_jobs,
+    grant_outbox,
+    grant_sink,
+    plan_grants,
+    plan_jobs_grants,
+    plan_outbox_grants,
+    plan_sink_grants,
+)
 
 __all__ = [
     "Adoption",
@@ -22,12 +32,16 @@ __all__ = [
     "Step",
     "adopt",
     "grant",
+    "grant_jobs",
     "grant_outbox",
+    "grant_sink",
     "inspect",
     "install",
     "judge",
     "plan",
     "plan_grants",
+    "plan_jobs_grants",
     "plan_outbox_grants",
+    "plan_sink_grants",
     "status",
 ]

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import unquote, unquote_plus
 
-__all__ = ["Connection", "parse_url"]
+from compactory.errors import ConfigError
+
+__all__ = ["Connection", "checked_url", "parse_url"]
 
 _JDBC = "jdbc:postgresql:"
 _DEFAULT_PORT = "5432"
@@ -23,7 +25,7 @@ _MALFORMED = (
     "not a valid Postgres URL or DSN; percent-encode @ : / ? # % in user and password, "
     "or give them as connection.user and connection.password"
 )
-"""In place of libpq's own words: they repeat what it stumbled over, a piece of a password that has such a character."""
+"""In place of libpq's own words, which may repeat a piece of a password."""
 
 _RENAMED = {
     "user": "user",
@@ -43,7 +45,7 @@ _RENAMED = {
     "loginTimeout": "connect_timeout",
 }
 
-# Parameters that steer the Java driver only: they change neither the server's answers nor what is sent.
+# Parameters that steer the Java driver only: they change neither the server's answers nor the records.
 _DRIVER_ONLY = frozenset(
     """
     adaptiveFetch adaptiveFetchMaximum adaptiveFetchMinimum allowEncodingChanges assumeMinServerVersion autosave
@@ -115,6 +117,14 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         if value is not None:
             conninfo.setdefault(name, value)
     return Connection(MappingProxyType(conninfo))
+
+
+def checked_url(postgres: str) -> Connection:
+    """The same of a URL or DSN that was given as ``postgres``. Raises ConfigError."""
+    try:
+        return parse_url(postgres)
+    except ValueError as error:
+        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None
 
 
 def _from_libpq(text: str) -> dict[str, str]:
@@ -193,7 +203,7 @@ def _parameters(query: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _apply(parameters: Mapping[str, str], conninfo: dict[str, str]) -> list[str]:
-    """Translate ``parameters`` into ``conninfo``; what can't be translated comes back as problems."""
+    """Translate ``parameters`` into ``conninfo``; parameters that can't be translated come back as problems."""
     problems: list[str] = []
     for name, value in parameters.items():
         if name in _RENAMED:

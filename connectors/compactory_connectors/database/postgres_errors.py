@@ -1,4 +1,4 @@
-"""The driver's errors in our words: which are outages, which a wrong setting, and what may be said of each."""
+"""Maps the driver's errors to ours: outages, wrong settings and refusals, without values of rows or secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["postgres_errors", "refusal"]
 
 _LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
 
-_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote what they stumble upon
+_DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote the text around them
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
 

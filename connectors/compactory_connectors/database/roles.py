@@ -10,12 +10,22 @@ from psycopg.rows import dict_row
 
 from compactory.errors import ConfigError
 from compactory_sql import query
-from compactory_sql.roles import GrantedTable, Grantee, grants, outbox_grants
+from compactory_sql.roles import GrantedTable, Grantee, grants, jobs_grants, outbox_grants, sink_grants
 
 from .catalogue import resolve
 from .session import Connection, check_server
 
-__all__ = ["Roles", "grant", "grant_outbox", "plan_grants", "plan_outbox_grants"]
+__all__ = [
+    "Roles",
+    "grant",
+    "grant_jobs",
+    "grant_outbox",
+    "grant_sink",
+    "plan_grants",
+    "plan_jobs_grants",
+    "plan_outbox_grants",
+    "plan_sink_grants",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +83,39 @@ def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tu
 def grant_outbox(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
     """Make these roles where they are missing and give each its rights, once the outbox is installed."""
     return _run(connection, plan_outbox_grants(connection, publisher, relay))
+
+
+def plan_jobs_grants(connection: Connection, enqueuer: str, executor: str) -> tuple[LiteralString, ...]:
+    """The statements that make a role for services that enqueue jobs and one for executors; changes nothing."""
+    check_server(connection)
+    facts = _row(connection, "roles/names", {"owner": "", "source": executor, "writer": enqueuer})
+    return jobs_grants(
+        facts["database"],
+        enqueuer=Grantee(name=enqueuer, sql=facts["writer"]),
+        executor=Grantee(name=executor, sql=facts["source"]),
+    )
+
+
+def grant_jobs(connection: Connection, enqueuer: str, executor: str) -> tuple[LiteralString, ...]:
+    """Make these roles where they are missing and give each its rights, once jobs are installed."""
+    return _run(connection, plan_jobs_grants(connection, enqueuer, executor))
+
+
+def plan_sink_grants(connection: Connection, sink: str, tables: Sequence[str] = ()) -> tuple[LiteralString, ...]:
+    """The statements that make a role for sinks that write these tables; changes nothing. Raises ConfigError."""
+    check_server(connection)
+    facts = _row(connection, "roles/names", {"owner": "", "source": sink, "writer": sink})
+    found = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
+    return sink_grants(
+        facts["database"],
+        [GrantedTable(**{name: row[name] for name in ("schema", "name", "owner")}, sequences=()) for row in found],
+        sink=Grantee(name=sink, sql=facts["source"]),
+    )
+
+
+def grant_sink(connection: Connection, sink: str, tables: Sequence[str] = ()) -> tuple[LiteralString, ...]:
+    """Make this role where it is missing and give it its rights, once the sink's tables are installed."""
+    return _run(connection, plan_sink_grants(connection, sink, tables))
 
 
 def _run(connection: Connection, texts: tuple[LiteralString, ...]) -> tuple[LiteralString, ...]:

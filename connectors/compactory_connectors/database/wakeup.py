@@ -40,12 +40,18 @@ class Wakeup:
     """One channel and its locks, on a connection in autocommit that a thread owns.
 
     ``lock`` is the class of the locks and the key that :meth:`sleep` takes; :meth:`sleep_for` takes others of the
-    class. A key has 32 bits. :meth:`poke` may be called by any thread. Raises psycopg.Error.
+    class. A key has 32 bits. Without ``listen`` it listens from its first sleep on: a session that listens and is in a
+    long transaction keeps the server's queue of notifications from being emptied. :meth:`poke` may be called by any
+    thread. Raises psycopg.Error.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], channel: str, lock: tuple[int, int]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], channel: str, lock: tuple[int, int], *, listen: bool = True
+    ) -> None:
         self.keys: set[int] = set()
         """Keys whose writers notify now."""
+        self.listening = False
+        """Whether it subscribed to the channel."""
         self._connection = connection
         self._channel = channel
         self._class, self._key = lock
@@ -56,7 +62,8 @@ class Wakeup:
         self._poll.register(connection.fileno(), select.POLLIN)
         self._poll.register(self._inner, select.POLLIN)
         connection.add_notify_handler(self._note)
-        self.listen()
+        if listen:
+            self.listen()
 
     @property
     def asleep(self) -> bool:
@@ -66,6 +73,7 @@ class Wakeup:
     def listen(self) -> None:
         """Subscribe to the channel; once more where a pooler has discarded that."""
         self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        self.listening = True
 
     def sleep(self) -> bool:
         """Have writers notify from now on; False where one that does not has not ended, or somebody else sleeps."""
@@ -73,6 +81,8 @@ class Wakeup:
 
     def sleep_for(self, keys: Iterable[int]) -> Slept:
         """Have the writers of these keys notify from now on, where all that would not have ended."""
+        if not self.listening:
+            self.listen()
         wanted = set(keys)
         locked, snapshot = self._lock(wanted)
         shared: frozenset[int] = frozenset()

@@ -39,14 +39,14 @@ LIMITS = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-"""In place of what role and database say; those named in ``options`` of connection.url stay as they are there."""
+"""In place of the settings of role and database; those in ``options`` of connection.url stay as they are there."""
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 _CHOICE = ("target_session_attrs", "load_balance_hosts")  # which of several hosts; a probe goes to the one that it was
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """Raises psycopg.OperationalError, and is closed then, when the server stopped to work on what it was asked for.
+    """Raises psycopg.OperationalError, and is closed then, when the server has stopped working on a statement.
 
     That is found out within ``PATIENCE`` + 2 · ``PROBE`` seconds. Owned by one thread, as its probes are.
     """
@@ -77,11 +77,11 @@ class WatchedConnection(psycopg.Connection[Any]):
         self._pid = row[0] if row is not None else None
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait for what psycopg wants of the server."""
+        """Wait for the server as psycopg does."""
         return super().wait(self._watched(gen), *args, **kwargs)
 
     def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
-        """Hand on what ``gen`` waits for; psycopg wakes up some times a second even where nothing comes."""
+        """Pass on the waits of ``gen``; psycopg wakes up some times a second even where nothing comes."""
         silent_since: float | None = None
         try:
             wanted = next(gen)
@@ -99,7 +99,7 @@ class WatchedConnection(psycopg.Connection[Any]):
             return end.value
 
     def _ask(self) -> None:
-        """Raise OperationalError unless the server is at work on what it was asked for."""
+        """Raise OperationalError unless the server is at work on the statement."""
         try:
             with _Probe.to({**self._place, "connect_timeout": self.PROBE}) as probe:
                 row = probe.execute(query("database/at_work"), [self._pid]).fetchone()

@@ -15,7 +15,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.jdbc_url import Connection, checked_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
@@ -63,7 +63,7 @@ class OutboxRelay:
             problems.append(f"batch must be at most {_MOST:,}: the ids of a batch are one record")
         if problems:
             raise ConfigError(problems)
-        self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
+        self._postgres = checked_url(postgres) if isinstance(postgres, str) else postgres
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._only = frozenset(topics)
         self.board = Board()
@@ -74,7 +74,15 @@ class OutboxRelay:
         self._large = False  # a sender sent many messages at once
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
-            self._postgres.conninfo, self._kafka, rules or {}, batch, self.board, self._stop, self._work, self._done
+            self._postgres.conninfo,
+            self._kafka,
+            rules or {},
+            batch,
+            self.board,
+            self._stop,
+            self._work,
+            self._done,
+            self._waiting,
         )
         senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
         self._senders = [
@@ -195,7 +203,8 @@ class OutboxRelay:
                 pause = _SHORTEST
             elif not wakeup.asleep and not large and wakeup.sleep():
                 continue  # and look once more: who committed before did not notify
-            wakeup.wait(_IDLE if wakeup.asleep else pause)
+            if wakeup.wait(_IDLE if wakeup.asleep else pause):
+                self._wake_senders()  # most often it is for a topic that one of them holds
             pause = min(_IDLE, pause * 2)
 
     def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
@@ -238,6 +247,10 @@ class OutboxRelay:
             self._large |= sent >= _BUSY
         self._poke()
 
+    def _waiting(self) -> list[str]:
+        with self._lock:
+            return list(self._given)
+
     def _wake_senders(self) -> None:
         """Have those look up that wait for more messages of their topics."""
         with self._lock:
@@ -248,10 +261,3 @@ class OutboxRelay:
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.poke()
-
-
-def _parsed(postgres: str) -> Connection:
-    try:
-        return parse_url(postgres)
-    except ValueError as error:
-        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None

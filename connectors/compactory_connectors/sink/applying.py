@@ -131,7 +131,7 @@ class Applying:
     def _call(self, records: Sequence[SinkRecord], failed: list[Failed]) -> None:
         if not records:
             return
-        given = Records(records)
+        given = Records(records, holds=self._dead_letters is None)
         self._handler(self.connection, given)
         if self._stops and given.failed:
             raise RecordRefused(given.failed[0].reason)

@@ -45,16 +45,27 @@ class Failed(NamedTuple):
 class Records(list[SinkRecord]):
     """The records of one call of a handler, in the order of their offsets."""
 
-    def __init__(self, records: Iterable[SinkRecord]) -> None:
+    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True) -> None:
         super().__init__(records)
         self.failed: list[Failed] = []
+        self._holds = holds
+        self._held: set[bytes] = set()
 
     def set_aside(self, record: SinkRecord, reason: str) -> None:
         """Have this record set aside in the same transaction; ``reason`` must not show values.
 
-        The handler goes on with the others, but leaves out later ones of the same key.
+        The handler goes on with the others, but for those that :meth:`waits` tells of.
         """
         self.failed.append(Failed(record, reason))
+        if self._holds and record.key is not None:
+            self._held.add(record.key)
+
+    def waits(self, record: SinkRecord) -> bool:
+        """Whether an earlier record of the same key was set aside, so that this one is set aside behind it."""
+        if record.key not in self._held:
+            return False
+        self.failed.append(Failed(record, None))
+        return True
 
 
 class Batch(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "option",
     "options_of",
     "percentage",
+    "read_options",
     "refused",
     "rejected",
     "required_text",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 
+_BLANKS = "".join(map(chr, range(33)))
+"""The characters that Java's ``trim`` takes off; Kafka trims every option."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -186,6 +189,26 @@ def options_of(kind: Any) -> tuple[Setting, ...]:
     """The keys that fill the fields of a dataclass, in their order."""
     made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
     return tuple(replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found)
+
+
+def read_options(
+    class_name: str, options: Iterable[Setting], written: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of a class's options in their order, and every problem, which begins with the option's name."""
+    known = {item.name: item for item in options}
+    short = class_name.rsplit(".", 1)[-1]
+    problems = [f"{key}: unknown option of {short}{nearest(key, known)}" for key in sorted(written.keys() - known)]
+    values: dict[str, Any] = {}
+    for name, item in known.items():
+        value = written.get(name, item.default)
+        if value is None:
+            problems.append(f"{name}: missing; {item.meaning}")
+            continue
+        try:
+            values[name] = item.parse(value.strip(_BLANKS))
+        except ValueError as error:
+            problems.append(f"{name}: {rejected(error, '' if item.secret else f', not {value!r}')}")
+    return values, problems
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

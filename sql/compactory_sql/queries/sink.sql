@@ -134,3 +134,13 @@ SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records WHERE sink
 DELETE FROM compactory.kafka_failed_records
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND again
 RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
+
+-- name: sink/columns
+-- Columns that can be written. A domain counts as its base type.
+SELECT a.attname AS name, a.attnotnull AS not_null,
+       coalesce(e.typname || '[]', CASE t.typtype WHEN 'd' THEN b.typname ELSE t.typname END) AS kind
+  FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+  LEFT JOIN pg_type AS b ON b.oid = t.typbasetype
+  LEFT JOIN pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'
+ WHERE a.attrelid = to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ ORDER BY a.attnum;

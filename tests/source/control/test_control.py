@@ -12,9 +12,8 @@ import pytest
 from compactory.errors import CompactoryError, OrderRefused
 from compactory.worker import Order, Verb
 from compactory_connectors.database import install
-from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt
+from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt, Target, TargetState
 from compactory_connectors.source.control.status import SourceState, StatusBoard
-from compactory_connectors.source.control.target_state import Target, TargetState
 from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.run import pausing
 from compactory_connectors.source.run.pausing import read_target_state, write_target_state
@@ -204,16 +203,16 @@ def test_orders_are_kept_once_and_taken_once() -> None:
 def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None:
     control = Control()
     control.pause()
-    control.recall(TargetState())
+    control.keep(TargetState())
     assert (control.paused, control.stored) == (True, False)
     control.keep(control.target_state)
-    control.recall(TargetState())
+    control.keep(TargetState())
     assert not control.paused, "somebody else stored something since"
 
 
 def test_a_wait_ends_when_an_order_comes() -> None:
     control, stop = Control(), threading.Event()
-    halt = Halt(stop, control)
+    halt = Halt(stop.is_set, lambda: control.interrupts)
     threading.Timer(0.2, control.restart, ["t"]).start()
     control.wait(stop, 20)
     assert not halt.is_set(), "an order about one table does not end the session"

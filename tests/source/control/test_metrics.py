@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from compactory_connectors.source.control.control import Target, TargetState
 from compactory_connectors.source.control.metrics import figures
 from compactory_connectors.source.control.status import BeatStatus, SourceState, SourceStatus, StatusBoard, TableStatus
-from compactory_connectors.source.control.target_state import Target, TargetState
 
 NOW = 1_700_000_000.0
 NEVER = TableStatus(table="public.never", topic="")

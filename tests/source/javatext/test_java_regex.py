@@ -52,7 +52,7 @@ def test_patterns_and_replacements(pattern: str, text: str, replacement: str, ma
 REFUSED = [
     ("[a&&b]", "classes within classes, && and -- are not supported"),
     ("[a[b]]", "classes within classes, && and -- are not supported"),
-    ("[a", "a class must be closed"),
+    ("[a", "a class is not closed"),
     ("[\\Qa\\E]", "classes within classes, && and -- are not supported"),
     ("a{x}", "a brace must be a repetition such as {2,3}; write \\{ for the character"),
     ("\\Gx", "\\G is not supported"),

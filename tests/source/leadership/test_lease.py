@@ -23,8 +23,8 @@ from compactory.records import Partition
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from compactory_connectors.source.control.status import SourceState
+from compactory_connectors.source.leadership.claim import TTL
 from compactory_connectors.source.leadership.lease import Lease, LeaseTaken, LeaseUnsure
-from compactory_connectors.source.leadership.lease_claim import TTL
 from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.run import source
 from compactory_connectors.source.run.worker import SourceWorker

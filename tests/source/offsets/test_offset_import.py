@@ -23,7 +23,7 @@ from compactory_connectors.source.offsets.connect_offsets import (
 )
 from compactory_connectors.source.offsets.java_map import read_byte_map
 from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_editor import signed
+from compactory_connectors.source.offsets.offset_edit import signed
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.run.preview import preview
 from tests.source.conftest import Bench

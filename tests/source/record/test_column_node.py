@@ -18,11 +18,9 @@ from psycopg.rows import tuple_row
 from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.plan.catalog import describe_query
 from compactory_connectors.source.postgres.server import raw_rows
-from compactory_connectors.source.record.column import Column
+from compactory_connectors.source.record.column import Column, ColumnOptions, ColumnTypes, NumericMapping, shapes_of
 from compactory_connectors.source.record.column_node import column_node, column_warnings
-from compactory_connectors.source.record.column_options import ColumnOptions, ColumnTypes, NumericMapping
-from compactory_connectors.source.record.column_shape import shapes_of
-from compactory_connectors.source.record.composite_text import array_parts, composite_parts, hstore_items
+from compactory_connectors.source.record.column_value import array_parts, composite_parts, hstore_items
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.record.converters.json_value import schema_json
 from compactory_connectors.source.record.converters.string_converter import StringConverter

@@ -16,7 +16,7 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.database.wakeup import Slept, Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.config.selection import TableName, TableSelection
-from compactory_connectors.source.run import poll_interval
+from compactory_connectors.source.run import schedule
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 from tests.source.conftest import Bench
 from tests.source.workload import TERMINALS, wait_until
@@ -55,7 +55,7 @@ def started(bench: Bench, **changes: Any) -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose writers notify are looked at as often as the others."""
-    monkeypatch.setattr(poll_interval, "_NOTIFYING", 0.3)
+    monkeypatch.setattr(schedule, "_NOTIFYING", 0.3)
 
 
 def test_a_connection_that_is_ended_is_noticed_at_once(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from .placeholder import Placeholders
 from .properties import parse_properties
 from .reading import ConnectorReader
 
-__all__ = ["load_connector", "load_connectors", "parse_connector", "parse_connectors"]
+__all__ = ["load_connector", "load_connectors", "parse_connector", "parse_connectors", "read_file"]
 
 _BESIDE = {"name", "config", "tasks", "type", "initial_state"}
 
@@ -32,6 +32,15 @@ def load_connectors(
     ``providers`` are those of ``--provider NAME=FILE``; ``environment`` defaults to the process's.
     Raises ConfigError with every problem found, each beginning with the file's name.
     """
+    written = read_file(path)
+    try:
+        return _connectors(written, path.stem, providers, environment)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
+
+
+def read_file(path: Path) -> list[dict[str, str]]:
+    """Keys and values, as text, of each connector of a file. Raises ConfigError, each problem with the file's name."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -39,8 +48,7 @@ def load_connectors(
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
     try:
-        written = [_properties(text)] if path.suffix == ".properties" else _settings(text)
-        return _connectors(written, path.stem, providers, environment)
+        return [_properties(text)] if path.suffix == ".properties" else _settings(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
 
@@ -109,7 +117,7 @@ def _settings(text: str) -> list[dict[str, str]]:
 
     One connector: bare, or ``{"name": …, "config": {…}}``. Several: a list of those, or what
     ``GET /connectors?expand=info`` answers. Raises ConfigError for text that is not JSON, with line and column, and for
-    what is not a connector.
+    a value that is not a connector.
     """
     document = _json(text)
     if isinstance(document, list):

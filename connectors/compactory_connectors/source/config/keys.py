@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..javatext.java_zone import read_zone
-from ..record.column_options import Calendar, ColumnTypes, Granularity, NumericMapping
+from ..record.column import Calendar, ColumnTypes, Granularity, NumericMapping
 from ..setting import (
     Setting,
     at_least,

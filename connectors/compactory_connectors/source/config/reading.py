@@ -10,7 +10,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.kafka_errors import property_problems
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 
-from ..record.column_options import ColumnOptions, NumericMapping
+from ..record.column import ColumnOptions, NumericMapping
 from ..record.converters import ConverterSpec, read_converter, read_header_converter
 from ..record.converters.json_converter import JsonConverter
 from ..record.transforms import TransformSpec, read_transforms
@@ -127,7 +127,7 @@ class ConnectorReader:
         return values
 
     def _shown(self, key: str, secret: bool) -> str:
-        """The value as it was written; what a placeholder stood for is never shown."""
+        """The value as it was written; the value of a placeholder is never shown."""
         if secret or not self._written[key]:
             return ""
         written = self._written[key]

@@ -1,14 +1,14 @@
 """Which tables a connector polls, and by which columns: names, patterns and mappings, as the real connector reads them.
 
-Pure: what there is comes from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
-connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; what they have in common
-with Python's is everything but Unicode classes.
+Pure: the relations come from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
+connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; Python's are the same but
+for Unicode classes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..setting import names, nearest
@@ -102,7 +102,7 @@ class TableSelection:
         return "table.blacklist" if self.unlisted else "table.include.list"
 
     def nothing(self, server: str) -> str:
-        """What to say when no table of ``server`` is chosen."""
+        """The message when no table of ``server`` is chosen."""
         hint = "; a pattern must fit the whole of schema.table" if self.included else ""
         return f"{self.key}: no table of {server} fits{hint}"
 
@@ -179,25 +179,26 @@ def table_types(value: str) -> frozenset[str]:
 
 def column_mapping(value: str) -> tuple[ColumnMapping, ...]:
     """``regex:column,…``."""
-    found = []
-    for item in names(value):
-        pattern, colon, column = item.partition(":")
-        if not colon or ":" in column or not column.strip():
-            raise ValueError("must be regex:column, separated by commas")
-        found.append(ColumnMapping(_pattern(pattern.strip()), (column.strip(),)))
-    return tuple(found)
+    return _mapping(value, "regex:column", lambda column: [column])
 
 
 def columns_mapping(value: str) -> tuple[ColumnMapping, ...]:
     """``regex:[column|column],…``."""
+    return _mapping(
+        value,
+        "regex:[column|column]",
+        lambda listed: listed[1:-1].split("|") if listed.startswith("[") and listed.endswith("]") else [],
+    )
+
+
+def _mapping(value: str, form: str, columns_in: Callable[[str], list[str]]) -> tuple[ColumnMapping, ...]:
     found = []
     for item in names(value):
-        pattern, colon, columns = item.partition(":")
-        inner = columns.strip()
-        parts = [part.strip() for part in inner[1:-1].split("|")]
-        if not colon or ":" in columns or not (inner.startswith("[") and inner.endswith("]")) or not all(parts):
-            raise ValueError("must be regex:[column|column], separated by commas")
-        found.append(ColumnMapping(_pattern(pattern.strip()), tuple(parts)))
+        pattern, colon, written = item.partition(":")
+        columns = tuple(column.strip() for column in columns_in(written.strip()))
+        if not colon or ":" in written or not columns or not all(columns):
+            raise ValueError(f"must be {form}, separated by commas")
+        found.append(ColumnMapping(_pattern(pattern.strip()), columns))
     return tuple(found)
 
 

@@ -1,1 +1,1 @@
-"""What operators see of a source, and what they order it to do."""
+"""The status of a source as operators see it, and their orders."""

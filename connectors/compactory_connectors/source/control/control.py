@@ -1,20 +1,25 @@
-"""What operators want of a running source: their orders, given by any thread and carried out by the source's own.
+"""Operators' orders to a running source: given by any thread, carried out by the source's own.
 
 Orders are kept, not queued: asking twice is asking once. Tables go by their name in the status (``schema.table``).
+A pause is kept in the offsets topic as well, so that it survives the process. The key of that record is
+``["<connector>",{"protocol":"1","state":"target"}]``, beside the tables' offsets; no record, or a tombstone, means
+running.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
+
+import orjson
 
 from compactory.errors import OrderRefused
 
-from .target_state import Target, TargetState
-
-__all__ = ["MOST_KEYS", "Control", "Halt", "Stop"]
+__all__ = ["MOST_KEYS", "Control", "Halt", "Stop", "Target", "TargetState", "target_key"]
 
 MOST_KEYS = 100_000
 """Keys of one table that may wait to be sent again."""
@@ -23,23 +28,62 @@ _SLICE = 0.1  # seconds; how long a wait may take to notice that the process sho
 
 
 class Stop(Protocol):
-    """What ends a piece of work early: a threading.Event, or a :class:`Halt`."""
+    """Ends a piece of work early: a threading.Event, or a :class:`Halt`."""
 
     def is_set(self) -> bool:
         """Whether to end as soon as it can."""
         ...
 
 
+class Target(Enum):
+    """The state in which an operator wants a connector."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """A target, and since when (seconds since 1970, by the clock of the process that was told)."""
+
+    target: Target = Target.RUNNING
+    since: float | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be published."""
+        return self.target is Target.PAUSED
+
+    def dumps(self) -> bytes | None:
+        """The record's value; None is a tombstone."""
+        return orjson.dumps({"target": self.target.value, "since": self.since}) if self.paused else None
+
+    @classmethod
+    def loads(cls, value: bytes | None) -> TargetState:
+        """The reverse. A value that can't be read is of a newer version, and a pause: that loses nothing."""
+        if value is None:
+            return cls()
+        try:
+            fields = orjson.loads(value)
+            return cls(target=Target(fields["target"]), since=float(fields["since"]))
+        except (ValueError, TypeError, KeyError):
+            return cls(target=Target.PAUSED)
+
+
+def target_key(connector: str) -> bytes:
+    """The key of a connector's record."""
+    return orjson.dumps([connector, {"protocol": "1", "state": "target"}])
+
+
 class Control:
-    """Orders to one source. Thread-safe; whoever gives one never waits."""
+    """Orders to one source. Thread-safe; giving an order never waits."""
 
     def __init__(self) -> None:
         self.changed = threading.Event()
-        """Set by every order. The source's thread clears it before it looks at them, and acts on what it finds."""
-        self._lock = threading.Lock()
-        self._target_state = TargetState()
-        self._stored: TargetState | None = None  # what the offsets topic has; None before it was read
-        self._ordered = False  # since then or before
+        """Set by every order. The source's thread clears it before it looks at them, and acts on those it finds."""
+        self._lock = threading.Lock()  # guards all of the following
+        self._stored: TargetState | None = None  # in the offsets topic; None before it was read
+        self._ordered: TargetState | None = None  # waits to be stored there
         self._all = False
         self._tables: set[str] = set()
         self._approved: dict[str, str] = {}
@@ -47,25 +91,26 @@ class Control:
 
     @property
     def target_state(self) -> TargetState:
-        """What the connector should be, and since when."""
-        return self._target_state
+        """The target, and since when it is wanted."""
+        with self._lock:
+            return self._target_state
 
     @property
     def paused(self) -> bool:
         """Whether nothing is to be polled or published."""
-        return self._target_state.target is Target.PAUSED
+        return self.target_state.paused
 
     @property
     def stored(self) -> bool:
-        """Whether the aim is known to outlive this process."""
+        """Whether the target is known to outlive this process."""
         with self._lock:
-            return self._target_state == self._stored
+            return self._stored is not None and self._ordered is None
 
     @property
     def interrupts(self) -> bool:
         """Whether the session that runs must end: for a pause, or for a restart of the connector."""
         with self._lock:
-            return self._all or self.paused
+            return self._all or self._target_state.paused
 
     def pause(self) -> None:
         """Stop publishing, also after a restart of the process, until :meth:`resume`."""
@@ -75,26 +120,19 @@ class Control:
         """Publish again."""
         self._order(Target.RUNNING)
 
-    def recall(self, stored: TargetState) -> None:
-        """Take over what the offsets topic has, unless an order of this process waits to be stored."""
+    def keep(self, stored: TargetState) -> None:
+        """Record the target in the offsets topic; an order of this process that is not stored yet still counts."""
         with self._lock:
-            pending = self._ordered and self._target_state != self._stored
             self._stored = stored
-            if not pending:
-                self._target_state = stored
+            if self._ordered == stored:
+                self._ordered = None
 
     def forget(self) -> None:
-        """Drop what was ordered and not carried out: another process publishes, and orders go there."""
+        """Drop orders that were not carried out: another process publishes, and takes orders."""
         with self._lock:
-            self._target_state = self._stored or TargetState()
-            self._all = False
+            self._ordered, self._all = None, False
             for orders in (self._tables, self._approved, self._keys):
                 orders.clear()
-
-    def keep(self, target_state: TargetState) -> None:
-        """Record that the offsets topic has it."""
-        with self._lock:
-            self._stored = target_state
 
     def wait(self, stop: Stop, seconds: float) -> None:
         """Wait until an order comes or came since the last wait, ``stop`` is set, or so many seconds have passed."""
@@ -128,7 +166,7 @@ class Control:
         Raises OrderRefused, and takes none of them, where more than MOST_KEYS would wait.
         """
         with self._lock:
-            waiting = self._keys.setdefault(table, {}) | dict.fromkeys(keys)
+            waiting = self._keys.get(table, {}) | dict.fromkeys(keys)
             if len(waiting) > MOST_KEYS:
                 raise OrderRefused(f"more than {MOST_KEYS:,} keys of {table} would wait to be sent again; try later")
             self._keys[table] = waiting
@@ -166,21 +204,23 @@ class Control:
         with self._lock:
             self._keys[table] = dict.fromkeys(keys) | self._keys.get(table, {})
 
+    @property
+    def _target_state(self) -> TargetState:
+        return self._ordered or self._stored or TargetState()
+
     def _order(self, target: Target) -> None:
         with self._lock:
-            self._ordered = True
-            if target is not self._target_state.target:
-                self._target_state = TargetState(target=target, since=time.time())
+            if self._stored is None or target is not self._target_state.target:
+                self._ordered = TargetState(target=target, since=time.time())
         self.changed.set()
 
 
 class Halt:
-    """The stop of a session: set when the process should stop, or when an order needs the session's end."""
+    """A stop for one of several reasons, such as the end of the process, a lost lease or an order."""
 
-    def __init__(self, stop: Stop, control: Control) -> None:
-        self._stop = stop
-        self._control = control
+    def __init__(self, *reasons: Callable[[], bool]) -> None:
+        self._reasons = reasons
 
     def is_set(self) -> bool:
-        """Whether the session should end."""
-        return self._stop.is_set() or self._control.interrupts
+        """Whether one of them holds."""
+        return any(reason() for reason in self._reasons)

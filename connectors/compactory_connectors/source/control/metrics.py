@@ -13,7 +13,6 @@ from compactory.worker import Metric
 
 from ..cursor.resend_reason import ResendReason
 from .status import SourceState, SourceStatus, TableStatus
-from .target_state import Target
 
 __all__ = ["figures", "lag"]
 
@@ -23,14 +22,13 @@ _Figure = Callable[[TableStatus], float | None]
 
 
 def lag(table: TableStatus, now: float, began: float) -> float:
-    """How old what the topic holds may be, in seconds; before the first poll since when the process runs."""
+    """The age of the topic's newest state in seconds, at most; before the first poll, the age of the process."""
     return max(0.0, now - (table.current_at or began))
 
 
 def figures(status: SourceStatus, *, now: float, began: float) -> Iterator[Metric]:
     """Every metric of one connector; ``now`` and ``began`` (of the process) in seconds since 1970."""
     yield from _of_connector(status, now)
-    yield from _of_heartbeats(status)
     yield from _counters(status)
     yield _resent(status)
     yield from _gauges(status, now, began)
@@ -49,41 +47,22 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
         labels=("connector", "state"),
         samples=states,
     )
-    since = status.target_state.since if status.target_state.target is Target.PAUSED else None
-    yield Metric(
-        name="compactory_source_paused_seconds",
-        kind="gauge",
-        help="For how long an operator has had it paused, restarts of the process included; 0 where none has",
-        labels=("connector",),
-        samples={(status.connector,): max(0.0, now - since) if since is not None else 0.0},
-    )
-    oldest = status.open_transaction
-    yield Metric(
-        name="compactory_source_open_transaction_seconds",
-        kind="gauge",
-        help="For how long the oldest transaction of the server that has an id is open; 0 below ten seconds",
-        labels=("connector",),
-        samples={(status.connector,): now - oldest.since if oldest is not None and oldest.since is not None else 0.0},
-    )
-    epoch = status.lease.epoch if status.lease is not None else None
-    yield Metric(
-        name="compactory_source_lease_epoch",
-        kind="gauge",
-        help="How often the connector's lease has changed hands; none where an advisory lock stands in for it",
-        labels=("connector",),
-        samples={(status.connector,): float(epoch)} if epoch is not None else {},
-    )
-
-
-def _of_heartbeats(status: SourceStatus) -> Iterator[Metric]:
+    since = status.target_state.since if status.target_state.paused else None
+    oldest = status.open_transaction.since if status.open_transaction is not None else None
     beat = status.heartbeat if status.state is not SourceState.STANDBY else None
+    paused = "For how long an operator has had it paused, restarts of the process included; 0 where none has"
+    transaction = "For how long the oldest transaction of the server that has an id is open; 0 below ten seconds"
+    epoch = "How often the connector's lease has changed hands; none where an advisory lock stands in for it"
     when = "When the last heartbeat that Kafka has was committed, in seconds since 1970 by Postgres' clock"
     took = "From the commit of the last heartbeat to its acknowledgement by Kafka"
     for name, text, figure in (
+        ("paused_seconds", paused, max(0.0, now - since) if since is not None else 0.0),
+        ("open_transaction_seconds", transaction, now - oldest if oldest is not None else 0.0),
+        ("lease_epoch", epoch, status.lease.epoch if status.lease is not None else None),
         ("heartbeat_timestamp_seconds", when, beat.committed_at if beat is not None else None),
         ("heartbeat_seconds", took, beat.seconds if beat is not None else None),
     ):
-        samples: dict[tuple[str, ...], float] = {(status.connector,): figure} if figure is not None else {}
+        samples: dict[tuple[str, ...], float] = {(status.connector,): float(figure)} if figure is not None else {}
         yield Metric(name=f"compactory_source_{name}", kind="gauge", help=text, labels=("connector",), samples=samples)
 
 

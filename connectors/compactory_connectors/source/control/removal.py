@@ -74,7 +74,7 @@ def misplaced(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRemoval:
-    """What waits for an operator: ``removed`` of ``keys`` keys. ``id`` is what an approval has to name."""
+    """A removal of ``removed`` of ``keys`` keys that waits for an operator. An approval has to name its ``id``."""
 
     id: str
     removed: int

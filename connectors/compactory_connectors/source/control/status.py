@@ -1,4 +1,4 @@
-"""What a source is doing, for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
+"""The status of a source for people, probes and metrics. Thread-safe: written by the source, read by anyone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from ..cursor.resend_reason import ResendReason
-from ..postgres.open_transaction import OpenTransaction
+from ..postgres.oldest_transaction import OpenTransaction
+from .control import TargetState
 from .load_progress import Load
 from .removal import HeldRemoval
-from .target_state import TargetState
 
 __all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
@@ -88,21 +88,21 @@ class TableStatus:
     """Ids of visible transactions behind an open one, which a table left as it is has to remember."""
     held_since: float | None = None
     removal: HeldRemoval | None = None
-    """What waits for an approval."""
+    """The removal that waits for an approval."""
     detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStatus:
-    """Whose turn it is to publish, when that was last known."""
+    """The lease when it was last heard of."""
 
     held: bool
     means: str | None
     """``row``, ``lock``, or None before a database was reached."""
     lacks: str | None = None
-    """What these means do not protect from, and the remedy."""
+    """A danger that these means do not protect from, and the remedy."""
     holder: str | None = None
-    """Who else has it."""
+    """Another process that has it."""
     epoch: int | None = None
     """How often a row has changed hands."""
 
@@ -140,90 +140,65 @@ class SourceStatus:
 
 
 class StatusBoard:
-    """Holds the picture; the lock guards all of it."""
+    """Holds the status. One thread writes about tables; the lock guards everything."""
 
     def __init__(self, connector: str) -> None:
         self._lock = threading.Lock()
-        self._connector = connector
-        self._state = SourceState.STARTING
-        self._detail: str | None = None
-        self._since = time.time()
+        self._status = SourceStatus(
+            connector=connector, state=SourceState.STARTING, detail=None, tables=(), since=time.time()
+        )
         self._tables: dict[str, TableStatus] = {}
         self._warned: dict[str, None] = {}
         self._waiting: set[str] = set()
         self._told: dict[str, float] = {}  # when the log last told of a load, by the monotonic clock
-        self._floor: OpenTransaction | None = None
-        self._lease: LeaseStatus | None = None
-        self._beat: BeatStatus | None = None
 
     def picture(self) -> SourceStatus:
         """The state now."""
         with self._lock:
-            return SourceStatus(
-                connector=self._connector,
-                state=self._state,
-                detail=self._detail,
-                tables=tuple(self._tables.values()),
-                warnings=tuple(self._warned),
-                open_transaction=self._floor,
-                since=self._since,
-                heartbeat=self._beat,
-                lease=self._lease,
-            )
+            return replace(self._status, tables=tuple(self._tables.values()), warnings=tuple(self._warned))
 
     def connector(self, state: SourceState, detail: str | None = None) -> None:
         """Record the connector's state."""
-        with self._lock:
-            if state is not self._state:
-                self._since = time.time()
-            self._state, self._detail = state, detail
+        since = self._status.since if state is self._status.state else time.time()
+        self._set(state=state, detail=detail, since=since)
 
     def lease(self, status: LeaseStatus) -> None:
-        """Record whose turn it is to publish."""
-        with self._lock:
-            self._lease = status
+        """Record the state of the lease."""
+        self._set(lease=status)
 
     def beaten(self, committed_at: float, seconds: float) -> None:
         """Record a heartbeat that Kafka has acknowledged."""
-        with self._lock:
-            self._beat = BeatStatus(committed_at=committed_at, seconds=seconds)
+        self._set(heartbeat=BeatStatus(committed_at=committed_at, seconds=seconds))
+
+    def floor(self, holder: OpenTransaction | None) -> None:
+        """Record which transaction has been open for long, or that none has."""
+        known = self._status.open_transaction
+        self._set(open_transaction=holder)
+        if holder is not None and (known is None or known.xid != holder.xid):
+            log.warning("a transaction stays open", connector=self._status.connector, transaction=str(holder))
 
     def stands_by(self, detail: str) -> None:
         """Record that somebody else publishes."""
         self.connector(SourceState.STANDBY, detail)
-        with self._lock:
-            self._tables = {
-                name: replace(known, state=SourceState.STANDBY, detail=None) for name, known in self._tables.items()
-            }
+        for table in [*self._tables]:
+            self._update(table, state=SourceState.STANDBY, detail=None)
 
     def warn(self, *texts: str) -> None:
-        """Log what an operator should know, once a process."""
+        """Show these texts to operators, and log each once a process."""
         with self._lock:
             fresh = [text for text in texts if text not in self._warned]
             self._warned.update(dict.fromkeys(fresh))
         for text in fresh:
-            log.warning(text, connector=self._connector)
+            log.warning(text, connector=self._status.connector)
 
     def table(self, table: str, topic: str, *, adopted: bool, reading: str = "", covered: bool = True) -> None:
         """Announce a table of a new session; its counters go on."""
-        with self._lock:
-            known = self._tables.get(table) or TableStatus(table=table, topic=topic)
-            self._tables[table] = replace(
-                known,
-                topic=topic,
-                adopted=adopted,
-                reading=reading,
-                covered=covered,
-                state=SourceState.STARTING,
-                load=None,
-                detail=None,
-            )
+        facts: dict[str, Any] = {"topic": topic, "adopted": adopted, "reading": reading, "covered": covered}
+        self._update(table, **facts, state=SourceState.STARTING, load=None, detail=None)
 
     def unfit(self, table: str, detail: str) -> None:
         """Show a table that can't be polled, or not any more."""
-        with self._lock:
-            known = self._tables.get(table) or TableStatus(table=table, topic="")
-            self._tables[table] = replace(known, state=SourceState.FAILED, detail=detail)
+        self._update(table, state=SourceState.FAILED, detail=detail)
 
     def gone(self, table: str) -> None:
         """Forget a table that the connector polls no more."""
@@ -232,62 +207,43 @@ class StatusBoard:
 
     def only(self, tables: Iterable[str]) -> None:
         """Forget tables of an earlier session that are not among these."""
-        kept = set(tables)
-        with self._lock:
-            self._tables = {name: known for name, known in self._tables.items() if name in kept}
+        for name in self._tables.keys() - set(tables):
+            self.gone(name)
 
     def table_failed(self, table: str, detail: str) -> None:
         """Count an error against one table: it waits for its next attempt, the others go on."""
-        with self._lock:
-            known = self._tables[table]
-            self._tables[table] = replace(
-                known, state=SourceState.FAILED, errors_total=known.errors_total + 1, detail=detail
-            )
+        self._update(table, {"errors_total": 1}, state=SourceState.FAILED, detail=detail)
 
     def table_waits(self, table: str, detail: str) -> None:
         """Record that a table can't be read for now, and will be by itself."""
-        with self._lock:
-            known = self._tables[table]
-            fresh = known.state is not SourceState.WAITING
-            self._tables[table] = replace(known, state=SourceState.WAITING, detail=detail)
-        if fresh:
-            log.warning("table waits", connector=self._connector, table=table, detail=detail)
+        known = self._update(table, state=SourceState.WAITING, detail=detail)
+        if known.state is not SourceState.WAITING:
+            log.warning("table waits", connector=self._status.connector, table=table, detail=detail)
 
     def skipped(self, table: str, rows: int) -> int:
         """Count rows that could not be converted; how many there were before."""
-        with self._lock:
-            known = self._tables[table]
-            self._tables[table] = replace(known, skipped_total=known.skipped_total + rows)
-            return known.skipped_total
+        return self._update(table, {"skipped_total": rows}).skipped_total
 
     def stopped(self, table: str, keys: int) -> None:
         """Count removals that were not published, for a living row has their key."""
-        with self._lock:
-            known = self._tables[table]
-            self._tables[table] = replace(known, stopped_total=known.stopped_total + keys)
-        log.error("removals of living rows stopped", connector=self._connector, table=table, keys=keys)
+        self._update(table, {"stopped_total": keys})
+        log.error("removals of living rows stopped", connector=self._status.connector, table=table, keys=keys)
 
     def resent(self, table: str, why: ResendReason, records: int) -> None:
         """Count records that may have been sent before."""
-        with self._lock:
-            known = self._tables[table]
-            total = known.resent.get(why.value, 0) + records
-            self._tables[table] = replace(known, resent={**known.resent, why.value: total})
+        known = self._tables[table].resent
+        self._update(table, resent={**known, why.value: known.get(why.value, 0) + records})
 
     def polled(self, table: str, rows: int) -> None:
         """Count a finished poll and the records it sent."""
         now = time.time()
-        with self._lock:
-            known = self._tables[table]
-            state = known.state if known.state is SourceState.HELD else SourceState.RUNNING
-            changes: dict[str, Any] = {"state": state, "last_poll": now, "polls_total": known.polls_total + 1}
-            changes["load"] = None
-            if state is SourceState.RUNNING:
-                changes["detail"] = None
-            if rows:
-                changes |= {"last_publish": now, "rows_total": known.rows_total + rows}
-            self._tables[table] = replace(known, **changes)
-            told = self._told.pop(table, None) is not None
+        changes: dict[str, Any] = {"last_poll": now, "load": None}
+        if self._tables[table].state is not SourceState.HELD:
+            changes |= {"state": SourceState.RUNNING, "detail": None}
+        if rows:
+            changes["last_publish"] = now
+        known = self._update(table, {"polls_total": 1, "rows_total": rows}, **changes)
+        told = self._told.pop(table, None) is not None
         if told and known.load is not None and (known.load.seconds >= _TELL_EVERY or not known.polls_total):
             log.info("loaded", table=table, records=rows, load=str(known.load))
 
@@ -295,56 +251,52 @@ class StatusBoard:
         """Record how far a load is; it is told of in the log now and then."""
         if load is None:
             return
-        with self._lock:
-            self._tables[table] = replace(self._tables[table], load=load)
-            told, now = self._told.get(table, 0.0), time.monotonic()
-            if now - told < _TELL_EVERY:
-                return
-            self._told[table] = now
+        self._update(table, load=load)
+        now = time.monotonic()
+        if now - self._told.get(table, 0.0) < _TELL_EVERY:
+            return
+        self._told[table] = now
         if load.seconds >= _TELL_EVERY:
             log.info("loading", table=table, load=str(load))
 
-    def floor(self, holder: OpenTransaction | None) -> None:
-        """Record which transaction has been open for long, or that none has."""
-        with self._lock:
-            known, self._floor = self._floor, holder
-        if holder is not None and (known is None or known.xid != holder.xid):
-            log.warning("a transaction stays open", connector=self._connector, transaction=str(holder))
-
     def remembers(self, table: str, ids: int) -> None:
         """Record how many ids of transactions have to be remembered."""
-        with self._lock:
-            self._tables[table] = replace(self._tables[table], remembered=ids)
+        self._update(table, remembered=ids)
 
     def current(self, table: str, at: float) -> None:
         """Record that everything committed before ``at`` is published."""
-        with self._lock:
-            self._tables[table] = replace(self._tables[table], current_at=at)
+        self._update(table, current_at=at)
 
     def waits(self, table: str, detail: str) -> None:
         """Record that a table waits for an open transaction."""
         self.held(table, detail)
-        with self._lock:
-            self._waiting.add(table)
+        self._waiting.add(table)
 
     def resumed(self, table: str) -> None:
         """Record that a table waits no more, if it did."""
-        with self._lock:
-            waited = table in self._waiting
+        if table in self._waiting:
             self._waiting.discard(table)
-        if waited:
             self.held(table, None)
 
     def held(self, table: str, detail: str | None, removal: HeldRemoval | None = None) -> None:
         """Record that something of this table waits for an operator, or with None that it no longer does."""
-        with self._lock:
-            known = self._tables[table]
-            state = SourceState.RUNNING if detail is None else SourceState.HELD
-            since = None if detail is None else known.held_since or time.time()
-            self._tables[table] = replace(known, state=state, detail=detail, held_since=since, removal=removal)
+        state = SourceState.RUNNING if detail is None else SourceState.HELD
+        since = None if detail is None else self._tables[table].held_since or time.time()
+        self._update(table, state=state, detail=detail, held_since=since, removal=removal)
 
     def failed(self, detail: str) -> None:
         """Count an error against every table of the session that just ended."""
+        for table in [*self._tables]:
+            self._update(table, {"errors_total": 1}, detail=detail)
+
+    def _set(self, **changes: Any) -> None:
         with self._lock:
-            for name, known in self._tables.items():
-                self._tables[name] = replace(known, errors_total=known.errors_total + 1, detail=detail)
+            self._status = replace(self._status, **changes)
+
+    def _update(self, table: str, counts: Mapping[str, int] | None = None, **changes: Any) -> TableStatus:
+        """Change the status of a table and add to its counters; return the one before."""
+        with self._lock:
+            known = self._tables.get(table) or TableStatus(table=table, topic="")
+            added = {name: getattr(known, name) + count for name, count in (counts or {}).items()}
+            self._tables[table] = replace(known, **added, **changes)
+            return known

@@ -41,7 +41,7 @@ def java_pattern(text: str) -> re.Pattern[str]:
     while at < len(text):
         piece = _PIECE.match(text, at)
         if piece is None:
-            raise ValueError(_refusal(text[at : at + 4]))
+            raise ValueError(_refusal(text[at:]))
         rewritten += _in_python(piece)
         at = piece.end()
     try:
@@ -71,14 +71,14 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\{found[2]}"
 
 
-def _refusal(begins: str) -> str:
-    if begins[0] == "\\":
-        return f"{begins[:2]} is not supported; write the class out" if begins[1:] else "ends with a backslash"
-    if begins[0] == "[":
-        return "classes within classes, && and -- are not supported, and a class must be closed"
-    if begins[0] == "{":
+def _refusal(rest: str) -> str:
+    if rest[0] == "\\":
+        return f"{rest[:2]} is not supported; write the class out" if rest[1:] else "ends with a backslash"
+    if rest[0] == "[":
+        return "classes within classes, && and -- are not supported" if "]" in rest else "a class is not closed"
+    if rest[0] == "{":
         return "a brace must be a repetition such as {2,3}; write \\{ for the character"
-    return f"what begins with {begins} is not supported"
+    return f"what begins with {rest[:4]} is not supported"
 
 
 def replace_first(pattern: re.Pattern[str], replacement: str) -> Callable[[str], str]:

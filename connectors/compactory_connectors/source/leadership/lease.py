@@ -1,4 +1,4 @@
-"""Who publishes a connector: one source at a time has its lease, and a thread of its own keeps it.
+"""One source at a time has a connector's lease and publishes; a thread of its own keeps the lease.
 
 The lease decides whose turn it is, so that sources do not fence each other in turns. What makes it impossible to
 publish without it is Kafka's transactional id; where transactions are off, the lease's time is all there is.
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from uuid import uuid4
 
 import psycopg
 import structlog
@@ -19,11 +20,10 @@ from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 
 from ..config.connector import ConnectorConfig
-from ..control.control import Stop
 from ..control.status import LeaseStatus
-from .lease_claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease, new_holder
+from .claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease
 
-__all__ = ["Leadership", "Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
+__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -35,7 +35,7 @@ class LeaseTaken(LeaseLost):
 
 
 class LeaseContested(LeaseLost):
-    """Others take the transactional id over again and again, who have no lease in common with this source."""
+    """Sources that share no lease with this one take the transactional id over again and again."""
 
 
 class LeaseUnsure(CompactoryError):
@@ -47,15 +47,15 @@ class LeaseUnsure(CompactoryError):
 class Lease:
     """The lease of one connector. Thread-safe, but for :meth:`take` and :meth:`close`: they are the source's thread's.
 
-    While Postgres is away nobody can renew and nobody take over: who had the lease has it still, unless it is taken
-    when Postgres is back. ``shown`` is told whenever something changes, in whatever thread.
+    While Postgres is away nobody can renew and nobody take over: the last holder keeps the lease, unless it is
+    taken when Postgres is back. Any thread calls ``shown`` when something changes.
     """
 
     def __init__(self, connector: ConnectorConfig, shown: Callable[[LeaseStatus], None]) -> None:
         self._connector = connector
         self._shown = shown
         self._log = log.bind(connector=connector.name)
-        self._holder = new_holder()
+        self._holder = str(uuid4())
         self._lock = threading.Lock()  # guards all of the following; held while Postgres is asked
         self._connection: LeaseConnection | None = None
         self._claim: Claim | None = None
@@ -84,9 +84,11 @@ class Lease:
                 self._held = False
                 raise LeaseTaken(f"connector {self._connector.name!r} is published by {lease_state.holder}")
             if not self._held or lease_state.epoch != self._epoch:
-                self._log.info("lease taken", means=self._means, epoch=lease_state.epoch)
-                if self._lacks is not None:
-                    self._log.warning(f"an advisory lock stands in for the lease: {self._lacks}")
+                claim = self._claim
+                assert claim is not None
+                self._log.info("lease taken", means=claim.means, epoch=lease_state.epoch)
+                if claim.lacks is not None:
+                    self._log.warning(f"an advisory lock stands in for the lease: {claim.lacks}")
             self._held, self._epoch = True, lease_state.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"
@@ -151,7 +153,7 @@ class Lease:
             self._log.warning("lease lost", holder=lease_state.holder)
 
     def _ask(self) -> LeaseState:
-        """Renew or take it; whose it is. After a failure the next call connects anew."""
+        """Renew or take it; return its state. After a failure the next call connects anew."""
         now = time.monotonic()
         try:
             claim = self._connect()
@@ -161,15 +163,9 @@ class Lease:
             raise
         if lease_state.mine:
             self._renewed = now
-        self._shown(
-            LeaseStatus(
-                held=lease_state.mine,
-                means=self._means,
-                lacks=self._lacks,
-                holder=lease_state.holder,
-                epoch=lease_state.epoch,
-            )
-        )
+        epoch, holder = lease_state.epoch, lease_state.holder
+        shown = LeaseStatus(held=lease_state.mine, means=claim.means, lacks=claim.lacks, holder=holder, epoch=epoch)
+        self._shown(shown)
         return lease_state
 
     def _connect(self) -> Claim:
@@ -188,23 +184,3 @@ class Lease:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._claim = None
-
-    @property
-    def _means(self) -> str | None:
-        return self._claim.means if self._claim is not None else None
-
-    @property
-    def _lacks(self) -> str | None:
-        return self._claim.lacks if self._claim is not None else None
-
-
-class Leadership:
-    """The stop of who has a lease: set when the process should stop, or when the lease was lost."""
-
-    def __init__(self, stop: Stop, lease: Lease) -> None:
-        self._stop = stop
-        self._lease = lease
-
-    def is_set(self) -> bool:
-        """Whether to end."""
-        return self._stop.is_set() or not self._lease.held

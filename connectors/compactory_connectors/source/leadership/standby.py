@@ -1,24 +1,28 @@
-"""A source whose turn it is not: it has checked that it could publish, and looks for its turn now and then."""
+"""A source that waits for its turn: it has checked that it could publish, and looks at the lease now and then."""
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Final
 
 import structlog
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory.kafka.client import Kafka
+from compactory.records import Partition
 
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
 from ..control.status import StatusBoard
 from ..plan.planning import find_plans
-from ..postgres.server import Server
+from ..postgres.server import connected
+from ..publish.publisher import Publisher, PublishLease
+from ..publish.topics import OFFSETS_TOPIC
+from .claim import TTL
 from .lease import LeaseTaken
-from .lease_claim import TTL
 
-__all__ = ["Standby"]
+__all__ = ["Standby", "end_abandoned"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -55,18 +59,26 @@ class Standby:
         self._control.wait(stop, _LOOK)
 
     def _show_tables(self, *, strict: bool) -> None:
-        connection = self._connector.connection
-        with postgres_errors(connection):
-            server = Server.open(connection.conninfo)
-            try:
-                found = find_plans(server, self._connector)
-            finally:
-                server.close()
+        with connected(self._connector.connection) as server:
+            found = find_plans(server, self._connector)
         if strict and (problems := found.all_problems):
             raise ConfigError(problems)
         self._board.only([plan.qualified for plan in found.plans])
         for plan in found.plans:
-            covered = plan.reading.covered
-            self._board.table(
-                plan.qualified, plan.topic, adopted=plan.adopted, reading=plan.reading.value, covered=covered
-            )
+            how = plan.reading
+            self._board.table(plan.qualified, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
+
+
+def end_abandoned(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease) -> None:
+    """Abort a transaction that an earlier holder left open in the offsets topic: it would hide what comes after it.
+
+    Kafka would end it by itself, after its time-out and up to 10 s more, as that often brokers look
+    (``transaction.abort.timed.out.transaction.cleanup.interval.ms``). Taking the transactional id over ends it now.
+    To be called by the holder of the lease, before it reads offsets. Raises LeaseLost, Unreachable, ConfigError.
+    """
+    place = [Partition(OFFSETS_TOPIC, 0)]
+    if not connector.transactions or OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return
+    if kafka.stable_offsets(place) != kafka.high_watermarks(place):
+        with closing(Publisher.of(connector, kafka, lease)) as publisher:
+            publisher.open()

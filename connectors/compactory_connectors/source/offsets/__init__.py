@@ -1,1 +1,1 @@
-"""Operators read, import, export, change and prune what is stored of positions."""
+"""Operators read, import, export, change and prune stored offsets."""

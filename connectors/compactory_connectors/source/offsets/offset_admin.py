@@ -1,12 +1,12 @@
-"""One connector's tables beside what is stored of them: for a person who looks at its offsets or edits them.
+"""One connector's tables beside their stored offsets: for a person who reads or edits them.
 
 Edits are decided twice: for the person to see, and once more when earlier sources are fenced and nothing moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,7 +14,6 @@ from psycopg import sql
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import Cursor, Edit, SourceOffset
@@ -23,12 +22,12 @@ from ..plan.row_order import coalesced, instant_of
 from ..plan.table_plan import Reading, TablePlan, key_of
 from ..poll.readers import open_reader
 from ..poll.table import TableReader
-from ..postgres.server import Server, statement
+from ..postgres.server import Server, connected, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
+from ..publish.topics import length
 from ..reconcile.pending import Difference, difference, pending_rows
 from .connect_offsets import ConnectOffset, find_offset
-from .offset_edit import Change, imported, moved
-from .offset_editor import edit_offsets, refuse_running
+from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running
 
 __all__ = ["OffsetAdmin", "Place", "Preview"]
 
@@ -44,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an edit would do. ``due`` and ``rows`` are what a poll would send without it and after it."""
+    """An edit before it is written. A poll would send ``due`` rows without it and ``rows`` rows after it."""
 
     change: Change
     due: int | None = None
@@ -53,7 +52,7 @@ class Preview:
 
 
 class OffsetAdmin:
-    """Owned by one thread; closes its connection when :meth:`open` ends. Raises what a session raises."""
+    """Owned by one thread; closes its connection when :meth:`open` ends. Raises the errors of a session."""
 
     def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server | None) -> None:
         self._connector = connector
@@ -67,27 +66,22 @@ class OffsetAdmin:
 
         Raises ConfigError and Unreachable.
         """
-        server: Server | None = None
-        try:
-            with postgres_errors(connector.connection):
-                server = Server.open(connector.connection.conninfo)
-        except Unreachable:
-            if not alone:
-                raise
-        try:
+        with ExitStack() as stack:
+            server: Server | None = None
+            try:
+                server = stack.enter_context(connected(connector.connection))
+            except Unreachable:
+                if not alone:
+                    raise
             yield cls(connector, kafka, server)
-        finally:
-            if server is not None:
-                server.close()
 
     @cached_property
     def plans(self) -> dict[str, TablePlan]:
         """The connector's tables, by ``db.schema.table``. Raises ConfigError with all problems."""
-        with postgres_errors(self._connector.connection):
-            return {self._name(plan): plan for plan in plan_tables(self._server, self._connector)}
+        return {self._name(plan): plan for plan in plan_tables(self._server, self._connector)}
 
     def stored(self) -> dict[bytes, StoredOffset]:
-        """What the offsets topic has of this connector."""
+        """The connector's offsets, by the keys of their records."""
         return {item.key: item for item in read_offsets(self._kafka) if item.connector == self._connector.name}
 
     def key(self, table: str) -> bytes:
@@ -96,24 +90,19 @@ class OffsetAdmin:
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
         """Rows that a poll from this offset would take now."""
-        with postgres_errors(self._connector.connection):
-            return pending_rows(self._server, self.plans[table], offset)
+        return pending_rows(self._server, self.plans[table], offset)
 
-    def resets(self, names: Sequence[str]) -> Callable[[Sequence[StoredOffset]], list[Change]]:
+    def resets(self, names: Sequence[str]) -> Decide:
         """Decides on forgetting the offsets of these tables, whether or not they still exist."""
 
         def decide(stored: Sequence[StoredOffset]) -> list[Change]:
             known = {item.table: item for item in stored if item.value is not None}
-            chosen = matching(list(known), names) if known else []
-            return [
-                Change(key=known[name].key, table=name, topic=None, before=known[name], after=None) for name in chosen
-            ]
+            chosen = [known[name] for name in (matching(list(known), names) if known else ())]
+            return [Change(key=item.key, table=item.table, topic=None, before=item, after=None) for item in chosen]
 
         return decide
 
-    def settings(
-        self, names: Sequence[str], place: Place, edit: Edit, *, skip: bool
-    ) -> Callable[[Sequence[StoredOffset]], list[Change]]:
+    def settings(self, names: Sequence[str], place: Place, edit: Edit, *, skip: bool) -> Decide:
         """Decides on setting these tables to a place. Raises ConfigError for a row or column that is not there."""
         cursors = {name: self._cursor(self.plans[name], place) for name in matching(list(self.plans), names)}
 
@@ -123,9 +112,7 @@ class OffsetAdmin:
 
         return decide
 
-    def imports(
-        self, names: Sequence[str], offsets: Sequence[ConnectOffset], edit: Edit, *, by_cursor: bool
-    ) -> Callable[[Sequence[StoredOffset]], list[Change]]:
+    def imports(self, names: Sequence[str], offsets: Sequence[ConnectOffset], edit: Edit, *, by_cursor: bool) -> Decide:
         """Decides on going on from Kafka Connect's offsets. Raises ConfigError for tables that were polled already."""
         chosen = [name for name in matching(list(self.plans), names) if self.plans[name].reading is not Reading.WHOLE]
         if not chosen:
@@ -149,13 +136,11 @@ class OffsetAdmin:
         used = {found.key for name in self.plans if (found := find_offset(offsets, self._place_of(name))) is not None}
         return [item.table or "query" for item in offsets if item.key not in used and item.cursor is not None]
 
-    def preview(self, decide: Callable[[Sequence[StoredOffset]], Sequence[Change]]) -> list[Preview]:
-        """What the edit would do now, counted; nothing is written."""
+    def preview(self, decide: Decide) -> list[Preview]:
+        """The effect of the edit now, counted; nothing is written."""
         return [self._preview(change) for change in decide(list(self.stored().values()))]
 
-    def write(
-        self, decide: Callable[[Sequence[StoredOffset]], Sequence[Change]], edit: Edit, *, force: bool
-    ) -> list[Change]:
+    def write(self, decide: Decide, edit: Edit, *, force: bool) -> list[Change]:
         """Edit. Raises LeaseLost while a source of the connector runs; with ``force`` it is fenced."""
 
         def check() -> None:
@@ -167,8 +152,7 @@ class OffsetAdmin:
 
     def difference(self, table: str) -> Difference:
         """Compare a table with its topic, row by row."""
-        with postgres_errors(self._connector.connection):
-            return difference(self._server, self._kafka, self.plans[table], self._connector.max_removed_percent)
+        return difference(self._server, self._kafka, self.plans[table], self._connector.max_removed_percent)
 
     @property
     def _server(self) -> Server:
@@ -179,16 +163,8 @@ class OffsetAdmin:
         return "query" if plan.query is not None else f"{self._server.database}.{plan.schema}.{plan.name}"
 
     def _now(self, plan: TablePlan) -> SourceOffset | None:
-        with postgres_errors(self._connector.connection):
-            reader = open_reader(self._server, plan, None)
-            return reader.as_of_now() if isinstance(reader, TableReader) and plan.reading is Reading.VERSIONS else None
-
-    def _holds_records(self, topic: str) -> bool:
-        if topic not in (found := self._kafka.topics([topic])):
-            return False
-        starts = self._kafka.log_starts(found[topic].all())
-        ends = self._kafka.high_watermarks(found[topic].all())
-        return any(end > starts.get(partition, 0) for partition, end in ends.items())
+        reader = open_reader(self._server, plan, None)
+        return reader.as_of_now() if isinstance(reader, TableReader) and plan.reading is Reading.VERSIONS else None
 
     def _place_of(self, name: str) -> tuple[str, str, str] | None:
         plan = self.plans[name]
@@ -229,7 +205,7 @@ class OffsetAdmin:
         if found is not None and found.problem is not None:
             raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {found.problem}")
         cursor = found.cursor if found is not None else None
-        empty = not self._holds_records(plan.topic)
+        empty = not length(self._kafka, plan.topic)
         compare = _comparable(plan) and not by_cursor and (cursor is None or not empty)
         now = None if compare else self._now(plan)
         after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare, now=now)
@@ -243,24 +219,19 @@ class OffsetAdmin:
         )
 
     def _preview(self, change: Change) -> Preview:
-        plan = self._plan_of(change)
-        if plan is None:
-            return Preview(change=change)
-        before = change.before.offset if change.before is not None else None
+        """Counted, unless the table is only forgotten and gone, or Postgres does not answer."""
         if change.after is not None and change.after.compare:
             return Preview(change=change, difference=self.difference(change.table))
-        if plan.reading is Reading.WHOLE:
-            return Preview(change=change)
-        return Preview(change=change, due=self.count(change.table, before), rows=self.count(change.table, change.after))
-
-    def _plan_of(self, change: Change) -> TablePlan | None:
-        """None for what is only to be forgotten and is not there any more, or while Postgres does not answer."""
-        if change.after is not None:
-            return self.plans[change.table]
         try:
-            return self.plans.get(change.table) if self._connected is not None else None
+            plan = self.plans.get(change.table) if self._connected is not None else None
         except ConfigError:
-            return None
+            if change.after is not None:
+                raise
+            plan = None
+        if plan is None or plan.reading is Reading.WHOLE:
+            return Preview(change=change)
+        before = change.before.offset if change.before is not None else None
+        return Preview(change=change, due=self.count(change.table, before), rows=self.count(change.table, change.after))
 
     def _cursor(self, plan: TablePlan, place: Place) -> Cursor:
         if place.to_id is not None:
@@ -286,8 +257,7 @@ class OffsetAdmin:
             incrementing=sql.Identifier("t", plan.incrementing),
             number=sql.Literal(number),
         )
-        with postgres_errors(self._connector.connection):
-            found = self._server.scalar(query)
+        found = self._server.scalar(query)
         if found is None:
             raise ConfigError(
                 f"{plan.label}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
@@ -305,7 +275,7 @@ def _polled(stored: StoredOffset | None) -> bool:
 
 
 def _comparable(plan: TablePlan) -> bool:
-    """Whether the topic's newest record of a key says what a row was sent as."""
+    """Whether the topic's newest record of a key tells how the row was sent."""
     if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1 or plan.rows.dated is not None:
         return False
     if plan.reading is Reading.NEW_ROWS:

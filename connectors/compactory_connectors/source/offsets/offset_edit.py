@@ -1,28 +1,42 @@
-"""What setting and importing make of a table's offset. Pure.
+"""A table's offset after a set, reset or import, and the transaction that writes it.
 
 Nothing that was committed gets lost by an edit: rows that the last poll has not seen stay due, wherever the offset is
-set to; only ``skip`` gives them up.
+set to; only ``skip`` gives them up. The lock that a running source shares in its database shows it, and the edit is
+refused. An edit is written under the connector's transactional id: a source that was not seen, because it waits for
+Postgres, is fenced and reads the edited offset when it comes back.
 """
 
 from __future__ import annotations
 
+import getpass
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TypeAlias
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, LeaseLost
+from compactory.kafka.client import Kafka
 
+from ..config.connector import ConnectorConfig
 from ..cursor.id_ranges import IdRanges
 from ..cursor.offset import Cursor, Edit, Identity, SourceOffset
+from ..plan.row_function import Headers
 from ..plan.table_plan import Reading, TablePlan
-from ..publish.stored_offsets import StoredOffset
+from ..postgres.server import Server
+from ..publish.publisher import Publisher
+from ..publish.stored_offsets import StoredOffset, read_offsets
+from ..publish.topics import ensure
 
-__all__ = ["Change", "imported", "moved", "refusal"]
+__all__ = ["Change", "Decide", "edit_offsets", "imported", "moved", "refusal", "refuse_running", "signed"]
 
 _NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One table's edit. ``after`` None: forgotten. ``note`` says what follows from it."""
+    """One table's edit. ``after`` None: forgotten. ``note`` names the consequence."""
 
     key: bytes
     table: str
@@ -30,6 +44,53 @@ class Change:
     before: StoredOffset | None
     after: SourceOffset | None
     note: str = ""
+
+
+Decide: TypeAlias = Callable[[Sequence[StoredOffset]], Sequence[Change]]
+"""The connector's offsets as they are → the changes to write."""
+
+
+def signed(what: str) -> Edit:
+    """An edit of now by the user of this process."""
+    try:
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        who = socket.gethostname()
+    return Edit(by=who, at=datetime.now(UTC).isoformat(timespec="seconds"), what=what)
+
+
+def refuse_running(connector: ConnectorConfig, server: Server, *, force: bool) -> None:
+    """Raise LeaseLost while a source of the connector runs; with ``force`` only where it could not be fenced."""
+    found = server.running(connector.name)
+    if not found or (force and connector.transactions):
+        return
+    why = "" if connector.transactions else " (compactory.transactions=off: it can't be fenced)"
+    remedy = "stop it first" if force or why else "stop it first, or edit them with --force: it goes on from there"
+    raise LeaseLost(f"a source of {connector.name!r} is running{why}: {'; '.join(found)}; {remedy}")
+
+
+def edit_offsets(
+    connector: ConnectorConfig, kafka: Kafka, decide: Decide, edit: Edit, check: Callable[[], None]
+) -> list[Change]:
+    """Write the changes on which ``decide`` decides, all in one transaction; return them.
+
+    Earlier holders of the transactional id are fenced first, so that what is read stays as it is; ``check`` has the
+    last word. Nothing is written when it raises LeaseLost (somebody took over meanwhile), Unreachable or ConfigError.
+    """
+    ensure(kafka, {}, create=True)
+    with closing(Publisher.of(connector, kafka)) as publisher:
+        publisher.open()
+        changes = list(decide([stored for stored in read_offsets(kafka) if stored.connector == connector.name]))
+        check()
+        if changes:
+            publisher.amend([_record(change, edit) for change in changes])
+    return changes
+
+
+def _record(change: Change, edit: Edit) -> tuple[bytes, bytes | None, Headers]:
+    headers = [("edited_by", edit.by), ("edited_at", edit.at), ("edited", edit.what)]
+    value = change.after.dumps() if change.after is not None else None
+    return change.key, value, [(name, text.encode()) for name, text in headers]
 
 
 def refusal(plan: TablePlan, cursor: Cursor) -> str | None:
@@ -124,7 +185,7 @@ def imported(
 
 
 def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
-    """What the mode makes of Kafka Connect's place; None where it would begin anew, as after a change of mode."""
+    """Kafka Connect's place as this mode uses it; None where it would begin anew, as after a change of mode."""
     if cursor is None:
         return None
     if not plan.timestamps:

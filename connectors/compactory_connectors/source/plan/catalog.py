@@ -1,7 +1,8 @@
-"""What Postgres's catalogue says of tables, views and queries. The only module of the value half that asks a server."""
+"""Tables, views and queries as Postgres's catalogue describes them."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,7 @@ from compactory_sql import query
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
-from ..record.column import Column
-from ..record.column_shape import Shape, shapes_of
+from ..record.column import Column, Shape, shapes_of
 
 __all__ = ["Index", "Table", "describe", "describe_query", "describe_tables", "find_relations"]
 
@@ -55,6 +55,11 @@ class Table:
     def column(self, name: str) -> Column | None:
         """The column called ``name``, or None."""
         return next((column for column in self.columns if column.name == name), None)
+
+    def digest(self) -> str:
+        """A digest of names, types and NOT NULL of the columns: the ground of a session's plan of a query."""
+        text = "\n".join(f"{column.name} {column.declared} {column.not_null}" for column in self.columns)
+        return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def find_relations(connection: Connection[Any]) -> list[Relation]:

@@ -98,12 +98,8 @@ def key_reader(
 
 
 def _members(key: Node | None) -> Iterator[tuple[str, Cell]]:
-    if isinstance(key, Cell):
-        yield "", key
-    elif isinstance(key, StructNode):
-        for field, node in zip(key.schema.fields, key.members, strict=True):
-            if isinstance(node, Cell):
-                yield field.name, node
+    named = key.items() if isinstance(key, StructNode) else [("", key)]
+    return ((name, node) for name, node in named if isinstance(node, Cell))
 
 
 def _text(value: Any, kind: str) -> bytes | None:
@@ -123,7 +119,7 @@ def _text(value: Any, kind: str) -> bytes | None:
 
 
 def _readings(key: bytes) -> Iterator[Any]:
-    """What a key may say, by the converters that there are."""
+    """The values that a key may stand for, by converter."""
     with suppress(ValueError):
         yield key.decode()
     with suppress(ValueError, RecursionError):
@@ -142,7 +138,7 @@ def _readings(key: bytes) -> Iterator[Any]:
 
 
 def _avro_long(body: bytes) -> tuple[int, bytes]:
-    """The number at the beginning in zigzag form, and what is behind it."""
+    """The number at the beginning in zigzag form, and the bytes behind it."""
     number = shift = place = 0
     for place, byte in enumerate(body[:10], 1):  # noqa: B007 - what is behind the last is the rest
         number |= (byte & 0x7F) << shift

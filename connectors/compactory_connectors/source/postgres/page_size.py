@@ -56,7 +56,7 @@ class PageFill:
         return max(1, min(self._rows_left, self._fetch, self._bytes_left // self._row_bytes))
 
     def came(self, rows: int, size: int) -> bool:
-        """Take in what a fetch brought; whether the page is full. Then the next one begins."""
+        """Count the rows and bytes of a fetch; whether the page is full. Then the next one begins."""
         if rows:
             self._row_bytes = max(1, size // rows)
         self._fetch = min(_MOST_FETCH, 4 * self._fetch)

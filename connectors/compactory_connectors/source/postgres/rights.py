@@ -1,4 +1,4 @@
-"""What a source's role may do, looked up before it polls: a right that is missing is named, with its grant."""
+"""The rights of a source's role, looked up before it polls: a missing one is named, with its grant."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Rights:
     """The log of hard-deleted rows, which an adopted table has."""
 
     def lacking(self) -> Iterator[str]:
-        """What the role lacks to poll the table, each with the statement that grants it."""
+        """Rights that are missing to poll the table, each with the statement that grants it."""
         if not self.uses_schema:
             yield self._problem("use its schema", f"USAGE ON SCHEMA {self.schema}")
         if not self.reads_table:
             yield self._problem("read it", f"SELECT ON {self.table}")
 
     def lacking_log(self) -> Iterator[str]:
-        """What the role lacks beyond that where the table is adopted."""
+        """Rights that are missing beyond those where the table is adopted."""
         if not self.reads_log:
             yield self._problem(
                 "read the log of its deleted rows", "USAGE ON SCHEMA compactory", "SELECT ON compactory.deleted_rows"

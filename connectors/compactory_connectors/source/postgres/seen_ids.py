@@ -20,7 +20,7 @@ _EPOCH = 1 << 32
 
 
 def seen_ids(server: Server, snapshot: Snapshot, xids: Iterable[int]) -> set[int]:
-    """Those of the ids of visible rows, in 64 bits, of which it is certain that the snapshot showed what they wrote.
+    """Those of the ids of visible rows, in 64 bits, of which it is certain that the snapshot showed their rows.
 
     One that is left out has its rows sent once more. Raises psycopg.Error.
     """

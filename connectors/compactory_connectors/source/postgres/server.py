@@ -7,7 +7,7 @@ decides what they mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
@@ -18,6 +18,8 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.database.watched_connection import connect
@@ -27,14 +29,22 @@ from ..cursor.offset import Identity
 from .page_size import PAGE_ROWS, PageFill
 
 __all__ = [
+    "STANDBY",
     "ChunkReader",
     "PollSnapshot",
     "RawRow",
     "ReadingAt",
     "Server",
     "TableReplaced",
+    "connected",
+    "connector_lock",
     "statement",
 ]
+
+STANDBY = (
+    "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
+    " (several hosts and targetServerType=primary find it)"
+)
 
 RawRow = Sequence[bytes | None]
 """A row's values in Postgres' text format."""
@@ -59,7 +69,7 @@ def _of_parts(name: str, oid: int, **others: sql.Composable) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class PollSnapshot:
-    """What a poll transaction sees, WAL positions in bytes read after its snapshot, and the table's shape in it.
+    """The snapshot of a poll transaction, WAL positions in bytes read after its snapshot, and the table's shape in it.
 
     ``flushed`` is 0 for an unlogged table, which a crash empties whatever was flushed.
     """
@@ -113,12 +123,12 @@ class ChunkReader:
                 self._exhausted = len(self._ahead) < wanted
             came, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
             self.ended = self._exhausted and not self._ahead
-            full = self._fill.came(len(came), sum(len(part) for row in came for part in row if part))
+            full = self._fill.came(len(came), sum(sum(map(len, filter(None, row))) for row in came))
             rows += came
         return rows
 
     def opening(self) -> sql.Composed:
-        """What opens the cursor and brings its first rows, to be sent with another statement; then :meth:`opened`."""
+        """Statements that open the cursor and fetch its first rows, sent with another; then call :meth:`opened`."""
         self._first = self._fill.ask()
         return self._declare + self._fetch(self._first)
 
@@ -161,10 +171,7 @@ class Server:
         assert row is not None
         standby, timeline, system, started, statistics, self.database, database_oid = row
         if standby:
-            raise ConfigError(
-                "the source needs a read-write server, and this one is a standby; point connection.url at the primary"
-                " (several hosts and targetServerType=primary find it)"
-            )
+            raise ConfigError(STANDBY)
         self._sights: dict[tuple[int, str], sql.Identifier] = {}
         self._identity: dict[str, Any] = {
             "system_identifier": system,
@@ -261,7 +268,7 @@ class Server:
                 self.connection.execute("ROLLBACK")
 
     def _begin(self, begin: sql.Composed, ahead: Sequence[ChunkReader]) -> tuple[Any, ...]:
-        """The row of what begins a poll. Cursors that fail are not open then, and fail again where they are read."""
+        """The row of the begin statement. Cursors that fail are not open then, and fail again where they are read."""
         try:
             return self._begin_with(begin, ahead)
         except psycopg.errors.LockNotAvailable:
@@ -296,7 +303,7 @@ class Server:
 
     @contextmanager
     def reading(self, *, serializable: bool = False) -> Iterator[ReadingAt]:
-        """A read-only transaction on one snapshot, for what has no row versions; always rolled back."""
+        """A read-only transaction on one snapshot, for relations without row versions; always rolled back."""
         level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
         try:
             row = _last(self.connection.execute(statement("source/read", isolation=level))).fetchone()
@@ -320,7 +327,7 @@ class Server:
         return raw_rows(self.connection.execute(statement, parameters))
 
     def lockers(self, oid: int) -> list[str]:
-        """Who keeps a table, or a partition of it, from being read, in words."""
+        """Sessions that lock a table, or a partition of it, against readers, in words."""
         return [str(text) for text in self.column(statement("source/lockers", oid=sql.Literal(oid)))]
 
     def announce(self, connector: str) -> None:
@@ -333,3 +340,10 @@ class Server:
         key = connector_lock(connector) % (1 << 32)
         query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
         return [str(text) for text in self.column(query)]
+
+
+@contextmanager
+def connected(connection: Connection) -> Iterator[Server]:
+    """A server for as long as the context lasts, its errors in our words. Raises as postgres_errors does."""
+    with postgres_errors(connection), closing(Server.open(connection.conninfo)) as server:
+        yield server

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from .column import Column
-from .column_options import ColumnOptions, ColumnTypes
-from .column_shape import Shape
+from .column import Column, ColumnOptions, ColumnTypes, Shape
 from .column_type import STRING, column_cell, truncates
-from .composite_text import Parts, array_parts, composite_parts, hstore_items
+from .column_value import Parts, array_parts, composite_parts, hstore_items
 from .record import Cell, Java, Kind, Node, StructNode
 from .schema import Field, Schema, Type
 
@@ -40,7 +38,7 @@ def column_node(column: Column, options: ColumnOptions) -> Node | None:
 
 
 def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
-    """What an operator should know of the column: it is left out, or its values are cut off."""
+    """Warnings to an operator: the column is left out, or its values are cut off."""
     place = f"table {table}: column {column.name}"
     if truncates(column, options):
         yield (

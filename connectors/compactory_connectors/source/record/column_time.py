@@ -13,7 +13,7 @@ from typing import Any
 
 from ..javatext.java_calendar import civil_date, proleptic_date, proleptic_day_number
 from ..javatext.java_zone import JavaZone, java_zone
-from .column_options import Calendar, ColumnOptions, Granularity
+from .column import Calendar, ColumnOptions, Granularity
 from .column_value import INFINITIES, decode_date, decode_time, decode_timestamp
 from .record import Java, RowError
 from .schema import Schema, Type

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .column import Column
-from .column_options import ColumnOptions, NumericMapping
+from .column import Column, ColumnOptions, NumericMapping
 from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
 from .column_value import (
     decode_bit,

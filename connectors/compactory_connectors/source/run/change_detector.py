@@ -1,4 +1,4 @@
-"""One question for many tables: which of them may have changed. Asks Postgres alone; who polls them is another matter.
+"""One question for many tables: which of them may have changed. Asks Postgres, and polls nothing.
 
 What it says to be unchanged is unchanged: every row version that was committed since the last probe is evidence, and so
 is every change of the catalogue. What it suspects may be unchanged all the same.

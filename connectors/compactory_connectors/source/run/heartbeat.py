@@ -1,4 +1,4 @@
-"""Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old what they see is.
+"""Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old their data is.
 
 They tell an idle table from a source that hangs, and take the way of every change: a commit in Postgres, the session's
 thread, a Kafka transaction. What keeps the tables from being published keeps them from coming, too.

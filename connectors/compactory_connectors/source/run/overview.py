@@ -1,4 +1,4 @@
-"""What Kafka and Postgres know of a connector whose process is not asked: for people who can't reach it.
+"""A connector as Kafka and Postgres know it: for people who can't reach its process.
 
 Neither says what the process does now: the offsets say what was published when, the lease who would publish.
 """
@@ -14,13 +14,12 @@ from psycopg.rows import dict_row
 
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector import ConnectorConfig
-from ..control.target_state import TargetState
-from ..leadership.lease_claim import TTL
-from ..postgres.server import Server, connector_lock
+from ..control.control import TargetState
+from ..leadership.claim import TTL
+from ..postgres.server import connected, connector_lock
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from .pausing import read_target_state, write_target_state
 
@@ -46,34 +45,20 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
     """Ask Kafka, and Postgres where it answers. Raises Unreachable and ConfigError for Kafka."""
     target_state = read_target_state(kafka, connector.name)
     offsets = tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name)
+    seen: dict[str, Any]
     try:
-        with postgres_errors(connector.connection):
-            server = Server.open(connector.connection.conninfo)
-            try:
-                running = tuple(server.running(connector.name))
-                holder, renewed = _holder(server.connection, connector.name)
-            finally:
-                server.close()
+        with connected(connector.connection) as server:
+            holder, renewed = _holder(server.connection, connector.name)
+            seen = {"running": tuple(server.running(connector.name)), "holder": holder, "renewed": renewed}
     except CompactoryError as error:
-        return Overview(connector=connector.name, target_state=target_state, offsets=offsets, unseen=str(error))
-    return Overview(
-        connector=connector.name,
-        target_state=target_state,
-        offsets=offsets,
-        holder=holder,
-        renewed=renewed,
-        running=running,
-    )
+        seen = {"unseen": str(error)}
+    return Overview(connector=connector.name, target_state=target_state, offsets=offsets, **seen)
 
 
 def running_sources(connector: ConnectorConfig) -> list[str]:
     """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-        try:
-            return server.running(connector.name)
-        finally:
-            server.close()
+    with connected(connector.connection) as server:
+        return server.running(connector.name)
 
 
 def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_state: TargetState) -> None:
@@ -90,7 +75,7 @@ def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_s
 
 
 def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:
-    """Who has the lease in words, and whether they renewed it in time; the lock that stands in for it has no time."""
+    """The lease's holder in words, and whether it was renewed in time; None for a lock, which has no time."""
     given: dict[str, Any] = {"connector": connector, "holder": None, "ttl": timedelta(seconds=TTL)}
     given |= {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
     cursor = connection.cursor(row_factory=dict_row)

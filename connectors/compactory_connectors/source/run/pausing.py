@@ -1,4 +1,4 @@
-"""Between two sessions: what an operator wants is learnt, stored and, where it is a pause, waited out.
+"""Between two sessions: reads the operator's target, stores a new one and waits while it is a pause.
 
 Owned by the source's thread, which holds the lease meanwhile; there is no session, hence no snapshot in Postgres.
 """
@@ -14,9 +14,8 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
-from ..control.control import Control, Stop
+from ..control.control import Control, Stop, TargetState, target_key
 from ..control.status import SourceState, StatusBoard
-from ..control.target_state import TargetState, target_key
 from ..publish.publisher import Publisher
 from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
 
@@ -45,7 +44,7 @@ class Pausing:
 
         With ``once`` a pause is an error: what is committed can't be published.
         """
-        self._control.recall(read_target_state(self._kafka, self._connector.name))
+        self._control.keep(read_target_state(self._kafka, self._connector.name))
         if once and self._control.paused:
             raise CompactoryError(
                 f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
@@ -74,13 +73,13 @@ class Pausing:
             self._board.connector(SourceState.PAUSED, later)
         self._control.wait(stop, LOOK)
         with suppress(Unreachable):  # a pause is kept while Kafka is away
-            self._control.recall(read_target_state(self._kafka, self._connector.name))
+            self._control.keep(read_target_state(self._kafka, self._connector.name))
         if not self._control.paused and not stop.is_set():
             self._board.connector(SourceState.STARTING)
             log.info("source resumed", connector=self._connector.name)
 
     def _store(self) -> None:
-        """Store what was ordered and is not stored yet."""
+        """Store a target that was ordered and is not stored yet."""
         target_state = self._control.target_state
         if not self._control.stored:
             write_target_state(self._connector, self._kafka, target_state, create=self._create)
@@ -89,7 +88,7 @@ class Pausing:
 
 
 def read_target_state(kafka: Kafka, connector: str) -> TargetState:
-    """What is stored. Raises Unreachable, and ConfigError where the cluster refuses us."""
+    """The stored target. Raises Unreachable, and ConfigError where the cluster refuses us."""
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return TargetState()
     return TargetState.loads(stored_values(kafka).get(target_key(connector)))

@@ -1,23 +1,20 @@
-"""What a source would do, table by table, without writing anything: for ``--dry-run`` and ``validate``."""
+"""A plan of every table with its first records; nothing is written. For ``--dry-run`` and ``validate``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from psycopg import sql
 
 from compactory.errors import CompactoryError
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
 from ..poll.record_batch import Record
-from ..postgres.server import Server, statement
+from ..postgres.server import Server, connected, statement
 from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
@@ -34,7 +31,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPreview:
-    """A column and what the records have of it. ``used`` False: nothing."""
+    """A column. ``used``: the records have it."""
 
     name: str
     type: str
@@ -63,6 +60,7 @@ class TablePreview:
     adopted: bool
     notifies: bool
     rows: int
+    """Counted for a small table, the planner's estimate for a large one."""
     records: tuple[Record, ...]
     skipped: tuple[str, ...]
     """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
@@ -72,7 +70,7 @@ class TablePreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorPreview:
-    """What a connector would do. ``notes`` are keys without effect, each with the reason."""
+    """The previews of a connector. ``notes`` are keys without effect, each with the reason."""
 
     tables: tuple[TablePreview, ...]
     notes: tuple[str, ...]
@@ -88,26 +86,16 @@ def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]
 
 
 def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> ConnectorPreview:
-    """As :func:`preview`, with what concerns the connector as a whole."""
+    """As :func:`preview`, with notes and warnings about the connector as a whole."""
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
-    with _connected(connector) as server:
+    with connected(connector.connection) as server:
         plans = plan_tables(server, connector)
         warnings = find_plans(server, connector).warnings
         if not plans:
             warnings = (*warnings, connector.selection.nothing(connector.connection.server))
         tables = tuple(_preview(server, connector, plan, limit) for plan in plans)
     return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
-
-
-@contextmanager
-def _connected(connector: ConnectorConfig) -> Iterator[Server]:
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-        try:
-            yield server
-        finally:
-            server.close()
 
 
 def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit: int) -> TablePreview:
@@ -132,7 +120,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         schema=tuple(_columns(plan)),
         adopted=plan.adopted,
         notifies=plan.notifies,
-        rows=_estimate(server, plan),
+        rows=int(server.scalar(statement("source/count", table=plan.relation(), oid=sql.Literal(plan.oid)))),
         records=tuple(first.records[:limit]),
         skipped=tuple(map(str, first.skipped[:limit])),
         sql="masked" if connector.masked else reader.query_text(),
@@ -149,10 +137,3 @@ def _columns(plan: TablePlan) -> Iterator[ColumnPreview]:
             used=column.name in plan.rows.columns,
             in_key=column.name in plan.rows.key_columns,
         )
-
-
-def _estimate(server: Server, plan: TablePlan) -> int:
-    """The number of rows: counted for a small table, the planner's estimate for a large one."""
-    query = statement("source/count", table=plan.relation(), oid=sql.Literal(plan.oid))
-    rows: Any = server.scalar(query)
-    return int(rows)

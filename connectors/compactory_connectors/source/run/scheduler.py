@@ -19,10 +19,10 @@ from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 
 from ..control.control import Control, Stop
 from ..plan.table_plan import Reading
-from ..poll.readers import COMPARING
+from ..poll.cursor_reader import PlaceReader
 from ..postgres.server import Server
 from .change_detector import ChangeDetector, Observation
-from .poll_interval import BUSY
+from .schedule import BUSY
 from .table_registry import TableRegistry
 from .table_task import TableTask
 
@@ -32,7 +32,7 @@ log = structlog.get_logger("compactory.source")
 
 _SLICE = 0.25  # seconds; how long a wait may take to notice that the source should stop
 _FEW = 2  # tables that are polled rather than asked about
-_LONG = 1 << 20  # transactions since a table's last poll, after which it is polled whatever a look says
+_LONG = 1 << 20  # transactions since a table's last poll, after which it is polled in any case
 _CROWDED = (0.5, 0.25)  # of the queue of NOTIFY: so full, nobody is asked to notify until it is emptier
 
 
@@ -51,46 +51,47 @@ class Scheduler:
     def __init__(self, server: Server, registry: TableRegistry, control: Control) -> None:
         self._registry = registry
         self._control = control
-        self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0))
+        self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0), listen=False)
         self._notified: set[str] = set()
         self._detector = ChangeDetector(server)
         self._streaks: Counter[int] = Counter()
         self._crowded = False
 
     def close(self) -> None:
-        """Let go of what wakes it."""
+        """Close the sockets that wake it."""
         self._wakeup.close()
 
     def turn(self) -> Turn:
-        """What is to be done now."""
+        """Decide which tables to poll now."""
         self._hear()
         now, looked_at = time.monotonic(), time.time()
         asked: list[TableTask] = []
         poll: list[TableTask] = []
         for table in self._registry:
-            if table.due <= now or self._control.wants(table.name):
+            if table.schedule.due <= now or self._control.wants(table.name):
                 (asked if self._may_be_asked(table) else poll).append(table)
         if asked:
             self._look(asked, now)
-        unchanged = [table for table in asked if table.poll_interval.fresh]
+        unchanged = [table for table in asked if table.schedule.fresh]
         for table in unchanged:
-            table.due = table.poll_interval.quiet(now, notifying=self._asleep(table))
-        poll += [table for table in asked if not table.poll_interval.fresh]
+            table.schedule.quiet(now, notifying=self._asleep(table))
+        poll += [table for table in asked if not table.schedule.fresh]
         for table in poll:
-            table.poll_interval.fresh = False
-            table.due = now + table.poll_interval.interval
+            table.schedule.fresh = False
+            table.schedule.due = now + table.schedule.interval
         return Turn(poll, unchanged, looked_at)
 
     def polled(self, table: TableTask, published: bool) -> None:
         """A table was polled to its end."""
-        now, poll_interval = time.monotonic(), table.poll_interval
-        poll_interval.fresh = True
+        now, schedule = time.monotonic(), table.schedule
+        schedule.fresh = True
         settled, asleep = table.reader.settled, self._asleep(table)
-        if published or table.plan.reading is Reading.WHOLE:
-            awake = table.plan.notifies and not asleep
-            table.due = now if awake else poll_interval.found(now, settled=settled)
+        if not published and table.plan.reading is not Reading.WHOLE:
+            schedule.quiet(now, notifying=asleep, settled=settled)
+        elif table.plan.notifies and not asleep:
+            schedule.due = now
         else:
-            table.due = poll_interval.quiet(now, notifying=asleep, settled=settled)
+            schedule.found(now, settled=settled)
 
     def rest(self, stop: Stop, until: float) -> None:
         """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
@@ -120,9 +121,9 @@ class Scheduler:
             oid = table.plan.oid
             if oid not in notified:
                 continue
-            table.poll_interval.fresh = False
-            if not table.ailing:
-                table.due = now
+            table.schedule.fresh = False
+            if not table.schedule.ailing:
+                table.schedule.due = now
             self._streaks[oid] += 1
             if self._streaks[oid] > BUSY:
                 busy.append(oid)
@@ -136,13 +137,13 @@ class Scheduler:
 
     def _may_be_asked(self, table: TableTask) -> bool:
         """Whether a look can say that there is nothing to poll."""
-        wanted = table.ailing or self._control.wants(table.name)
-        return _versioned(table) and table.poll_interval.fresh and table.reader.settled and not wanted
+        wanted = table.schedule.ailing or self._control.wants(table.name)
+        return _versioned(table) and table.schedule.fresh and table.reader.settled and not wanted
 
     def _look(self, asked: list[TableTask], now: float) -> None:
         """Find out which tables may have changed; those are not fresh any more."""
         if len(asked) > _FEW:
-            known = [table for table in self._registry if _versioned(table) and not table.ailing]
+            known = [table for table in self._registry if _versioned(table) and not table.schedule.ailing]
             observation = self._detector.look([table.plan for table in known])
             suspects = [table for table in known if table.plan.oid in observation.suspects]
         else:
@@ -151,19 +152,19 @@ class Scheduler:
             suspects = [] if still else [table for table in asked if not table.reader.is_idle(observation.snapshot)]
         suspects += [table for table in asked if _lags(table, observation.snapshot)]
         for table in suspects:
-            table.poll_interval.fresh, table.due = False, min(table.due, now)
+            table.schedule.at_once(now)
         self._mind(observation, now)
 
     def _mind(self, observation: Observation, now: float) -> None:
         """See to it that notifications come, and that they harm nobody."""
-        if not observation.listening:
+        if self._wakeup.listening and not observation.listening:
             log.error(
                 "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
             )
             self._wakeup.listen()
             for table in self._registry:
                 if self._asleep(table):
-                    table.poll_interval.fresh, table.due = False, min(table.due, now)
+                    table.schedule.at_once(now)
         crowded = observation.queue > _CROWDED[self._crowded]
         if crowded and not self._crowded:
             detail = "somebody listens who does not read; tables are polled until it is emptier"
@@ -182,22 +183,22 @@ class Scheduler:
         slept = self._wakeup.sleep_for(sleepy)
         for oid, table in sleepy.items():
             if oid not in slept.asleep | slept.shared:
-                table.due = table.poll_interval.blocked(now)
+                table.schedule.blocked(now)
                 continue
-            table.poll_interval.slept()
+            table.schedule.slept()
             if oid in slept.shared:
-                table.poll_interval.relies(now)
+                table.schedule.relies(now)
             if not table.reader.is_idle(slept.snapshot):
-                table.due = now
+                table.schedule.due = now
 
     def _attempts(self) -> list[float]:
         """When to try to sleep again for tables that rely on another source's sleep."""
         now = time.monotonic()
-        return [table.poll_interval.awake_until for table in self._registry if table.poll_interval.awake_until > now]
+        return [table.schedule.awake_until for table in self._registry if table.schedule.awake_until > now]
 
     def _may_sleep(self, table: TableTask, now: float) -> bool:
-        waits = table.ailing or table.due <= now or now < table.poll_interval.awake_until
-        return table.poll_interval.fresh and not waits and not self._asleep(table)
+        waits = table.schedule.ailing or table.schedule.due <= now or now < table.schedule.awake_until
+        return table.schedule.fresh and not waits and not self._asleep(table)
 
 
 def _lags(table: TableTask, snapshot: Snapshot) -> bool:
@@ -208,4 +209,4 @@ def _lags(table: TableTask, snapshot: Snapshot) -> bool:
 
 def _versioned(table: TableTask) -> bool:
     """Whether every change of the table shows in its row versions."""
-    return isinstance(table.reader, COMPARING) and table.plan.reading is not Reading.WHOLE
+    return not isinstance(table.reader, PlaceReader) and table.plan.reading is not Reading.WHOLE

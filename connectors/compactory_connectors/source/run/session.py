@@ -26,13 +26,13 @@ from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
 from ..leadership.lease import LeaseUnsure
 from ..plan.planning import find_plans
+from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
-from ..publish.publisher import Publisher, PublishGuard, TopicRefused
+from ..publish.publisher import Publisher, PublishLease, TopicRefused
 from ..reconcile.resend import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
-from .oldest_transaction import OldestTransaction, holders
 from .scheduler import Scheduler
 from .table_registry import TableRegistry
 from .table_task import SessionContext, TableTask
@@ -41,21 +41,21 @@ __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.source")
 
-_BEGINNING = Snapshot(0, 0)  # older than any: who would wait for nobody then, never does
+_BEGINNING = Snapshot(0, 0)  # older than any running transaction: a reader that does not wait for it waits for none
 
 
 class Session:
-    """Polls the connector's tables and publishes what it finds. See :class:`Source` for the errors it raises."""
+    """Polls the connector's tables and publishes their changes. See :class:`Source` for the errors it raises."""
 
     def __init__(self, context: SessionContext, server: Server) -> None:
         self._context = context
         self._connector = context.connector
         self._server = server
         self._registry = TableRegistry(context, server)
-        self._floor = OldestTransaction(server, context.board)
+        self._oldest = OldestTransaction(server)
         self._scheduler = Scheduler(server, self._registry, context.control)
         self._heartbeat = Heartbeat(context, server)
-        self._opened = ExitStack()  # what :meth:`close` closes
+        self._opened = ExitStack()  # closed by :meth:`close`
 
     @classmethod
     def open(
@@ -67,7 +67,7 @@ class Session:
         create_topics: bool,
         strict: bool = True,
         control: Control | None = None,
-        publish_guard: PublishGuard | None = None,
+        lease: PublishLease | None = None,
         page_bytes: PageBytes | None = None,
     ) -> Self:
         """Connect to both sides, check tables and topics, fence earlier holders, read the offsets.
@@ -86,7 +86,7 @@ class Session:
             context = SessionContext(
                 connector=connector,
                 kafka=kafka,
-                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, publish_guard))),
+                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, lease))),
                 board=board,
                 create_topics=create_topics and connector.topics.create,
                 control=control or Control(),
@@ -100,16 +100,16 @@ class Session:
         return session
 
     def close(self) -> None:
-        """Let go of both sides; what was not acknowledged is sent again by the next session."""
+        """Let go of both sides; the next session sends again records that were not acknowledged."""
         self._registry.close()
         self._opened.close()
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
-        return any(table.removals.pending and not table.ailing for table in self._registry)
+        return any(table.cleanup.pending and not table.schedule.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
-        """What keeps tables from being polled, and whether there are none at all."""
+        """The reasons why tables are not polled, or why there are none at all."""
         return self._registry.failures()
 
     def round(self, stop: Stop) -> bool:
@@ -120,7 +120,7 @@ class Session:
         self._registry.check_topics()
         with postgres_errors(self._connector.connection):
             self._take_orders()
-            self._floor.look()
+            self._context.board.floor(self._oldest.look())
             self._registry.check_tables()
             turn = self._scheduler.turn()
             for table in turn.unchanged:
@@ -131,7 +131,7 @@ class Session:
             for table in self._registry:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
-                if not table.ailing and (keys := self._context.control.take_resend(table.name)):
+                if not table.schedule.ailing and (keys := self._context.control.take_resend(table.name)):
                     published |= self._attempt(table, partial(self._resend_rows, table, keys)) or False
             self._heartbeat.beat()
             return published
@@ -168,12 +168,12 @@ class Session:
         except (Unreachable, TableReplaced, psycopg.OperationalError):
             self._context.control.put_back(table.name, keys)
             raise
-        table.removals.sweeper.note(mended.records)
+        table.cleanup.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
         return bool(mended.records)
 
     def _attempt(self, table: TableTask, action: Callable[[], bool | None]) -> bool | None:
-        """What an action of one table says; None where it can't be done. What fails of it alone is kept with it."""
+        """Do something with one table and return its result; None where it failed for this table alone."""
         try:
             return action()
         except RemovalHeld as held:
@@ -205,7 +205,7 @@ class Session:
         return away or isinstance(error, LeaseLost | LeaseUnsure) or not self._context.publisher.usable
 
     def _waits(self, table: TableTask) -> bool:
-        """Whether an open transaction has made what is to be remembered too much to go on."""
+        """Whether an open transaction makes this table remember more ids than it may."""
         may = table.reader.waits_for(_BEGINNING) is not None
         xid = table.reader.waits_for(self._server.peek()) if may else None
         if xid is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,8 @@ from compactory_connectors.database.backoff import Backoff
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
-from ..leadership.abandoned_transactions import end_abandoned
-from ..leadership.lease import Leadership, Lease, LeaseContested, LeaseTaken, LeaseUnsure
-from ..leadership.standby import Standby
+from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure
+from ..leadership.standby import Standby, end_abandoned
 from ..postgres.page_size import PageBytes
 from ..publish.publisher import TransactionTimedOut
 from .pausing import Pausing
@@ -49,7 +49,7 @@ class Source:
         self._create_topics = create_topics
         self._board = StatusBoard(connector.name)
         self.control = Control()
-        """What operators want of it."""
+        """Takes the orders of operators."""
         self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
         self._standby = Standby(connector, self.control, self._board)
         self._page_bytes = PageBytes()
@@ -58,7 +58,7 @@ class Source:
         self._log = log.bind(connector=connector.name)
 
     def status(self) -> SourceStatus:
-        """What it is doing now."""
+        """The state of the connector and of its tables now."""
         return replace(
             self._board.picture(), target_state=self.control.target_state, target_state_stored=self.control.stored
         )
@@ -101,6 +101,17 @@ class Source:
 
     def _turn(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
         """A session where the lease is to be had, else a little wait for it; whether ``once`` is satisfied."""
+        if not self._take(lease, stop, once):
+            backoff.reset()
+            return False
+        lost = Halt(stop.is_set, lambda: not lease.held)
+        self._opened |= self._pausing.wait(lost)  # ordered just now: that counts whether or not Kafka can be asked
+        end_abandoned(self._connector, self._kafka, lease)
+        self._opened |= self._pausing.before_session(lost, once=once)
+        return self._live(Halt(lost.is_set, lambda: self.control.interrupts), lease, once, backoff)
+
+    def _take(self, lease: Lease, stop: Stop, once: bool) -> bool:
+        """Take the lease, or stand by for a little while; whether it is ours."""
         try:
             lease.take()
         except LeaseTaken as taken:
@@ -108,7 +119,6 @@ class Source:
             self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
             self._opened = True
             self._fenced.clear()
-            backoff.reset()
             return False
         self._standby.end()
         if len(self._fenced) >= _FENCED_MOST:
@@ -117,13 +127,7 @@ class Source:
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
-        leadership = Leadership(stop, lease)
-        self._opened |= self._pausing.wait(
-            leadership
-        )  # ordered just now: that counts whether or not Kafka can be asked
-        end_abandoned(self._connector, self._kafka, lease)
-        self._opened |= self._pausing.before_session(leadership, once=once)
-        return self._live(Halt(leadership, self.control), lease, once, backoff)
+        return True
 
     def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
         """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
@@ -137,34 +141,25 @@ class Source:
             create_topics=self._create_topics,
             strict=once or not self._opened,
             control=self.control,
-            publish_guard=lease,
+            lease=lease,
             page_bytes=self._page_bytes,
         )
-        try:
+        with closing(session):
             self._opened = True
             self._board.connector(SourceState.RUNNING)
             while not stop.is_set():
                 busy = session.round(stop)
                 backoff.reset()
-                if once and session.sweeping():
-                    session.rest(stop)
-                    continue
-                if once:
-                    self._raise_failures(session)
+                if once and not session.sweeping():
+                    if failures := session.failures():  # the other tables were published all the same
+                        raise CompactoryError("; ".join(failures))
                     return not stop.is_set()
-                if not busy:
+                if once or not busy:
                     session.rest(stop)
-        finally:
-            session.close()
         return False
 
-    def _raise_failures(self, session: Session) -> None:
-        """With ``once`` a table that failed is an error; the others were published all the same."""
-        if failures := session.failures():
-            raise CompactoryError("; ".join(failures))
-
     def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
-        """Somebody took the transactional id over: where it is who took the lease, the next look finds them.
+        """Somebody took the transactional id over. If it was a new holder of the lease, the next look finds it.
 
         Else it was an edit of offsets, which gets the time to end, or a holder that froze on its way to it.
         """

@@ -6,7 +6,7 @@ Owned by the session's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -19,10 +19,11 @@ from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
-from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
+from ..publish.topics import ensure, stored_values
+from .resume import refuse_left_behind, stored_offset, usable
 from .table_task import SessionContext, TableTask
 
-__all__ = ["TOPICS_EVERY", "LeftBehind", "TableRegistry", "TopicReplaced"]
+__all__ = ["TOPICS_EVERY", "TableRegistry", "TopicReplaced"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -33,12 +34,6 @@ TOPICS_EVERY = 5.0
 _LOCKED_EVERY = 2.0  # seconds between two looks at a table that was locked when its plan was to be made
 
 
-class LeftBehind(CompactoryError):
-    """The server is a primary that a promoted standby has replaced; what it says is old."""
-
-    retryable = True
-
-
 class TopicReplaced(CompactoryError):
     """A topic that the source publishes to is another one now; a new session looks again."""
 
@@ -46,7 +41,7 @@ class TopicReplaced(CompactoryError):
 
 
 class TableRegistry:
-    """Which tables a session polls. Raises psycopg.Error, and what Kafka's side raises."""
+    """The tables that a session polls. Raises psycopg.Error, and the errors of Kafka's side."""
 
     def __init__(self, context: SessionContext, server: Server) -> None:
         self._context = context
@@ -72,9 +67,11 @@ class TableRegistry:
         """Everything was checked: make topics, fence earlier holders, go on from the offsets."""
         if strict:
             self._make_topics(found.plans)
-        plans, found = (found.plans, found) if strict else self._publishable(found)
+        else:
+            found = self._publishable(found)
+        plans = found.plans
         self._context.board.warn(*found.warnings)
-        self._refuse_left_behind(plans)
+        refuse_left_behind(self._connector, self._server, plans, stored_values(self._context.kafka))
         self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
@@ -87,7 +84,7 @@ class TableRegistry:
             self._context.board.warn(self._nothing())
 
     def failures(self) -> list[str]:
-        """What keeps tables from being polled, and whether there are none at all."""
+        """The reasons why tables are not polled, or why there are none at all."""
         found = [f"{name}: {problem}" for name, its in self._unfit.items() for problem in its]
         found += [
             table.detail for table in self._context.board.picture().tables if table.detail and self._failed(table.table)
@@ -107,7 +104,7 @@ class TableRegistry:
                 )
         grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
         self._check_ends(found)
-        if grown:  # the producer must not go on with what it knows of them
+        if grown:  # the producer must not go on with the old number
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
@@ -115,9 +112,9 @@ class TableRegistry:
             raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
 
     def close(self) -> None:
-        """Stop what tables do between their polls."""
+        """Stop the sweeps that go on between polls."""
         for table in self._tables.values():
-            table.removals.close()
+            table.cleanup.close()
 
     def check_tables(self) -> None:
         """Look now and then for tables that came, went, or can be polled by now; the others are left alone."""
@@ -131,11 +128,11 @@ class TableRegistry:
             self._remove(name, "was dropped or renamed")
         taken = [table.plan.name for table in self._tables.values()] + [plan.name for plan in found.plans]
         fresh = tuple(plan for plan in found.plans if taken.count(plan.name) == 1)
-        fresh, found = self._publishable(replace(found, plans=fresh))
+        found = self._publishable(replace(found, plans=fresh))
         self._note_unfit(found)
-        if fresh:
-            log.info("tables found", tables=[plan.qualified for plan in fresh])
-            self._add(fresh)
+        if found.plans:
+            log.info("tables found", tables=[plan.qualified for plan in found.plans])
+            self._add(found.plans)
         self._context.board.warn(*found.problems)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
@@ -146,14 +143,14 @@ class TableRegistry:
             return  # that was done since
         found = find_plans(self._server, self._connector, self._known(but=table))
         mine = tuple(plan for plan in found.plans if plan.qualified == table.name)
-        plans, found = self._publishable(replace(found, plans=mine))
-        if not plans:
+        found = self._publishable(replace(found, plans=mine))
+        if not found.plans:
             gone = "was dropped, renamed, or can't be polled any more"
             self._remove(table.name, "; ".join(found.problems) if table.plan.query is not None else gone)
             self._note_unfit(found)
             return
         log.info("table changed", table=table.name)
-        self._add(plans)
+        self._add(found.plans)
 
     def restart(self, name: str) -> None:
         """Forget that a table failed, and look at it again at once."""
@@ -162,7 +159,7 @@ class TableRegistry:
             self.plan_again(table)
 
     def forget_unsent(self, table: TableTask) -> None:
-        """What the last poll read was not published: read on from what was."""
+        """Rows of the last poll were not published: read on from the last one that was."""
         topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
         table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
 
@@ -171,30 +168,24 @@ class TableRegistry:
         nothing = self._connector.selection.nothing(self._connector.connection.server)
         return f"{nothing}; looked for again every {interval:g} s (table.poll.interval.ms)"
 
-    def _publishable(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        """Plans whose topics are there and fit; what is wrong with the others is among the unfit then."""
+    def _publishable(self, found: Plans) -> Plans:
+        """Without plans whose topics are missing or do not fit; those are among the unfit then, with the reason."""
         try:
             self._make_topics(found.plans)
         except Unreachable:
             raise
-        except CompactoryError:
-            return self._one_by_one(found)
-        return found.plans, found
+        except CompactoryError as error:
+            if len(found.plans) > 1:
+                return self._one_by_one(found)
+            problems = tuple(error.problems if isinstance(error, ConfigError) else [str(error)])
+            unfit = tuple((plan.qualified, problems) for plan in found.plans)
+            return replace(found, plans=(), unfit=found.unfit + unfit)
+        return found
 
-    def _one_by_one(self, found: Plans) -> tuple[tuple[TablePlan, ...], Plans]:
-        unfit = list(found.unfit)
-        fit: list[TablePlan] = []
-        for plan in found.plans:
-            try:
-                self._make_topics([plan])
-            except Unreachable:
-                raise
-            except CompactoryError as error:
-                problems = error.problems if isinstance(error, ConfigError) else [str(error)]
-                unfit.append((plan.qualified, tuple(problems)))
-            else:
-                fit.append(plan)
-        return tuple(fit), replace(found, unfit=tuple(unfit))
+    def _one_by_one(self, found: Plans) -> Plans:
+        each = [self._publishable(replace(found, plans=(plan,), unfit=())) for plan in found.plans]
+        plans = tuple(plan for one in each for plan in one.plans)
+        return replace(found, plans=plans, unfit=found.unfit + tuple(unfit for one in each for unfit in one.unfit))
 
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
@@ -203,10 +194,9 @@ class TableRegistry:
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(
-        self, plans: Iterable[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
+        self, plans: Sequence[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
     ) -> None:
         """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
-        plans = list(plans)
         if not plans:
             return
         values = stored_values(self._context.kafka) if values is None else values
@@ -218,13 +208,15 @@ class TableRegistry:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
             try:
-                stored = self._offset(values.get(key), plan)
+                stored = stored_offset(values.get(key), plan)
             except CompactoryError as error:
                 if strict:
                     raise
                 self._leave_out(plan.qualified, str(error))
                 continue
-            self._open(plan, key, self._usable(stored, topic, plan), topic, sharing(plan.topic, key, values))
+            self._open(
+                plan, key, usable(stored, topic, plan, self._context.ends), topic, sharing(plan.topic, key, values)
+            )
         self._note_neighbours()
 
     def _note_neighbours(self) -> None:
@@ -248,71 +240,17 @@ class TableRegistry:
     ) -> None:
         reader = open_reader(self._server, plan, offset, topic)
         if (former := self._tables.get(plan.qualified)) is not None:
-            former.removals.close()
+            former.cleanup.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = TableTask(
             context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
-        self._context.board.table(
-            plan.qualified,
-            plan.topic,
-            adopted=plan.adopted,
-            reading=plan.reading.value,
-            covered=plan.reading.covered,
-        )
+        name, how = plan.qualified, plan.reading
+        self._context.board.table(name, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
         if offset is None:
             self._context.board.warn(*plan.load_warnings)
-        log.info(
-            "table",
-            table=plan.qualified,
-            topic=plan.topic,
-            reading=plan.reading.name,
-            adopted=plan.adopted,
-            resumed=offset is not None,
-        )
-
-    def _refuse_left_behind(self, plans: Iterable[TablePlan]) -> None:
-        """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
-        values = stored_values(self._context.kafka)
-        for plan in plans:
-            try:
-                stored = self._offset(values.get(key_of(self._connector.name, self._server.database, plan)), plan)
-            except CompactoryError:
-                continue  # told where the table is opened
-            here = self._server.identity(plan.oid)
-            if stored is not None and stored.identity.ahead_of(here):
-                raise LeftBehind(
-                    f"the server at {self._connector.connection.server} is on timeline {here.timeline}, and"
-                    f" {plan.qualified} was already read on timeline {stored.identity.timeline} of the same system: an"
-                    " old primary that nobody shut down? Shut it down, or leave it out of connection.url (with several"
-                    " hosts, loadBalanceHosts=true finds the other one); where an old backup was restored on purpose,"
-                    " compactory source offsets reset has its tables loaded afresh"
-                )
-
-    def _usable(
-        self, offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan
-    ) -> SourceOffset | None:
-        if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
-            return replace(offset, topic=topic)
-        if offset is not None and offset.topic != topic:
-            log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
-            return None
-        if offset is not None and offset.topic_end > self._context.ends.after(plan.topic, 0):
-            log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
-            return offset.without_topic(sweep=plan.sweeps)
-        return offset
-
-    def _offset(self, value: bytes | None, plan: TablePlan) -> SourceOffset | None:
-        if value is None:
-            return None
-        try:
-            return SourceOffset.loads(value)
-        except ValueError as error:
-            raise CompactoryError(
-                f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-                " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
-                " the table afresh"
-            ) from error
+        resumed = offset is not None
+        log.info("table", table=name, topic=plan.topic, reading=how.name, adopted=plan.adopted, resumed=resumed)
 
     def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
@@ -320,7 +258,7 @@ class TableRegistry:
 
     def _remove(self, name: str, why: str) -> None:
         table = self._tables.pop(name)
-        table.removals.close()
+        table.cleanup.close()
         log.error("table gone", table=name, detail=why)
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
@@ -334,7 +272,7 @@ class TableRegistry:
         before, self._unfit = self._unfit, dict(found.unfit)
         for name, problems in self._unfit.items():
             if (table := self._tables.pop(name, None)) is not None:
-                table.removals.close()
+                table.cleanup.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._context.board.unfit(name, "; ".join(problems))
@@ -349,4 +287,6 @@ class TableRegistry:
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.ailing or not table.poll_interval.fresh or table.removals.hold.active)
+        return table is not None and (
+            table.schedule.ailing or not table.schedule.fresh or table.cleanup.approval.active
+        )

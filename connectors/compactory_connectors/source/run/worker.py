@@ -1,4 +1,4 @@
-"""A source as what it shows of itself: probes, status, metrics; and operators' orders to it."""
+"""Shows a source to probes, status pages and metrics, and hands operators' orders to it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 
-from ..control.control import Control
 from ..control.metrics import figures, lag
 from ..control.status import SourceState, SourceStatus, TableStatus
-from ..postgres.open_transaction import OpenTransaction
+from ..postgres.oldest_transaction import OpenTransaction
 from .source import Source
 
 __all__ = ["SourceWorker"]
@@ -87,17 +86,28 @@ class SourceWorker:
         Raises OrderRefused where another process publishes, where this one has ended, and for the approval of something
         else than what is held.
         """
-        status = self._source.status()
+        status, control = self._source.status(), self._source.control
         if status.state is SourceState.STANDBY:
             raise OrderRefused(f"this is a standby of {self.connector!r}; give the order to the process that publishes")
         if not self.live() or status.state is SourceState.STOPPED:
             raise OrderRefused(f"the source of {self.connector!r} has ended: {status.detail}")
-        if order.verb is Verb.APPROVE:
-            held = [t.removal.id for t in status.tables if t.table == order.table and t.removal is not None]
-            if order.removal not in held:
-                there = f"removal {held[0]} is" if held else "nothing is"
-                raise OrderRefused(f"{order.table} does not hold removal {order.removal}; {there} held now")
-        _carry_over(self._source.control, order)
+        match order:
+            case Order(verb=Verb.PAUSE):
+                control.pause()
+            case Order(verb=Verb.RESUME):
+                control.resume()
+            case Order(verb=Verb.RESTART):
+                control.restart(order.table)
+            case Order(table=None):
+                raise OrderRefused(f"{order.verb.value} is about one table")
+            case Order(verb=Verb.APPROVE, table=str() as table):
+                held = [t.removal.id for t in status.tables if t.table == table and t.removal is not None]
+                if order.removal not in held:
+                    there = f"removal {held[0]} is" if held else "nothing is"
+                    raise OrderRefused(f"{table} does not hold removal {order.removal}; {there} held now")
+                control.approve(table, order.removal)
+            case Order(table=str() as table):
+                control.resend(table, order.keys)
 
     def metrics(self) -> Iterable[Metric]:
         """Return the figures of the connector and of each table."""
@@ -131,18 +141,3 @@ class SourceWorker:
 
 def _shown(transaction: OpenTransaction | None) -> dict[str, Any] | None:
     return {**asdict(transaction), "text": str(transaction)} if transaction is not None else None
-
-
-def _carry_over(control: Control, order: Order) -> None:
-    if order.verb is Verb.PAUSE:
-        control.pause()
-    elif order.verb is Verb.RESUME:
-        control.resume()
-    elif order.verb is Verb.RESTART:
-        control.restart(order.table)
-    elif order.table is None:
-        raise OrderRefused(f"{order.verb.value} is about one table")
-    elif order.verb is Verb.APPROVE:
-        control.approve(order.table, order.removal)
-    else:
-        control.resend(order.table, order.keys)

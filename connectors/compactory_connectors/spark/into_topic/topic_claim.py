@@ -94,7 +94,7 @@ class TopicClaim:
             overrides={**(properties or {}), **(self._connector.producer if self._connector is not None else {})},
             timeout=longest,
             longest=longest,
-            publish_guard=self._lease,
+            lease=self._lease,
         )
         self._publisher.open()
         self.refuse_stored()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...setting import Setting, nearest, nearest_class, rejected
+from ...setting import nearest_class, read_options
 from .avro_converter import AvroConverter
 from .converter import Converter, Half, Render
 from .json_converter import JsonConverter
@@ -55,7 +55,7 @@ class ConverterSpec:
 
 
 def simple_headers() -> ConverterSpec:
-    """What writes headers unless ``header.converter`` says otherwise."""
+    """The default of ``header.converter``."""
     return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter())
 
 
@@ -75,23 +75,9 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
         if class_name in _REFUSED:
             return None, [f": {class_name} {_REFUSED[class_name]}"]
         return None, [f": {class_name} is not a converter that Compactory knows{nearest_class(class_name, REGISTRY)}"]
-    options: tuple[Setting, ...] = kind.options
-    known = {option.name for option in options}
-    problems = [
-        f".{key}: unknown option of {class_name.rsplit('.', 1)[-1]}{nearest(key, known)}"
-        for key in settings
-        if key not in known
-    ]
-    values: dict[str, Any] = {}
-    for option in options:
-        written = settings.get(option.name, option.default)
-        try:
-            values[option.name] = option.parse(written or "")
-        except ValueError as error:
-            shown = "" if option.secret else f", not {written!r}"
-            problems.append(f".{option.name}: {rejected(error, shown)}")
+    values, problems = read_options(class_name, kind.options, settings)
     if problems:
-        return None, problems
+        return None, [f".{problem}" for problem in problems]
     try:
         return ConverterSpec(class_name, kind.read(values)), []
     except ValueError as error:

@@ -11,7 +11,7 @@ from functools import partial
 from inspect import getdoc
 from typing import Any
 
-from ...setting import Setting, boolean, nearest, nearest_class, options_of, rejected
+from ...setting import Setting, boolean, nearest, nearest_class, options_of, read_options, rejected
 from .cast import Cast
 from .change_case import ChangeCase
 from .fields import DropHeaders, HeaderFrom, InsertField, InsertHeader, MaskField, ReplaceField
@@ -33,9 +33,6 @@ __all__ = ["PREDICATES", "REGISTRY", "Entry", "TransformSpec", "read_transforms"
 
 FUNCTION = "compactory.transform"
 """The key of a function behind the transforms."""
-
-_BLANKS = "".join(map(chr, range(33)))
-"""What Java's ``trim`` takes off; Kafka trims every option."""
 
 _CONDITIONS = ("predicate", "negate")
 """Options that every transform has."""
@@ -189,23 +186,9 @@ def _built(
     entry = _find(class_name, registry)
     if entry is None:
         return None, [f".type: {_unknown_class(class_name, registry, what)}"]
-    values: dict[str, Any] = {}
-    known = {option.name: option for option in entry.options}
-    problems = [
-        f".{key}: unknown option of {class_name.rsplit('.', 1)[-1]}{nearest(key, known)}"
-        for key in sorted(below.keys() - known.keys())
-    ]
-    for option in entry.options:
-        written = below.get(option.name, option.default)
-        if written is None:
-            problems.append(f".{option.name}: missing; {option.meaning}")
-            continue
-        try:
-            values[option.name] = option.parse(written.strip(_BLANKS))
-        except ValueError as error:
-            problems.append(f".{option.name}: {rejected(error, f', not {written!r}')}")
+    values, problems = read_options(class_name, entry.options, below)
     if problems:
-        return None, problems
+        return None, [f".{problem}" for problem in problems]
     try:
         return entry.build(*values.values()), []
     except ValueError as error:

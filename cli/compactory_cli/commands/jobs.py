@@ -1,0 +1,304 @@
+"""``compactory jobs``: run what transactions have enqueued; look at it, retry, cancel and discard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, LogLevel, command
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from compactory_connectors.jobs import Jobs
+    from compactory_connectors.jobs.operators import JobRow
+
+__all__ = ["app"]
+
+app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
+
+Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]…", help="Ids of jobs.", show_default=False)]
+OneType = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Those of this type.", show_default=False)]
+OneGroup = Annotated[
+    str | None, typer.Option("--group", metavar="NAME", help="Those of this group.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="Those of every type.")]
+
+
+@app.command("run")
+@command
+def run(
+    flags: Flags,
+    jobs: Annotated[str, typer.Argument(metavar="MODULE:JOBS", help="Where the `Jobs` with the handlers are.")],
+    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs at a time.")] = 30,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="NAME", help="Follow this topic's partitions.", show_default=False),
+    ] = None,
+    group_id: Annotated[
+        str | None,
+        typer.Option("--group-id", metavar="ID", help="In this consumer group of their own.", show_default=False),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and /v1/status there.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run beside each other."""
+    from ..context.session import Problems, begin
+    from .health import health_on, listen_on
+
+    configuration = begin(flags, LogLevel.INFO)
+    problems = Problems()
+    postgres = problems.of(configuration.postgres)
+    kafka = problems.of(configuration.kafka) if topic or group_id else None
+    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
+    found = problems.of(partial(_imported, jobs))
+    problems.raise_any()
+    assert postgres is not None
+    assert found is not None
+    from compactory.errors import Unreachable
+    from compactory_connectors.jobs import JobExecutor
+    from compactory_connectors.jobs.worker import JobsWorker
+
+    from ..views.terminal import number, output, print_json
+    from .workers import stopping
+
+    executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
+    with stopping() as stop, health_on(place, configuration.tokens)([JobsWorker(executor)]):
+        executor.start()
+        try:
+            stop.wait()
+        finally:
+            ended = executor.stop()
+    runs = executor.board.picture()["runs"]
+    if flags.json:
+        print_json({"runs": runs})
+    else:
+        what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
+        output().print(f"[bold]jobs[/] stopped: {what or 'nothing was run'}", highlight=False)
+    if not ended:
+        raise Unreachable("a handler", "a handler did not end in time; its job is taken over within 10 s")
+
+
+@app.command("status")
+@command
+def status(flags: Flags) -> None:
+    """Show what waits, since when, and which executors run."""
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json, seconds, table
+
+    begin(flags)
+    from compactory_connectors.jobs.status import executor_statuses, type_statuses
+
+    with _connected(flags) as connection:
+        types, executors = type_statuses(connection), executor_statuses(connection)
+    if flags.json:
+        print_json({"types": [item.fields() for item in types], "executors": [item.fields() for item in executors]})
+        return
+    from rich.markup import escape
+
+    shown = table("type", "state", "jobs", "oldest", "executors", right=("jobs", "executors"))
+    for item in types:
+        known = number(item.executors) if item.executors else "[red]none[/]"
+        shown.add_row(f"[bold]{escape(item.type)}[/]", item.state, number(item.jobs), seconds(item.oldest), known)
+    output().print(shown if types else "no job waits")
+    shown = table("executor", "name", "partitions of", "running", "silent", right=("executor", "running"))
+    for executor in executors:
+        shown.add_row(
+            str(executor.id), escape(executor.name), escape(executor.pool), number(executor.running),
+            seconds(executor.silent),
+        )  # fmt: skip
+    output().print(shown if executors else "no executor runs")
+
+
+@app.command("list")
+@command
+def list_jobs(
+    flags: Flags,
+    type_: OneType = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled.", show_default=False
+        ),
+    ] = None,
+    group: OneGroup = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+) -> None:
+    """List jobs, newest first."""
+    from ..context.session import begin
+    from ..views.terminal import output, print_json, table
+
+    begin(flags)
+    from compactory_connectors.jobs.operators import jobs_where
+
+    with _connected(flags) as connection:
+        found = jobs_where(connection, type_=type_, state=state, group=group, limit=limit)
+    if flags.json:
+        print_json({"jobs": [_fields(row) for row in found]})
+        return
+    from rich.markup import escape
+
+    shown = table("id", "type", "state", "group", "attempt", "run at", "last error", right=("id", "attempt"))
+    for row in found:
+        error = (row.last_error or "").strip().splitlines()
+        shown.add_row(
+            str(row.id), f"[bold]{escape(row.type)}[/]", row.state, escape(row.group or "–"), str(row.attempt),
+            f"{row.run_at:%Y-%m-%d %H:%M:%S}", escape(error[-1] if error else ""),
+        )  # fmt: skip
+    output().print(shown if found else "there is no such job")
+
+
+@app.command("show")
+@command
+def show(flags: Flags, id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a job.")]) -> None:
+    """Show one job: everything but its payload, and the traceback of its last failure."""
+    from compactory.errors import ConfigError
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json
+
+    begin(flags)
+    from compactory_connectors.jobs.operators import jobs_where
+
+    with _connected(flags) as connection:
+        found = jobs_where(connection, [id_])
+    if not found:
+        raise ConfigError(f"there is no job {id_}: finished ones are forgotten after a while")
+    if flags.json:
+        print_json(_fields(found[0]))
+        return
+    for name, value in _fields(found[0]).items():
+        output().print(f"{name + ':':<13}", value if value is not None else "–", highlight=False, markup=False)
+
+
+@app.command("retry")
+@command
+def retry(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
+    """Have failed jobs run again, from their first attempt on; by id also cancelled ones."""
+    from compactory_connectors.jobs import operators
+
+    _operate(flags, ids, (type_, everything), lambda conn: operators.retry(conn, ids or (), type_), "will run again")
+
+
+@app.command("cancel")
+@command
+def cancel(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
+    """Cancel jobs that have not run; those that run are told to end."""
+    from compactory_connectors.jobs import operators
+
+    _operate(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
+
+
+@app.command("discard")
+@command
+def discard(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
+    """Give failed jobs up, so that their groups go on."""
+    from compactory_connectors.jobs import operators
+
+    _operate(flags, ids, (type_, everything), lambda conn: operators.discard(conn, ids or (), type_), "discarded")
+
+
+@app.command("roles")
+@command
+def roles(
+    flags: Flags,
+    enqueuer: Annotated[
+        str, typer.Option("--enqueuer", metavar="ROLE", help="Services that enqueue.")
+    ] = "compactory_enqueuer",
+    executor: Annotated[
+        str, typer.Option("--executor", metavar="ROLE", help="Executors, and operators.")
+    ] = "compactory_executor",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Make a database role for services that enqueue and one for executors, with just their rights."""
+    import psycopg
+
+    from compactory_connectors import database
+    from compactory_connectors.database.postgres_errors import postgres_errors
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json
+
+    postgres = begin(flags).postgres()
+    parameters: dict[str, Any] = {**postgres.conninfo}
+    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
+        texts = (database.plan_jobs_grants if only_print else database.grant_jobs)(connection, enqueuer, executor)
+    if flags.json:
+        print_json({"sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        output().print(f"[green]✓[/] {enqueuer} and {executor} have their rights", highlight=False)
+
+
+def _imported(place: str) -> Jobs:
+    """The `Jobs` that MODULE:JOBS names: a module of the current folder, or installed. Raises ConfigError."""
+    import importlib
+    import sys
+    from pathlib import Path
+
+    from compactory.errors import ConfigError
+    from compactory_connectors.jobs import Jobs
+
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{place!r} names no jobs: give MODULE:JOBS, such as service:jobs")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{place}: {error}") from error
+    if not isinstance(found, Jobs):
+        raise ConfigError(f"{place} is no Jobs, but {type(found).__name__}")
+    return found
+
+
+def _fields(row: JobRow) -> dict[str, Any]:
+    """A job without its payload, which may be confidential."""
+    from dataclasses import asdict
+
+    fields = {name: value for name, value in asdict(row).items() if name != "payload"}
+    return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in fields.items()}
+
+
+def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], act: Any, outcome: str) -> None:
+    from compactory.errors import ConfigError
+
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json
+
+    begin(flags)
+    if sum((bool(ids), *(bool(other) for other in others))) != 1:
+        raise ConfigError("which jobs? give ids, or one of the options")
+    with _connected(flags) as connection:
+        count = act(connection)
+    if flags.json:
+        print_json({"jobs": count})
+    else:
+        output().print(f"{number(count)} job{'s' if count != 1 else ''} {outcome}", highlight=False)
+
+
+@contextmanager
+def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
+    from contextlib import closing
+
+    from compactory_connectors.database.postgres_errors import postgres_errors
+    from compactory_connectors.jobs.table import open_jobs
+
+    from ..context.configuration import load
+
+    postgres = load(flags).postgres()
+    with postgres_errors(postgres), closing(open_jobs(postgres.conninfo, "command")) as connection:
+        yield connection

@@ -1,0 +1,361 @@
+"""``compactory sink``: write topics to tables, each record once; look at offsets, and at what was set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..context.flags import Flags, LogLevel, command
+from ..context.loading import Providers
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from compactory.kafka.client import Kafka
+    from compactory_connectors.sink.table.sink_config import SinkConfig
+
+__all__ = ["app"]
+
+app = typer.Typer(name="sink", help="Write topics to Postgres tables, each record once.", no_args_is_help=True)
+offsets_app = typer.Typer(name="offsets", help="Look at a sink's offsets, or set one.", no_args_is_help=True)
+app.add_typer(offsets_app)
+
+Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's name.")]
+OneTopic = Annotated[
+    str | None, typer.Option("--topic", metavar="NAME", help="Those of this topic.", show_default=False)
+]
+OnePartition = Annotated[
+    int | None, typer.Option("--partition", metavar="N", help="Those of this partition.", show_default=False)
+]
+OneOffset = Annotated[int | None, typer.Option("--offset", metavar="N", help="The one there.", show_default=False)]
+
+
+@app.command("run")
+@command
+def run(
+    flags: Flags,
+    sink: Annotated[Path, typer.Argument(metavar="SINK.json", help="A JDBC sink connector's configuration.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show table, SQL and first rows; write nothing.")] = False,
+    provider: Providers = None,
+    polling_ttl: Annotated[
+        float, typer.Option("--polling-ttl", metavar="SECONDS", help="Not live after this time without a poll.")
+    ] = 300.0,
+    consuming_ttl: Annotated[
+        float, typer.Option("--consuming-ttl", metavar="SECONDS", help="Not live after this time within a batch.")
+    ] = 60.0,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and /v1/status there.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write what comes until SIGTERM or Ctrl-C. Processes with one sink share its partitions."""
+    from ..context.loading import provider_files
+    from ..context.session import Problems, begin
+    from .health import health_on, listen_on
+
+    configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
+    from compactory_connectors.sink.table.sink_config import load_sink
+
+    problems = Problems()
+    config = problems.of(lambda: load_sink(sink, provider_files(provider or ())))
+    kafka = problems.of(configuration.kafka)
+    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
+    problems.raise_any()
+    assert config is not None
+    assert kafka is not None
+    if dry_run:
+        _preview(flags, config, kafka)
+        return
+    from compactory_connectors.sink.table.writing import table_sink
+    from compactory_connectors.sink.worker import SinkWorker
+
+    from ..views.terminal import number, output, print_json
+    from .workers import stopping
+
+    running = table_sink(config, kafka)
+    worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
+    with stopping() as stop, health_on(place, configuration.tokens)([worker]):
+        running.start()
+        try:
+            while not stop.wait(0.1) and not running.wait(0.1):
+                pass
+        finally:
+            running.stop()
+    picture = running.board.picture()
+    if flags.json:
+        print_json({"sink": config.name, "rows": picture["rows"], "failed": picture["failed"]})
+    else:
+        output().print(f"[bold]{config.name}[/] stopped: {number(picture['rows'])} records", highlight=False)
+
+
+def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
+    from rich.markup import escape
+
+    from compactory_connectors.sink.table.preview import preview
+
+    from ..views.terminal import output, print_json, table
+
+    found = preview(config, kafka)
+    if flags.json:
+        fields = ("topic", "table", "sql", "columns", "refused")
+        topics = [
+            {name: getattr(item, name) for name in fields} | {"rows": [[*map(str, row)] for row in item.rows]}
+            for item in found
+        ]
+        print_json({"sink": config.name, "notes": config.notes, "topics": topics})
+        return
+    for note in config.notes:
+        output().print(f"[dim]{escape(note)}[/]", highlight=False)
+    for item in found:
+        output().print(f"[bold]{escape(item.topic)}[/] → table {escape(item.table)}", highlight=False)
+        output().print(escape(item.sql), highlight=False)
+        shown = table(*map(escape, item.columns))
+        for row in item.rows:
+            padded = [*map(str, row), *[""] * (len(item.columns) - len(row))]
+            shown.add_row(*(escape(value) for value in padded[: len(item.columns)]))
+        if item.columns:
+            output().print(shown)
+        for line in item.refused:
+            output().print(f"[red]{escape(line)}[/]", highlight=False)
+
+
+@app.command("status")
+@command
+def status(
+    flags: Flags,
+    sink: Annotated[str | None, typer.Argument(metavar="[SINK]", help="Its name.", show_default=False)] = None,
+) -> None:
+    """Show each partition: where its sink is, how far behind, and what was set aside."""
+    from compactory.errors import CompactoryError
+    from compactory.records import Partition
+    from compactory_connectors.sink.offsets import partition_offsets
+
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json, table
+
+    configuration = begin(flags)
+    with _connected(flags) as connection:
+        found = partition_offsets(connection, sink)
+    ends: dict[Partition, int] = {}
+    try:
+        ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in found})
+    except CompactoryError as error:
+        output().print(f"[dim]no lag: {error}[/]", highlight=False)
+    lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in found]
+    if flags.json:
+        print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(found, lags, strict=True)]})
+        return
+    from rich.markup import escape
+
+    columns = ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved")
+    shown = table(*columns, right=("partition", "offset", "lag", "failed", "waiting"))
+    for item, lag in zip(found, lags, strict=True):
+        shown.add_row(
+            f"[bold]{escape(item.sink)}[/]",
+            escape(item.topic),
+            str(item.partition),
+            "–" if item.offset is None else str(item.offset),
+            "–" if lag is None else number(lag),
+            f"[red]{number(item.failed)}[/]" if item.failed else "0",
+            number(item.waiting),
+            f"{item.updated_at:%Y-%m-%d %H:%M:%S}",
+        )
+    output().print(shown if found else "no sink has written to this database yet")
+
+
+def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
+    return max(0, ends[partition] - offset) if offset is not None and partition in ends else None
+
+
+@offsets_app.command("show")
+@command
+def show(flags: Flags, sink: Sink) -> None:
+    """Show the next offset of each partition, as the database has it."""
+    from compactory_connectors.sink.offsets import partition_offsets
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json, table
+
+    begin(flags)
+    with _connected(flags) as connection:
+        found = partition_offsets(connection, sink)
+    if flags.json:
+        fields = ("topic", "partition", "offset", "topic_id")
+        print_json({"partitions": [{name: getattr(item, name) for name in fields} for item in found]})
+        return
+    shown = table("topic", "partition", "offset", right=("partition", "offset"))
+    for item in found:
+        shown.add_row(item.topic, str(item.partition), "–" if item.offset is None else str(item.offset))
+    output().print(shown)
+
+
+@offsets_app.command("set")
+@command
+def set_(
+    flags: Flags,
+    sink: Sink,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its topic.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Its partition.")],
+    offset: Annotated[str, typer.Argument(metavar="OFFSET", help="A number, earliest or latest.")],
+) -> None:
+    """Have a sink go on at another offset; one that runs seeks at once. Records before it are not applied (again)."""
+    from compactory.errors import ConfigError
+    from compactory.records import Partition
+    from compactory_connectors.sink.offsets import set_offset
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json
+
+    kafka = begin(flags).kafka()
+    part = Partition(topic, partition)
+    found = kafka.topics([topic]).get(topic)
+    if found is None or partition not in found.partitions:
+        raise ConfigError(f"there is no partition {partition} of topic {topic!r}")
+    start, end = kafka.log_starts([part])[part], kafka.high_watermarks([part])[part]
+    named = {"earliest": start, "latest": end}
+    if offset not in named and not offset.isdigit():
+        raise ConfigError(f"OFFSET: must be a number, earliest or latest, not {offset!r}")
+    chosen = named[offset] if offset in named else int(offset)
+    if not start <= chosen <= end:
+        raise ConfigError(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
+    with _connected(flags) as connection:
+        if not set_offset(connection, sink, part, chosen, found.topic_id):
+            raise ConfigError(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
+    if flags.json:
+        print_json({"sink": sink, "topic": topic, "partition": partition, "offset": chosen})
+    else:
+        output().print(f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}", highlight=False)
+
+
+@app.command("failed")
+@command
+def failed(
+    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+) -> None:
+    """List records that were set aside, why, and those that wait behind them. Exits 1 where there are any."""
+    from rich.markup import escape
+
+    from compactory_connectors.sink.failed import failed_records
+
+    from ..context.session import begin
+    from ..views.terminal import decoded, legible, number, output, print_json, table
+
+    begin(flags)
+    with _connected(flags) as connection:
+        found = failed_records(connection, sink, topic, partition, offset)
+    if flags.json:
+        fields = ("topic", "partition", "offset", "bytes", "reason", "again")
+        print_json(
+            {
+                "records": [
+                    {name: getattr(item, name) for name in fields}
+                    | {"key": decoded(item.key), "failed_at": item.failed_at.isoformat()}
+                    for item in found
+                ]
+            }
+        )
+    elif not found:
+        output().print("no record is set aside")
+    else:
+        shown = table("topic", "partition", "offset", "key", "bytes", "failed", "reason", right=("offset", "bytes"))
+        for item in found:
+            shown.add_row(
+                escape(item.topic),
+                str(item.partition),
+                str(item.offset),
+                escape(legible(item.key, "–")),
+                number(item.bytes) if item.bytes is not None else "–",
+                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
+                escape(item.reason or "waits for an earlier one of its key"),
+            )
+        output().print(shown)
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command("retry")
+@command
+def retry(
+    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+) -> None:
+    """Have records that were set aside tried again by the running sink, and those that wait behind them."""
+    from compactory_connectors.sink import failed as operators
+
+    _operate(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
+
+
+@app.command("drop")
+@command
+def drop(
+    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+) -> None:
+    """Pass over records that were set aside, for good; those that wait behind them are applied."""
+    from compactory_connectors.sink import failed as operators
+
+    _operate(flags, operators.drop, "dropped", sink, topic, partition, offset)
+
+
+def _operate(flags: Flags, act: Any, outcome: str, *chosen: Any) -> None:
+    from ..context.session import begin
+    from ..views.terminal import number, output, print_json
+
+    begin(flags)
+    with _connected(flags) as connection:
+        count = act(connection, *chosen)
+    if flags.json:
+        print_json({"records": count})
+    else:
+        output().print(f"{number(count)} record{'s' if count != 1 else ''} {outcome}", highlight=False)
+
+
+@app.command("roles")
+@command
+def roles(
+    flags: Flags,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]…", help="Tables that the sink writes.")] = None,
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="The sink's role.")] = "compactory_sink",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+) -> None:
+    """Make a database role for sinks, with just the rights to keep offsets and to write these tables."""
+    import psycopg
+
+    from compactory_connectors import database
+    from compactory_connectors.database.postgres_errors import postgres_errors
+
+    from ..context.session import begin
+    from ..views.terminal import output, print_json
+
+    postgres = begin(flags).postgres()
+    parameters: dict[str, Any] = {**postgres.conninfo}
+    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
+        texts = (database.plan_sink_grants if only_print else database.grant_sink)(connection, role, tables or ())
+    if flags.json:
+        print_json({"sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        output().print(f"[green]✓[/] {role} has its rights", highlight=False)
+
+
+@contextmanager
+def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
+    from contextlib import closing
+
+    from compactory_connectors.database.postgres_errors import postgres_errors
+    from compactory_connectors.sink.connecting import open_sink
+
+    from ..context.configuration import load
+
+    postgres = load(flags).postgres()
+    with postgres_errors(postgres), closing(open_sink(postgres.conninfo, "command")) as connection:
+        yield connection

@@ -1,0 +1,10 @@
+"""Jobs: work that a Postgres transaction leaves behind, and that runs once the transaction has committed.
+
+`Jobs` holds handlers and enqueues in the caller's transaction, `JobExecutor` runs. docs/jobs.md says how.
+"""
+
+from .executor import JobExecutor
+from .job import Cancel, Job, NewJob, Retry, Snooze
+from .registry import Jobs
+
+__all__ = ["Cancel", "Job", "JobExecutor", "Jobs", "NewJob", "Retry", "Snooze"]

@@ -1,0 +1,205 @@
+"""Which partitions an executor runs jobs of: those that a consumer group gives it, or its share of all executors.
+
+An assignment says where a job *should* run. That no job and no group runs twice at once does not depend on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka, kafka_errors
+
+from .table import Assigned
+
+__all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share"]
+
+log = structlog.get_logger("compactory.jobs")
+
+_ASK = 0.2  # seconds between questions
+
+PARTITIONS = 100
+"""Partitions where no topic says how many there are."""
+
+
+class Assignment(Protocol):
+    """Where an executor's partitions come from."""
+
+    @property
+    def pool(self) -> str:
+        """Names those who divide the partitions among them."""
+        ...
+
+    def start(self) -> None:
+        """Begin to follow. Raises ConfigError, Unreachable."""
+        ...
+
+    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
+        """The partitions of now, in none of which is None; ``pool`` has the ids of all executors of the pool."""
+        ...
+
+    def stop(self) -> None:
+        """Let go. Idempotent."""
+        ...
+
+
+class Share:
+    """Without Kafka: the executors of a pool, which renew their leases in Postgres, divide the partitions evenly."""
+
+    def __init__(self, types: Iterable[str]) -> None:
+        self.pool = ",".join(sorted(types))[:1000]
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
+        """Every n-th partition, by the place of its id among those of the pool."""
+        if executor not in pool:
+            return None
+        return Assigned(tuple(range(pool.index(executor), PARTITIONS, len(pool))), PARTITIONS)
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+
+class FollowedConsumer:
+    """The assignment of a consumer that a service polls for its own messages.
+
+    Callbacks tell it, in the thread that polls. Where they are not set, a thread asks: calls of the client wait for
+    each other (confluent-kafka 2.16), so that there is no answer while the consumer is polled without a pause.
+    """
+
+    def __init__(self, consumer: Consumer, topic: str | None = None) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._lock = threading.Lock()  # guards the next two
+        self._given: set[tuple[str, int]] = set()
+        self._counts: dict[str, int] = {}
+        self._told = threading.Event()  # by callbacks, or to stop asking
+        self._thread = threading.Thread(target=self._ask, name="compactory-jobs-follow", daemon=True)
+
+    @property
+    def pool(self) -> str:
+        """Of this topic's consumers."""
+        return f"topic {self._topic or '(that of its consumer)'}"
+
+    def start(self) -> None:
+        """Begin to ask, unless it was told already."""
+        if not self._told.is_set():
+            self._thread.start()
+
+    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
+        """What the group gave it. Raises ConfigError for several topics."""
+        with self._lock:
+            given, counts = set(self._given), dict(self._counts)
+        topics = {topic for topic, _ in given}
+        if self._topic is None and len(topics) > 1:
+            raise ConfigError(f"consumer: it reads {len(topics)} topics: name the one that jobs follow by topic=")
+        topic = self._topic or next(iter(topics), None)
+        numbers = tuple(sorted(number for name, number in given if name == topic))
+        return Assigned(numbers, counts[topic]) if topic is not None and numbers else None
+
+    def add(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group gave it these."""
+        self._told.set()
+        counts = _counts(consumer, partitions)
+        with self._lock:
+            self._counts |= counts
+            self._given |= {(part.topic, part.partition) for part in partitions}
+
+    def remove(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group took these away."""
+        with self._lock:
+            self._given -= {(part.topic, part.partition) for part in partitions}
+
+    def stop(self) -> None:
+        """The consumer is its owner's."""
+        self._told.set()
+
+    def _ask(self) -> None:
+        while not self._told.is_set():
+            try:
+                given = self._consumer.assignment()
+                new = {part.topic for part in given} - self._counts.keys()
+                counts = _counts(self._consumer, given) if new else {}
+            except RuntimeError:  # closed
+                given, counts = [], {}
+            except KafkaException as error:
+                log.warning("the consumer's assignment is not known", error=str(error))
+                given, counts = [], {}
+            with self._lock:
+                self._counts |= counts
+                self._given = {(part.topic, part.partition) for part in given}
+            self._told.wait(_ASK)
+
+
+def _counts(consumer: Consumer, partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """How many partitions these topics have."""
+    topics = {part.topic for part in partitions}
+    return {name: len(consumer.list_topics(name, timeout=5.0).topics[name].partitions) for name in topics}
+
+
+class OwnConsumer:
+    """A consumer of its own in a group: it reads nothing, and has the partitions that the group gives it."""
+
+    def __init__(self, kafka: str | Mapping[str, Any] | Kafka, group_id: str, topic: str) -> None:
+        self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._group_id, self._topic = group_id, topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="compactory-jobs-group", daemon=True)
+        self._consumer: Consumer | None = None
+        self._followed: FollowedConsumer | None = None  # told by callbacks
+
+    @property
+    def pool(self) -> str:
+        """Of this group."""
+        return f"group {self._group_id}"
+
+    def start(self) -> None:
+        """Join the group. Raises ConfigError where the topic does not exist, Unreachable."""
+        if not self._kafka.topics([self._topic]):
+            raise ConfigError(f"topic {self._topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+        own = {
+            "group.id": self._group_id,
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "auto.offset.reset": "latest",
+        }
+        with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
+            self._consumer = Consumer(self._kafka.properties(**own))
+            followed = FollowedConsumer(self._consumer, self._topic)
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._joined, on_revoke=followed.remove, on_lost=followed.remove
+            )
+        self._followed = followed
+        self._thread.start()
+
+    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
+        """What the group gave it."""
+        return self._followed.assigned(pool, executor) if self._followed is not None else None
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _joined(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self._followed is not None
+        self._followed.add(consumer, partitions)
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+
+    def _poll(self) -> None:
+        assert self._consumer is not None
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.1)
+            error = message.error() if message is not None else None
+            if error is not None:
+                log.warning("the group is not followed", group=self._group_id, error=error.str())
+        self._consumer.close()

@@ -1,0 +1,105 @@
+"""A handler as the executor calls it: what a decorated function takes, and what a payload of its type must fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+from compactory.errors import WriteRefused
+
+from .job import Job, Retry
+
+__all__ = ["Handler", "OnFailure", "PayloadType"]
+
+OnFailure = Literal["wait", "skip"]
+"""What later jobs of a group do when one fails: wait until it has succeeded or is gone, or go on."""
+
+
+class PayloadType:
+    """What payloads of a type of jobs must fit: anything that pydantic knows, or any JSON."""
+
+    def __init__(self, type_: str, annotation: Any = Any) -> None:
+        self._type = type_
+        self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+
+    def encode(self, payload: Any) -> str:
+        """The payload as JSON. Raises WriteRefused where it does not fit; no text shows a value."""
+        try:
+            return self._adapter.dump_json(self._adapter.validate_python(payload)).decode()
+        except ValidationError as error:
+            where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['type']}" for e in error.errors())
+            raise WriteRefused(f"payload of job {self._type!r} does not fit: {where}") from None
+        except ValueError as error:  # what pydantic can't write as JSON
+            raise WriteRefused(f"payload of job {self._type!r} is no JSON: {type(error).__name__}") from None
+
+    def decode(self, text: str) -> Any:
+        """The payload as the handler gets it. Raises pydantic's ValidationError."""
+        return self._adapter.validate_json(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """The function of a type of jobs. ``takes_connection``: it is called with the connection that commits the job."""
+
+    type: str
+    function: Callable[..., Any]
+    retry: Retry
+    timeout: float | None
+    on_failure: OnFailure
+    payload: PayloadType
+    is_async: bool
+    takes_connection: bool
+    problems: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls, type_: str, function: Callable[..., Any], retry: Retry, timeout: float | None, on_failure: OnFailure
+    ) -> Handler:
+        """Look at the function; what is wrong is in ``problems``."""
+        parameters = list(inspect.signature(function).parameters.values())
+        annotation, found = _payload(function, parameters)
+        return cls(
+            type=type_,
+            function=function,
+            retry=retry,
+            timeout=timeout,
+            on_failure=on_failure,
+            payload=PayloadType(type_, annotation),
+            is_async=inspect.iscoroutinefunction(function),
+            takes_connection=len(parameters) == 2,
+            problems=tuple(
+                f"handler of {type_!r}: {problem}"
+                for problem in (*found, *_shape(parameters), *_limits(timeout, on_failure), *retry.problems())
+            ),
+        )
+
+
+def _payload(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> tuple[Any, list[str]]:
+    """The ``T`` of a first parameter that is annotated as ``Job[T]``."""
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return Any, []
+    try:
+        hint = get_type_hints(function).get(parameters[0].name)
+        if get_origin(hint) is not Job:
+            return Any, []
+        (annotation,) = get_args(hint)
+        TypeAdapter(annotation)
+    except (NameError, TypeError, PydanticUserError) as error:
+        return Any, [f"the annotation of {parameters[0].name!r} can't be used: {error}"]
+    return annotation, []
+
+
+def _shape(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    if len(parameters) not in {1, 2} or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        yield "it must take the job, or the job and the connection that commits it"
+
+
+def _limits(timeout: float | None, on_failure: str) -> Iterator[str]:
+    if timeout is not None and timeout <= 0:
+        yield "timeout must be positive, in seconds"
+    if on_failure not in get_args(OnFailure):
+        yield f"on_failure must be one of {', '.join(get_args(OnFailure))}, not {on_failure!r}"

@@ -1,0 +1,45 @@
+"""Trace context that travels with a job, for services that have ``opentelemetry-api``; without it nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from compactory.tracing import annotate
+
+__all__ = ["attempt_span", "trace_headers"]
+
+
+def _opentelemetry() -> Any:
+    """The package's modules of propagation and traces; None where there is none."""
+    try:
+        from opentelemetry import propagate, trace
+    except ImportError:
+        return None
+    return propagate, trace
+
+
+_modules = _opentelemetry()
+
+
+def trace_headers() -> dict[str, str]:
+    """The caller's trace context, as headers."""
+    headers: dict[str, str] = {}
+    if _modules is not None:
+        _modules[0].inject(headers)
+    return headers
+
+
+@contextmanager
+def attempt_span(type_: str, attempt: int, headers: Mapping[str, str]) -> Iterator[None]:
+    """A span ``compactory.job`` below the span in which the job was enqueued."""
+    if _modules is None:
+        yield
+        return
+    propagate, trace = _modules
+    with trace.get_tracer("compactory").start_as_current_span(
+        "compactory.job", context=propagate.extract(headers), record_exception=False, set_status_on_exception=False
+    ):
+        annotate(type=type_, attempt=attempt)
+        yield

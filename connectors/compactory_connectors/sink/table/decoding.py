@@ -1,0 +1,167 @@
+"""Bytes of a record become a value with its schema: what the source's converters write, read."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+
+from ..failure import RecordRefused
+
+__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "number_decoder", "plain_json", "string_value"]
+
+
+class Decoded(NamedTuple):
+    """A value; ``schema`` None: it has none, and its types are those of JSON."""
+
+    schema: Schema | None
+    value: Any
+
+
+Decoder = Callable[[bytes, str, str], Decoded]
+"""Bytes, topic and half (key or value) → value. Raises RecordRefused."""
+
+
+def _loads(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise RecordRefused("is not JSON") from None
+
+
+def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
+    """JSON without a schema. Raises RecordRefused."""
+    return Decoded(None, _loads(raw))
+
+
+_TEXT = Schema(type=Type.STRING, optional=True)
+
+
+def string_value(raw: bytes, _topic: str, _half: str) -> Decoded:
+    """A text. Raises RecordRefused."""
+    try:
+        return Decoded(_TEXT, raw.decode())
+    except UnicodeDecodeError:
+        raise RecordRefused("is not UTF-8 text") from None
+
+
+def number_decoder(name: str) -> Decoder:
+    """What a converter of one number or boolean wrote."""
+    import struct
+
+    kinds = {
+        "ShortConverter": (">h", Type.INT16),
+        "IntegerConverter": (">i", Type.INT32),
+        "LongConverter": (">q", Type.INT64),
+        "FloatConverter": (">f", Type.FLOAT32),
+        "DoubleConverter": (">d", Type.FLOAT64),
+        "BooleanConverter": ("?", Type.BOOLEAN),
+    }
+    layout, kind = kinds[name]
+    schema = Schema(type=kind, optional=True)
+
+    def decode(raw: bytes, _topic: str, _half: str) -> Decoded:
+        if len(raw) != struct.calcsize(layout):
+            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
+        return Decoded(schema, struct.unpack(layout, raw)[0])
+
+    return decode
+
+
+class Enveloped:
+    """JSON with its schema. Records of one table begin alike: the schema of the last ones is not parsed again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Schema | None] = {}
+
+    def __call__(self, raw: bytes, _topic: str, _half: str) -> Decoded:
+        """The payload with its schema. Raises RecordRefused."""
+        for head, schema in self._known.items():
+            if raw.startswith(head):
+                return Decoded(schema, _loads(raw[len(head) : raw.rindex(b"}")]))
+        found = _loads(raw)
+        if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
+            raise RecordRefused(
+                "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
+            )
+        schema = schema_of_json(orjson.dumps(found["schema"])) if found["schema"] is not None else None
+        head, mark, _ = raw.partition(b',"payload":')
+        if mark and raw.startswith(b'{"schema":') and _is_whole(head[10:]) and raw.rstrip().endswith(b"}"):
+            if len(self._known) > 16:
+                self._known.clear()
+            self._known[head + mark] = schema
+        return Decoded(schema, found["payload"])
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def schema_of_json(text: bytes) -> Schema:
+    """The schema that JsonConverter wrote. Raises RecordRefused."""
+    return _schema(orjson.loads(text))
+
+
+def _schema(found: Any) -> Schema:
+    try:
+        fields = tuple(Field(item["field"], _schema(item)) for item in found.get("fields", ()))
+        return Schema(
+            type=Type(found["type"]),
+            optional=bool(found.get("optional", False)),
+            name=found.get("name"),
+            version=found.get("version"),
+            parameters=tuple((found.get("parameters") or {}).items()),
+            fields=fields,
+            keys=_schema(found["keys"]) if "keys" in found else None,
+            values=_schema(next(found[name] for name in ("items", "values") if name in found))
+            if "items" in found or "values" in found
+            else None,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise RecordRefused("its schema is none of Kafka Connect's") from None
+
+
+def java_value(schema: Schema) -> Callable[[Any], Any] | None:
+    """From JSON to what stands for a value of the schema; None: it is the same."""
+    if schema.name == DECIMAL:
+        scale = int(dict(schema.parameters).get("scale", "0"))
+        return lambda value: _decimal(value, scale)
+    if schema.name == DATE:
+        return lambda days: days * 86_400_000
+    if schema.name == TIMESTAMP:
+        return lambda millis: millis * 1000
+    if schema.name == TIME:
+        return None
+    if schema.type is Type.BYTES:
+        return _bytes
+    if schema.type is Type.ARRAY and schema.values is not None and (inner := java_value(schema.values)) is not None:
+        return lambda values: [None if value is None else inner(value) for value in values]
+    return None
+
+
+def _decimal(value: Any, scale: int) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, int | float):
+        return Decimal(str(value))
+    return Decimal(int.from_bytes(_bytes(value), "big", signed=True)).scaleb(-scale)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return b64decode(value, validate=True)
+    except (ValueError, TypeError):
+        raise RecordRefused("a field of bytes is not Base64") from None

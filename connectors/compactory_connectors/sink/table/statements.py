@@ -1,0 +1,80 @@
+"""The SQL that a table is written and changed with. Pure; names are quoted."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from psycopg import sql
+
+from compactory_connectors.source.record.schema import Schema
+
+from ..failure import RecordRefused
+from .plan import Plan, Wanted
+from .target import Target, column_type
+
+__all__ = ["add_columns", "create_table", "delete", "merge", "staging"]
+
+
+def staging(plan: Plan) -> str:
+    """Name of the temporary table of a plan: the same for the same table and columns."""
+    kinds = [plan.target.columns[column].kind for column in plan.columns]
+    facts = repr((plan.target.text, plan.columns, kinds))
+    return f"compactory_sink_{sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def merge(mode: str, plan: Plan) -> sql.Composed:
+    """Insert, upsert or update from ``staged``."""
+    columns = _names(plan.columns)
+    others = [column for column in plan.columns if column not in plan.key]
+    if mode == "update":
+        if not others:
+            raise RecordRefused("has nothing to update beside its primary key")
+        sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(sql.Identifier(column)) for column in others)
+        return sql.SQL("UPDATE {} AS t SET {} FROM staged WHERE {}").format(plan.target.name, sets, _same(plan.key))
+    insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM staged").format(plan.target.name, columns, columns)
+    if mode == "insert":
+        return insert
+    if not others:
+        return insert + sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(_names(plan.key))
+    sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in others)
+    return insert + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(_names(plan.key), sets)
+
+
+def delete(target: Target, key: tuple[str, ...]) -> sql.Composed:
+    """Delete the rows whose keys are staged."""
+    return sql.SQL("DELETE FROM {} AS t USING staged WHERE {}").format(target.name, _same(key))
+
+
+def create_table(name: str, wanted: Wanted, primary: tuple[str, ...]) -> sql.Composed:
+    """A table for these columns. Raises RecordRefused where the records have no schema."""
+    parts = [_defined(column, source[2], needed=column in primary) for column, source in wanted.items()]
+    if primary:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(primary)))
+    table = sql.Identifier(*name.split(".", 1))
+    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(parts))
+
+
+def add_columns(target: Target, missing: Wanted) -> sql.Composed:
+    """Columns for these fields, which are optional. Raises RecordRefused for one that is not."""
+    parts = []
+    for column, (_, _, schema) in missing.items():
+        if schema is not None and not schema.optional:
+            raise RecordRefused(f"table {target.text} can't get column {column}: the field is not optional")
+        parts.append(sql.SQL("ADD COLUMN IF NOT EXISTS {}").format(_defined(column, schema, needed=False)))
+    return sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(parts))
+
+
+def _defined(column: str, schema: Schema | None, *, needed: bool) -> sql.Composed:
+
+    if schema is None:
+        raise RecordRefused(f"has no schema, so that nothing tells the type of column {column}: create it by hand")
+    null = " NOT NULL" if needed or not schema.optional else ""
+    return sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(column_type(schema) + null))
+
+
+def _names(columns: tuple[str, ...]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def _same(key: tuple[str, ...]) -> sql.Composed:
+    return sql.SQL(" AND ").join(sql.SQL("t.{0} = staged.{0}").format(sql.Identifier(column)) for column in key)

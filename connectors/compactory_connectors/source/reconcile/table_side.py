@@ -1,0 +1,196 @@
+"""What a table says its topic should hold: every row's record, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import NamedTuple, TypeAlias
+
+from psycopg import sql
+
+from ..cursor.offset import SourceOffset
+from ..plan.row_order import since
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.conditions import Conditions
+from ..poll.living_rows import snapshot_of, type_name
+from ..poll.rendering import logged_columns
+from ..poll.written_rows import FIRST, WrittenRows
+from ..postgres.page_size import PAGE_ROWS, PageFill
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from ..record.record import KeyParts, RowError
+from .checker import Row
+from .due import due_deletions, due_rows
+
+__all__ = ["Expected", "Look", "Pages", "TableSide"]
+
+Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
+"""A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
+
+
+class Pages(NamedTuple):
+    """A stretch of a table's file, in blocks: from ``first`` to before ``end``, None to the last there is.
+
+    The first stretch has the deletions.
+    """
+
+    first: int
+    end: int | None
+
+
+class Look:
+    """One snapshot of a table, with what the stored offset covers of it; ``pages``: only rows of these, see `Pages`."""
+
+    def __init__(
+        self,
+        server: Server,
+        plan: TablePlan,
+        offset: SourceOffset | None,
+        at: PollSnapshot | None,
+        pages: Pages | None = None,
+    ) -> None:
+        self.server = server
+        self.plan = plan
+        self.offset = offset
+        self.at = at
+        self._pages = pages
+        self._where = Conditions(plan)
+        self._due = due_rows(server, plan, offset, at)
+        self._deletions = due_deletions(server, plan, offset, at)
+        self._since = since(plan, (offset.initial if offset else None) or plan.since)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._flags_at = len(plan.rows.columns)
+        self.unreadable: list[str] = []
+        """Rows of which not even the key is known, each with the reason."""
+
+    def rows(self, topic: str, only: Sequence[KeyParts] | None = None) -> Iterator[list[Expected]]:
+        """Every row that goes to a topic, in chunks, and every deletion that no poll has taken yet.
+
+        With ``only`` no other rows but those with these keys' columns.
+        """
+        if only is None or only:
+            yield from self._read("compared", self._query(self._columns, only), topic)
+        if self._deletions is not None and (self._pages is None or self._pages.first == 0):
+            yield from self._read("compared deletions", self._deleted(), topic)
+
+    def records(self, topic: str) -> Iterator[list[Expected]]:
+        """The same without the rows themselves: written by Postgres where it can, which is faster."""
+        written = WrittenRows(self.server, self.plan)
+        if not written.usable:
+            yield from self.rows(topic)
+            return
+        query = self._query(written.columns(), None)
+        with closing(written.results("formatted", query, PageFill(PAGE_ROWS))) as results:
+            for result, _, _ in results:
+                keys, values, fallback = written.read(result)
+                found: list[Expected] = []
+                for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+                    flags = result.get_value(row, FIRST) or b"0"
+                    if row in fallback:
+                        found += self._expected([*fallback[row], flags], topic)
+                    elif key is not None:
+                        found.append((key, value, 0 if flags == b"0" else int(flags), ()))
+                yield found
+        yield from self.rows(topic, ())
+
+    def _query(self, columns: sql.Composable, only: Sequence[KeyParts] | None) -> sql.Composed:
+        return statement(
+            "verification/rows",
+            columns=columns,
+            present=self._where.present(),
+            due=self._due,
+            optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
+            relation=self.plan.relation(),
+            chosen=self._within() if only is None else self._having(only),
+            suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
+        )
+
+    def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
+        reader = ChunkReader(self.server.connection, name, query)
+        render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
+        while rows := reader.page():
+            found: list[Expected] = []
+            for row in rows:
+                try:
+                    if plain and row[flags_at] == b"0" and (record := render(row)) is not None:
+                        key, value = record[0], record[1]
+                        if key is not None and value is not None:
+                            found.append((key, value, 0, row))
+                            continue
+                except RowError:
+                    pass  # looked at more closely now
+                found += self._expected(row, topic)
+            yield found
+
+    def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
+        """What is not the plain case: nothing for a row that goes elsewhere, or that a Filter drops."""
+        plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
+        try:
+            record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
+        except RowError as error:
+            yield from self._failed(row, str(error))
+            return
+        if record is None or record[0] is None or (len(record) != 2 and record[2] != topic):
+            return
+        yield record[0], record[1], flags | (Row.ABSENT if record[1] is None else 0), row
+
+    def _failed(self, row: RawRow, why: str) -> Iterator[Expected]:
+        """A row whose record is not known; where its key is, nothing is said of that key."""
+        try:
+            key = self.plan.rows.render_key(row)
+        except RowError:
+            key = None
+        if key is None:
+            self.unreadable.append(why)
+        else:
+            yield key, None, Row.UNREADABLE, row
+
+    def _deleted(self) -> sql.Composed:
+        assert self._deletions is not None
+        names, columns = logged_columns(self.plan)
+        return statement(
+            "verification/deleted",
+            columns=columns,
+            names=sql.Literal(names),
+            flags=sql.Literal(Row.ABSENT | Row.DUE),
+            oid=sql.Literal(self.plan.oid),
+            unseen=self._deletions,
+        )
+
+    def _within(self) -> sql.Composable:
+        if self._pages is None:
+            return sql.SQL("true")
+        first, end = self._pages
+        low = sql.SQL("t.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
+        return low if end is None else sql.SQL("{} AND t.ctid < {}::tid").format(low, sql.Literal(f"({end},0)"))
+
+    def _having(self, keys: Sequence[KeyParts]) -> sql.Composable:
+        """Rows whose key columns are among those of the keys, each by itself: of several columns more than the keys."""
+        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
+        conditions: list[sql.Composable] = []
+        for name, declared, parts in columns:
+            texts = sorted({part.decode() for part in parts if part is not None})
+            equal = sql.SQL("{} IN (SELECT v::{} FROM unnest({}::text[]) AS v)").format(
+                sql.Identifier("t", name), type_name(declared), sql.Literal(texts)
+            )
+            nullable = sql.SQL("({} OR {} IS NULL)").format(equal, sql.Identifier("t", name))
+            conditions.append(nullable if None in parts else equal)
+        return sql.SQL(" AND ").join(conditions)
+
+
+class TableSide:
+    """One table of a connector. Owned by one thread. Raises psycopg.Error and TableReplaced."""
+
+    def __init__(self, server: Server, plan: TablePlan) -> None:
+        self.plan = plan
+        self._server = server
+        self._positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
+
+    def parts(self, row: RawRow) -> KeyParts:
+        """The columns of a row's key."""
+        return tuple(row[position] for position in self._positions)
+
+    @contextmanager
+    def look(self, offset: SourceOffset | None) -> Iterator[Look]:
+        """A snapshot of now; ``offset`` is what the source has stored."""
+        with snapshot_of(self._server, self.plan, changed=True) as at:
+            yield Look(self._server, self.plan, offset, at)

@@ -1,0 +1,74 @@
+"""Where a table goes on: its stored offset, as far as that is about this server and this topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from compactory.errors import CompactoryError
+
+from ..config.connector import ConnectorConfig
+from ..cursor.offset import SourceOffset
+from ..plan.table_plan import TablePlan, key_of
+from ..postgres.server import Server
+from ..publish.topic_ends import TopicEnds
+from ..publish.topics import OFFSETS_TOPIC
+
+__all__ = ["LeftBehind", "refuse_left_behind", "stored_offset", "usable"]
+
+log = structlog.get_logger("compactory.source")
+
+
+class LeftBehind(CompactoryError):
+    """The server is a primary that a promoted standby has replaced; its rows are old."""
+
+    retryable = True
+
+
+def stored_offset(value: bytes | None, plan: TablePlan) -> SourceOffset | None:
+    """The offset that a record of the offsets topic has; None where there is none. Raises CompactoryError."""
+    try:
+        return None if value is None else SourceOffset.loads(value)
+    except ValueError as error:
+        raise CompactoryError(
+            f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
+            " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
+            " the table afresh"
+        ) from error
+
+
+def usable(
+    offset: SourceOffset | None, topic: tuple[str, str | None], plan: TablePlan, ends: TopicEnds
+) -> SourceOffset | None:
+    """The part of the offset that holds for the topic as it is now; None: the table is loaded afresh."""
+    if offset is not None and offset.topic is None:  # set by hand, for whatever topic it is
+        return replace(offset, topic=topic)
+    if offset is not None and offset.topic != topic:
+        log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
+        return None
+    if offset is not None and offset.topic_end > ends.after(plan.topic, 0):
+        log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
+        return offset.without_topic(sweep=plan.sweeps)
+    return offset
+
+
+def refuse_left_behind(
+    connector: ConnectorConfig, server: Server, plans: Iterable[TablePlan], values: Mapping[bytes, bytes]
+) -> None:
+    """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
+    for plan in plans:
+        try:
+            stored = stored_offset(values.get(key_of(connector.name, server.database, plan)), plan)
+        except CompactoryError:
+            continue  # told where the table is opened
+        here = server.identity(plan.oid)
+        if stored is not None and stored.identity.ahead_of(here):
+            raise LeftBehind(
+                f"the server at {connector.connection.server} is on timeline {here.timeline}, and {plan.qualified} was"
+                f" already read on timeline {stored.identity.timeline} of the same system: an old primary that nobody"
+                " shut down? Shut it down, or leave it out of connection.url (with several hosts, loadBalanceHosts=true"
+                " finds the other one); where an old backup was restored on purpose, compactory source offsets reset"
+                " has its tables loaded afresh"
+            )

@@ -1,0 +1,290 @@
+-- name: jobs/enqueue
+-- Jobs in their order; ids come back in the same.
+SELECT compactory.enqueue_all(%(types)s::text[], %(payloads)s::text[], %(groups)s::text[], %(origins)s::text[],
+                              %(places)s::int[], %(run_ats)s::timestamptz[], %(last_only)s::boolean[],
+                              %(unique_keys)s::text[], %(headers)s::text[]);
+
+-- name: jobs/settings
+-- The settings of an executor's session. Claims are flushed before a handler runs. Tables that are nearly empty and full
+-- of dead rows mislead the planner: the one index is always right.
+SELECT set_config(name, value, false)
+  FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),
+               ('jit', 'off'), ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'),
+               ('default_transaction_isolation', 'read committed'),
+               ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+                                      ELSE current_setting('synchronous_commit') END)) AS s (name, value);
+
+-- name: jobs/server
+-- Whether this database can have executors.
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.jobs') IS NOT NULL AS installed;
+
+-- name: jobs/rights
+-- Which rights an executor's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON ',
+       CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, nspname, '.', relname) AS lacking
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  JOIN (VALUES ('jobs', 'SELECT'), ('jobs_live', 'SELECT'), ('jobs_live', 'UPDATE'), ('jobs_live', 'DELETE'), ('jobs_live', 'INSERT'),
+               ('jobs_finished', 'SELECT'), ('jobs_finished', 'INSERT'), ('jobs_finished', 'DELETE'), ('jobs_id_seq', 'USAGE'),
+               ('jobs_id_seq', 'SELECT'), ('job_executors', 'SELECT'), ('job_executors', 'INSERT'), ('job_executors', 'UPDATE'),
+               ('job_executors', 'DELETE'), ('job_ticks', 'SELECT'), ('job_ticks', 'INSERT'), ('job_ticks', 'UPDATE')) AS w (name, needed)
+    ON w.name = c.relname
+ WHERE n.nspname = 'compactory'
+   AND NOT (has_schema_privilege(n.oid, 'USAGE') AND CASE relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed)
+                                                     ELSE has_table_privilege(c.oid, needed) END)
+ GROUP BY nspname, relname, relkind;
+
+-- name: jobs/register
+-- A new executor. Its sessions are named after its id, so that they can be ended when it is taken for dead.
+INSERT INTO compactory.job_executors (name, pool, types) VALUES (%(name)s, %(pool)s, %(types)s) RETURNING id;
+
+-- name: jobs/unregister
+-- An executor that ended, or was found dead.
+DELETE FROM compactory.job_executors WHERE id = %(executor)s;
+
+-- name: jobs/beat
+-- Renew the heartbeat; every executor, the one that asks first, and whether its heartbeat is too old. One that has just
+-- been without the server is given time (a time that lies ahead was written before the server's clock was set back).
+WITH mine AS (UPDATE compactory.job_executors SET beat_at = clock_timestamp() WHERE id = %(executor)s RETURNING id)
+SELECT e.id, e.pool, e.id IN (SELECT id FROM mine) AS mine,
+       e.id NOT IN (SELECT id FROM mine)
+       AND e.beat_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s
+       AND pg_postmaster_start_time() < clock_timestamp() - %(ttl)s AS lapsed
+  FROM compactory.job_executors AS e ORDER BY e.id;
+
+-- name: jobs/fence
+-- End the sessions of an executor that is not registered any more; how many there still are.
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name LIKE 'compactory-jobs ' || %(executor)s || ' %%';
+
+-- name: jobs/fence_keeper
+-- End what an earlier connection of this executor's keeper may have left; how many sessions there were.
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = %(session)s AND pid <> pg_backend_pid();
+
+-- name: jobs/forgotten
+-- Hand back jobs that were claimed for an executor that never heard of it: the answer was lost.
+UPDATE compactory.jobs_live
+   SET state = 'scheduled', run_at = clock_timestamp(), attempt = attempt - 1, executor = NULL, token = NULL
+ WHERE state = 'running' AND executor = %(executor)s AND NOT id = ANY (%(held)s::int8[]);
+
+-- name: jobs/orphans
+-- Executors that jobs name as theirs, and that are not registered.
+SELECT DISTINCT executor FROM compactory.jobs_live
+ WHERE state = 'running' AND executor NOT IN (SELECT id FROM compactory.job_executors);
+
+-- name: jobs/rescue
+-- Take the jobs of a dead executor back, once its sessions have ended. The attempt does not count, but the fifth rescue is
+-- the last. They come back one after the other, so that a job that ends its executor takes few of its neighbours along.
+UPDATE compactory.jobs_live
+   SET state = CASE WHEN cancelling OR rescues < 4 THEN 'scheduled' ELSE 'failed' END,
+       last_error = 'its executor ' || executor || ' died', run_at = clock_timestamp() + (rescues + 1) * random() * %(spread)s,
+       rescues = rescues + 1, attempt = attempt - 1, executor = NULL, token = NULL,
+       finished_at = CASE WHEN NOT cancelling AND rescues >= 4 THEN clock_timestamp() END
+ WHERE state = 'running' AND executor = %(executor)s
+   AND NOT EXISTS (SELECT FROM compactory.job_executors WHERE id = %(executor)s)
+RETURNING id, type, state;
+
+-- name: jobs/newest
+-- The last number that was given to a job or a position.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.jobs_id_seq;
+
+-- name: jobs/promote
+-- Give jobs that have come due a position, behind all others. The rows are locked before, so that the transaction has
+-- its id before they have a position.
+UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq')
+  FROM (SELECT id FROM compactory.jobs_live
+         WHERE state = 'scheduled' AND position IS NULL AND run_at <= clock_timestamp() AND run_at >= %(since)s::timestamptz
+           AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s)
+         ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS due
+ WHERE j.id = due.id;
+
+-- name: jobs/claim
+-- Claim due jobs without a group, and name the groups of the others, from a position on. The first row tells how things
+-- stand: "last" is the highest position where there may be more, "skipped" says that one was locked.
+WITH ended AS (SELECT min(r.low) AS low
+                 FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
+                WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
+found AS MATERIALIZED (
+    SELECT id, "group", position FROM compactory.jobs_live
+     WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
+       AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s)
+     ORDER BY position LIMIT %(limit)s),
+free AS MATERIALIZED (
+    SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = found.id
+     WHERE found."group" IS NULL AND j.state = 'scheduled' ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+taken AS (
+    UPDATE compactory.jobs_live AS j
+       SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
+           started_at = clock_timestamp()
+      FROM free WHERE j.id = free.id
+    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text AS payload,
+              j.headers, j.run_at, j.created_at)
+SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       jsonb_build_object('snapshot', pg_current_snapshot()::text, 'own', pg_current_xact_id()::text,
+                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.jobs_id_seq),
+                          'last', CASE WHEN (SELECT count(*) FROM found) = %(limit)s THEN (SELECT max(position) FROM found) END,
+                          'groups', (SELECT coalesce(jsonb_agg(DISTINCT "group"), '[]') FROM found WHERE "group" IS NOT NULL),
+                          'skipped', (SELECT count(*) FROM found WHERE "group" IS NULL) > (SELECT count(*) FROM free),
+                          'clock', clock_timestamp(),
+                          'later', (SELECT extract(epoch FROM min(l.run_at) - clock_timestamp()) FROM
+                                     (SELECT run_at FROM compactory.jobs_live
+                                       WHERE state = 'scheduled' AND position IS NULL AND run_at > clock_timestamp()
+                                       ORDER BY run_at LIMIT 1) AS l)),
+       NULL, NULL
+ UNION ALL SELECT * FROM taken;
+
+-- name: jobs/lock_groups
+-- The groups that nobody else claims now. Whoever has the lock sees all earlier claims in its next statement.
+SELECT g FROM unnest(%(groups)s::text[]) AS g WHERE pg_try_advisory_xact_lock(%(class)s, hashtext(g));
+
+-- name: jobs/supersede
+-- Scheduled jobs of locked groups that have a newer job of their type with last_only.
+WITH newer AS MATERIALIZED (
+    SELECT "group", type, max(id) AS id FROM compactory.jobs_live
+     WHERE last_only AND "group" = ANY (%(groups)s::text[]) AND state <> 'failed' GROUP BY "group", type),
+gone AS (
+    DELETE FROM compactory.jobs_live AS j USING newer AS n
+     WHERE j."group" = n."group" AND j.type = n.type AND j.id < n.id AND j.state = 'scheduled'
+    RETURNING j.*, n.id AS newer)
+INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
+                                      created_at, attempt, rescues, finished_at, last_error)
+SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
+       rescues, clock_timestamp(), 'superseded by job ' || newer FROM gone;
+
+-- name: jobs/heads
+-- The first jobs of locked groups in which none runs, without those that let others pass and are not due.
+SELECT g, h.id, h.state = 'scheduled' AND h.position IS NOT NULL AS due,
+       h.type = ANY (%(types)s) AND h.place %% %(of)s = ANY (%(partitions)s) AS mine
+  FROM unnest(%(groups)s::text[]) AS g
+  JOIN LATERAL (SELECT j.id, j.state, j.type, j.place, j.position FROM compactory.jobs_live AS j
+                 WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
+                 ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
+ WHERE NOT EXISTS (SELECT FROM compactory.jobs_live AS r WHERE r.state = 'running' AND r."group" = g)
+ ORDER BY g, h.id;
+
+-- name: jobs/take
+-- Claim jobs by id.
+UPDATE compactory.jobs_live AS j
+   SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
+       started_at = clock_timestamp()
+ WHERE j.id = ANY (%(ids)s) AND j.state = 'scheduled'
+RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text, j.headers, j.run_at,
+          j.created_at;
+
+-- name: jobs/show_again
+-- Have the owners of these jobs, which are due, find them once more.
+UPDATE compactory.jobs_live SET position = NULL, run_at = clock_timestamp() WHERE id = ANY (%(ids)s) AND state = 'scheduled';
+
+-- name: jobs/notify
+-- Wake every executor that sleeps.
+SELECT pg_notify('compactory_jobs', '');
+
+-- name: jobs/finish
+-- End attempts, each by its token; the ids of those that were still theirs. What was to be cancelled is, however it ended.
+WITH o AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(outcomes)s::json)
+        AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int)),
+gone AS (
+    DELETE FROM compactory.jobs_live AS j USING o
+     WHERE j.id = o.id AND j.token = o.token AND j.state = 'running'
+       AND (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
+    RETURNING j.*, CASE o.state WHEN 'succeeded' THEN o.state ELSE 'cancelled' END AS outcome, o.error),
+kept AS (
+    UPDATE compactory.jobs_live AS j
+       SET state = o.state, run_at = CASE o.state WHEN 'scheduled' THEN clock_timestamp() + o.delay * interval '1 second' ELSE run_at END,
+           attempt = j.attempt - o.refund, executor = NULL, token = NULL, holds = o.holds AND j.holds,
+           last_error = coalesce(o.error, j.last_error), finished_at = CASE o.state WHEN 'failed' THEN clock_timestamp() END
+      FROM o
+     WHERE j.id = o.id AND j.token = o.token AND j.state = 'running'
+       AND NOT (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
+    RETURNING j.id),
+moved AS (
+    INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
+                                          created_at, attempt, rescues, executor, started_at, finished_at, last_error)
+    SELECT id, type, outcome, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
+           rescues, executor, started_at, clock_timestamp(), coalesce(error, last_error) FROM gone
+    RETURNING id)
+SELECT id FROM moved UNION ALL SELECT id FROM kept;
+
+-- name: jobs/cancelling
+-- Attempts of an executor that an operator wants to end.
+SELECT token, id FROM compactory.jobs_live WHERE state = 'running' AND executor = %(executor)s AND cancelling;
+
+-- name: jobs/expire
+-- Forget finished jobs that are old enough, some at a time.
+DELETE FROM compactory.jobs_finished
+ WHERE id IN (SELECT id FROM compactory.jobs_finished WHERE finished_at < clock_timestamp() - %(keep)s
+               ORDER BY finished_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
+
+-- name: jobs/ticked
+-- Take a periodic job's tick; a row where nobody had it before. A name that is new begins with the next tick.
+WITH tick AS (
+    INSERT INTO compactory.job_ticks AS t (name, tick) VALUES (%(name)s, %(tick)s)
+    ON CONFLICT (name) DO UPDATE SET tick = excluded.tick WHERE t.tick < excluded.tick
+    RETURNING xmax <> 0 AS known)
+SELECT known FROM tick WHERE known;
+
+-- name: jobs/status
+-- Jobs by type and state, of the first 100,000 that are not finished, the age of the oldest that is due, in seconds, and
+-- how many executors know the type.
+SELECT s.type, s.state, s.jobs, s.oldest,
+       (SELECT count(*) FROM compactory.job_executors AS e WHERE s.type = ANY (e.types)) AS executors
+  FROM (SELECT type, state, count(*) AS jobs,
+               coalesce(extract(epoch FROM clock_timestamp() - min(run_at) FILTER (WHERE run_at <= clock_timestamp())), 0)::float8 AS oldest
+          FROM (SELECT type, state, run_at FROM compactory.jobs_live LIMIT 100000) AS j GROUP BY type, state) AS s
+ ORDER BY s.type, s.state;
+
+-- name: jobs/executors
+-- Who runs jobs, and since when it has been silent, in seconds.
+SELECT e.id, e.name, e.pool, extract(epoch FROM clock_timestamp() - e.beat_at)::float8 AS silent,
+       (SELECT count(*) FROM compactory.jobs_live AS j WHERE j.state = 'running' AND j.executor = e.id) AS running
+  FROM compactory.job_executors AS e ORDER BY e.id;
+
+-- name: jobs/list
+-- Jobs that an operator means, newest first.
+SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_at, last_error, payload, headers, executor
+  FROM compactory.jobs
+ WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
+   AND (%(state)s::text IS NULL OR state = %(state)s) AND (%(group)s::text IS NULL OR "group" = %(group)s)
+ ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: jobs/retry
+-- Have failed and cancelled jobs run again, from their first attempt on; those that wait for a retry at once.
+WITH gone AS (
+    DELETE FROM compactory.jobs_finished AS j
+     WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) RETURNING j.*),
+back AS (
+    INSERT INTO compactory.jobs_live (id, type, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, last_error)
+    SELECT id, type, "group", origin, place, payload, headers, clock_timestamp(), last_only, unique_key, created_at, last_error
+      FROM gone RETURNING id),
+again AS (
+    UPDATE compactory.jobs_live SET state = 'scheduled', run_at = clock_timestamp(), position = NULL, attempt = 0, rescues = 0,
+           finished_at = NULL, holds = true
+     WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
+       AND (state = 'failed' OR state = 'scheduled' AND attempt > 0 AND %(ids)s::int8[] IS NOT NULL)
+    RETURNING id)
+SELECT id, NULL AS "group" FROM back UNION ALL SELECT id, NULL FROM again;
+
+-- name: jobs/cancel
+-- Cancel scheduled jobs, and have running ones end; "discard" is for failed ones.
+WITH chosen AS MATERIALIZED (
+    SELECT id, state FROM compactory.jobs_live
+     WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
+       AND (%(group)s::text IS NULL OR "group" = %(group)s) AND state = ANY (%(states)s) FOR UPDATE),
+gone AS (
+    DELETE FROM compactory.jobs_live AS j USING chosen AS c WHERE j.id = c.id AND c.state <> 'running' RETURNING j.*),
+asked AS (
+    UPDATE compactory.jobs_live AS j SET cancelling = true FROM chosen AS c WHERE j.id = c.id AND c.state = 'running' RETURNING j.id),
+moved AS (
+    INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
+                                          created_at, attempt, rescues, finished_at, last_error)
+    SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
+           rescues, clock_timestamp(), coalesce(last_error, 'cancelled by an operator') FROM gone RETURNING id, "group")
+SELECT id, "group" FROM moved UNION ALL SELECT id, NULL FROM asked;
+
+-- name: jobs/next_of_groups
+-- Have the first job of groups in which one is gone found once more.
+UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
+  FROM (SELECT h.id FROM unnest(%(groups)s::text[]) AS g
+          JOIN LATERAL (SELECT id FROM compactory.jobs_live AS n WHERE n."group" = g ORDER BY n."group", n.id LIMIT 1) AS h ON true) AS first
+ WHERE j.id = first.id AND j.state = 'scheduled' AND j.position IS NOT NULL;

@@ -1,0 +1,8 @@
+-- What a sink needs, and operators who set offsets, retry and drop.
+GRANT TEMPORARY ON DATABASE {database} TO {sink};
+
+GRANT USAGE ON SCHEMA compactory TO {sink};
+
+GRANT SELECT, INSERT, UPDATE ON compactory.kafka_partitions TO {sink};
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.kafka_partition_parts, compactory.kafka_failed_records TO {sink};

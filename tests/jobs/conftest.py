@@ -1,0 +1,42 @@
+"""A migrated database for jobs; executors that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from compactory_connectors.database import install
+from compactory_connectors.jobs import keeper, table
+from tests.jobs.harness import Bench
+
+
+@pytest.fixture
+def migrated(database: str) -> str:
+    """URL of a database with the tables of jobs."""
+    install(database)
+    return database
+
+
+@pytest.fixture
+def conn(migrated: str) -> Iterator[psycopg.Connection]:
+    """A service's connection."""
+    with psycopg.connect(migrated) as connection:
+        yield connection
+
+
+@pytest.fixture
+def bench(migrated: str) -> Iterator[Bench]:
+    """Jobs in the run's Postgres."""
+    bench = Bench(migrated)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors are taken for dead after a second; their jobs come back at once."""
+    monkeypatch.setattr(table, "TTL", 1.0)
+    monkeypatch.setattr(table, "SPREAD", 0.1)
+    monkeypatch.setattr(keeper, "_BEAT", 0.2)

@@ -1,0 +1,93 @@
+"""One database with jobs: executors in this process and in processes that a signal hits, and what handlers leave."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from compactory_connectors.jobs import JobExecutor, Jobs
+from tests.source.workload import wait_until
+
+__all__ = ["Bench", "Mortal"]
+
+EFFECTS = """
+CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, job int8, type text, "group" text, attempt int, version int);
+CREATE TABLE collisions (job int8, "group" text);
+"""
+
+
+class Mortal:
+    """An executor in a process of its own."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        self.process = subprocess.Popen([sys.executable, "-m", "tests.jobs.mortal", url, *options])
+
+    def send(self, sign: signal.Signals) -> None:
+        self.process.send_signal(sign)
+
+    def stopped(self) -> bool:
+        """Whether SIGSTOP has hit it."""
+        status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return status.rpartition(")")[2].split()[0] == "T"
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Bench:
+    """What a test of jobs needs."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.jobs = Jobs()
+        self.sql = psycopg.connect(url, autocommit=True)
+        self.sql.execute(EFFECTS)
+        self._executors: list[JobExecutor] = []
+        self._mortals: list[Mortal] = []
+
+    def enqueue(self, *arguments: Any, **options: Any) -> int:
+        with self.sql.transaction():
+            return self.jobs.enqueue(self.sql, *arguments, **options)
+
+    def executor(self, jobs: Jobs | None = None, **options: Any) -> JobExecutor:
+        executor = JobExecutor(self.url, jobs or self.jobs, **options)
+        executor.start()
+        self._executors.append(executor)
+        return executor
+
+    def mortal(self, *options: str) -> Mortal:
+        self._mortals.append(Mortal(self.url, *options))
+        return self._mortals[-1]
+
+    def state(self, job: int) -> str:
+        row = self.sql.execute("SELECT state FROM compactory.jobs WHERE id = %s", [job]).fetchone()
+        assert row is not None, job
+        return row[0]
+
+    def wait_for(self, job: int, state: str, timeout: float = 30.0) -> None:
+        wait_until(lambda: self.state(job) == state, timeout, f"job {job} to be {state}")
+
+    def wait_for_all(self, timeout: float = 30.0) -> None:
+        wait_until(lambda: self.count("compactory.jobs_live") == 0, timeout, "all jobs")
+
+    def count(self, table: str) -> int:
+        row = self.sql.execute(f"SELECT count(*) FROM {table}").fetchone()
+        assert row is not None
+        return row[0]
+
+    def column(self, statement: str, *given: Any) -> list[Any]:
+        return [row[0] for row in self.sql.execute(statement, given)]
+
+    def close(self) -> None:
+        for mortal in self._mortals:
+            mortal.end()
+        for executor in self._executors:
+            assert executor.stop()
+        self.sql.close()

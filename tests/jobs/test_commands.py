@@ -1,0 +1,79 @@
+"""``compactory jobs`` as a process: exit codes, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from compactory_cli.stack.port import free_port
+from tests.jobs.harness import Bench
+from tests.source.workload import wait_until
+
+SERVICE = """
+from compactory_connectors.jobs import Jobs, Retry
+jobs = Jobs()
+@jobs.handler("a", retry=Retry(max_attempts=1))
+def handle(job):
+    if job.payload:
+        raise ValueError("the reason")
+"""
+
+
+def run(bench: Bench, *words: str, code: int = 0) -> Any:
+    command = [sys.executable, "-m", "compactory_cli", "jobs", *words, "--postgres", bench.url, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
+
+
+def test_an_executor_shows_itself_and_operators_do_their_round(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "service_of_jobs.py").write_text(SERVICE)
+    bench.jobs.declare("a")
+    bench.jobs.declare("nobody's")
+    place = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "compactory_cli", "jobs", "run", "service_of_jobs:jobs", "--listen", place]
+    executor = subprocess.Popen([*command, "--postgres", bench.url], cwd=tmp_path)
+    try:
+
+        def ready() -> bool:
+            assert executor.poll() is None
+            try:
+                return urllib.request.urlopen(f"http://{place}/readyz", timeout=2).status == 200
+            except OSError:
+                return False
+
+        wait_until(ready, what="readiness")
+        good, poison = bench.enqueue("a"), bench.enqueue("a", {"fails": 1}, group="g")
+        waiting, unknown = bench.enqueue("a", group="g"), bench.enqueue("nobody's")
+        bench.wait_for(good, "succeeded")
+        bench.wait_for(poison, "failed")
+        status = run(bench, "status")
+        assert [(t["type"], t["state"], t["jobs"], t["executors"]) for t in status["types"]] == [
+            ("a", "failed", 1, 1), ("a", "scheduled", 1, 1), ("nobody's", "scheduled", 1, 0),
+        ]  # fmt: skip
+        assert len(status["executors"]) == 1
+        (failed,) = run(bench, "list", "--state", "failed")["jobs"]
+        assert failed["id"] == poison
+        assert "payload" not in failed
+        assert "ValueError: the reason" in run(bench, "show", str(poison))["last_error"]
+        assert run(bench, "retry", str(poison)) == {"jobs": 1}
+        wait_until(lambda: bench.state(poison) == "failed", what="the second failure")
+        assert bench.state(waiting) == "scheduled"
+        assert run(bench, "discard", "--type", "a") == {"jobs": 1}
+        bench.wait_for(waiting, "succeeded")
+        assert run(bench, "cancel", str(unknown)) == {"jobs": 1}
+        run(bench, "cancel", code=2)
+        metrics = urllib.request.urlopen(f"http://{place}/metrics", timeout=5).read().decode()
+        assert 'compactory_jobs_runs_total{outcome="succeeded",type="a"} 2.0' in metrics.replace(
+            '{type="a",outcome="succeeded"}', '{outcome="succeeded",type="a"}'
+        )
+        executor.send_signal(signal.SIGTERM)
+        assert executor.wait(20) == 0
+    finally:
+        executor.kill()
+    assert bench.count("compactory.job_executors") == 0

@@ -1,0 +1,390 @@
+"""Executors on real Postgres: what is committed runs, as often and in the order that was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from compactory.errors import ConfigError
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze
+from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
+from tests.jobs.harness import Bench
+from tests.source.workload import wait_until
+
+
+class Invoice(BaseModel):
+    """A payload."""
+
+    number: int
+
+
+def record(job: Job, conn: psycopg.Connection) -> None:
+    conn.execute(
+        'INSERT INTO effects (job, type, "group", attempt) VALUES (%s, %s, %s, %s)',
+        [job.id, job.type, job.group, job.attempt],
+    )
+
+
+def effects(bench: Bench) -> list[int]:
+    return bench.column("SELECT job FROM effects ORDER BY n")
+
+
+def test_what_is_committed_runs_and_nothing_else(bench: Bench) -> None:
+    """Guarantee 14: a job exists if and only if its transaction committed, savepoints included."""
+    bench.jobs.handler("a")(record)
+    bench.executor()
+    with psycopg.connect(bench.url) as conn:
+        bench.jobs.enqueue(conn, "a")
+        conn.rollback()
+        kept = [bench.jobs.enqueue(conn, "a")]
+        with conn.transaction(force_rollback=True):
+            bench.jobs.enqueue(conn, "a")
+        row = conn.execute("SELECT compactory.enqueue('a')").fetchone()
+        assert row is not None
+        kept.append(row[0])
+    bench.wait_for_all()
+    assert sorted(effects(bench)) == kept
+    assert [bench.state(job) for job in kept] == ["succeeded"] * 2
+
+
+def test_handlers_of_every_kind_get_their_payload(bench: Bench) -> None:
+    seen: dict[str, tuple[object, ...]] = {}
+
+    @bench.jobs.handler("plain")
+    def plain(job):
+        seen["plain"] = (job.payload, job.attempt, job.group, job.tenant)
+
+    @bench.jobs.handler("typed")
+    def typed(job: Job[Invoice]) -> None:
+        seen["typed"] = (job.payload,)
+
+    @bench.jobs.handler("waiting")
+    async def waiting(job: Job[Invoice]) -> None:
+        await asyncio.sleep(0)
+        seen["waiting"] = (job.payload,)
+
+    @bench.jobs.handler("writing")
+    async def writing(job: Job, conn: psycopg.AsyncConnection) -> None:
+        await conn.execute("INSERT INTO effects (job) VALUES (%s)", [job.id])
+
+    bench.executor()
+    bench.enqueue("plain", {"x": [1]}, group="g", origin="o", tenant="t")
+    for name in ("typed", "waiting"):
+        bench.enqueue(name, {"number": "7"})
+    written = [bench.enqueue("writing") for _ in range(3)]
+    bench.wait_for_all()
+    assert seen == {"plain": ({"x": [1]}, 1, "g", "t"), "typed": (Invoice(number=7),), "waiting": (Invoice(number=7),)}
+    assert sorted(effects(bench)) == written
+
+
+def test_effects_on_the_given_connection_happen_once_and_with_the_job(bench: Bench) -> None:
+    """Guarantee 14: what a handler writes through its connection, jobs included, commits with its job or not at all."""
+
+    @bench.jobs.handler("first", retry=Retry(first=0.01))
+    def first(job: Job, conn: psycopg.Connection) -> None:
+        record(job, conn)
+        bench.jobs.enqueue(conn, "second")
+        if job.attempt < 3:
+            raise ValueError("not yet")
+
+    bench.jobs.handler("second")(record)
+    bench.executor()
+    bench.enqueue("first")
+    bench.wait_for_all()
+    assert bench.column("SELECT type FROM effects ORDER BY n") == ["first", "second"]
+
+
+def test_a_group_is_serial_in_order_of_ids_and_others_go_on(bench: Bench) -> None:
+    """Guarantee 15: one job of a group at a time, across executors; a failing job holds its own group back only."""
+    busy: set[str] = set()
+    overlaps: list[int] = []
+    broken = threading.Event()
+
+    def handle(job: Job, conn: psycopg.Connection) -> None:
+        assert job.group is not None
+        if job.group in busy:
+            overlaps.append(job.id)
+        busy.add(job.group)
+        time.sleep(0.001)
+        busy.discard(job.group)
+        if job.group == "g0" and not broken.is_set():
+            raise ValueError("away")
+        record(job, conn)
+
+    jobs = [Jobs(), Jobs()]
+    for each in jobs:
+        each.handler("a", retry=Retry(first=0.05, factor=1))(handle)
+        bench.executor(each)
+    bench.jobs.declare("a")
+    with bench.sql.transaction():  # origins differ, so that both executors have jobs of each group
+        bench.jobs.enqueue_many(bench.sql, [NewJob(type="a", group=f"g{n % 5}", origin=f"{n}") for n in range(100)])
+    wait_until(lambda: bench.count("effects") == 80, what="the other groups")
+    assert bench.column("SELECT count(*) FROM effects WHERE \"group\" = 'g0'") == [0]
+    broken.set()
+    bench.wait_for_all()
+    assert overlaps == []
+    for group in range(5):
+        ran = bench.column('SELECT job FROM effects WHERE "group" = %s ORDER BY n', f"g{group}")
+        assert ran == sorted(ran)
+        assert len(ran) == 20
+
+
+def test_a_failing_job_lets_its_group_pass_where_its_type_says_so(bench: Bench) -> None:
+    @bench.jobs.handler("a", retry=Retry(first=0.2), on_failure="skip")
+    def handle(job: Job, conn: psycopg.Connection) -> None:
+        if job.payload and job.attempt == 1:
+            raise ValueError("away")
+        record(job, conn)
+
+    bench.executor()
+    first = bench.enqueue("a", {"fails": 1}, group="g")
+    second = bench.enqueue("a", group="g")
+    bench.wait_for_all()
+    assert effects(bench) == [second, first]
+
+
+def test_the_newest_supersedes_older_ones_of_its_group_and_type(bench: Bench) -> None:
+    bench.jobs.handler("a")(record)
+    bench.jobs.handler("b")(record)
+    older = [bench.enqueue("a", group="g", last_only=True) for _ in range(30)]
+    other = bench.enqueue("b", group="g")
+    last = bench.enqueue("a", group="g", last_only=True)
+    bench.executor()
+    bench.wait_for_all()
+    assert effects(bench) == [other, last]
+    assert {bench.state(job) for job in older} == {"cancelled"}
+    assert jobs_where(bench.sql, older[:1])[0].last_error == f"superseded by job {last}"
+
+
+def test_a_unique_key_has_one_job_until_that_is_through(bench: Bench) -> None:
+    go = threading.Event()
+
+    @bench.jobs.handler("a")
+    def handle(job: Job) -> None:
+        go.wait(20)
+
+    first = bench.enqueue("a", unique_key="k")
+    assert bench.enqueue("a", unique_key="k") == first
+    assert bench.enqueue("a", unique_key="other") != first
+    bench.executor()
+    bench.wait_for(first, "running")
+    assert bench.enqueue("a", unique_key="k") == first
+    go.set()
+    bench.wait_for_all()
+    assert bench.enqueue("a", unique_key="k") != first
+    bench.wait_for_all()
+
+
+def test_a_job_waits_for_its_time(bench: Bench) -> None:
+    """By Postgres' clock."""
+    at: list[float] = []
+    bench.jobs.handler("a")(lambda job: at.append(time.monotonic()))
+    bench.executor()
+    began = time.monotonic()
+    later = bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(hours=1))
+    bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.7))
+    bench.enqueue("a")
+    wait_until(lambda: len(at) == 2, what="both")
+    assert at[0] - began < 0.6 <= at[1] - began
+    assert bench.state(later) == "scheduled"
+    assert cancel(bench.sql, [later]) == 1
+
+
+def test_a_job_that_commits_late_is_found(bench: Bench) -> None:
+    """Guarantee 14: ids are given before commits; an executor goes back for a transaction that ran when it looked."""
+    bench.jobs.handler("a")(record)
+    bench.executor()
+    with psycopg.connect(bench.url) as late:
+        first = bench.jobs.enqueue(late, "a")
+        for _ in range(5):
+            job = bench.enqueue("a")
+            bench.wait_for(job, "succeeded")
+        late.commit()
+    bench.wait_for(first, "succeeded", 5)
+
+
+def test_a_dead_letter_keeps_its_traceback_and_comes_back(bench: Bench) -> None:
+    """Guarantee 15: the group waits for a job that has failed for good, until an operator retries or discards it."""
+    broken = True
+
+    @bench.jobs.handler("a", retry=Retry(max_attempts=2, first=0.01))
+    def handle(job: Job, conn: psycopg.Connection) -> None:
+        if broken and job.payload:
+            raise ValueError("the reason")
+        record(job, conn)
+
+    bench.executor()
+    poison = bench.enqueue("a", {"fails": 1}, group="g")
+    second = bench.enqueue("a", group="g")
+    given_up = bench.enqueue("a", {"fails": 1}, group="h")
+    third = bench.enqueue("a", group="h")
+    bench.wait_for(poison, "failed")
+    bench.wait_for(given_up, "failed")
+    (row,) = jobs_where(bench.sql, [poison])
+    assert row.attempt == 2
+    assert "ValueError: the reason" in str(row.last_error)
+    assert 'in handle\n    raise ValueError("the reason")' in str(row.last_error)
+    broken = False
+    assert bench.state(second) == "scheduled"
+    assert retry(bench.sql, [poison]) == 1
+    assert discard(bench.sql, [given_up]) == 1
+    bench.wait_for_all()
+    assert bench.column("SELECT job FROM effects WHERE \"group\" = 'g' ORDER BY n") == [poison, second]
+    assert bench.column("SELECT job FROM effects WHERE \"group\" = 'h'") == [third]
+    assert bench.state(given_up) == "cancelled"
+
+
+def test_snoozed_cancelled_and_given_up_jobs(bench: Bench) -> None:
+    @bench.jobs.handler("snooze", retry=Retry(max_attempts=1))
+    def snooze(job: Job) -> None:
+        if time.monotonic() < until:
+            raise Snooze(0.1)
+
+    @bench.jobs.handler("cancel")
+    def cancelled(job: Job) -> None:
+        raise Cancel("no such transport")
+
+    @bench.jobs.handler("give up", retry=Retry(give_up=(KeyError,)))
+    def give_up(job: Job) -> None:
+        raise KeyError("k")
+
+    until = time.monotonic() + 0.5
+    bench.executor()
+    snoozed, gone, failed = (bench.enqueue(name) for name in ("snooze", "cancel", "give up"))
+    bench.wait_for(snoozed, "succeeded")
+    bench.wait_for(gone, "cancelled")
+    bench.wait_for(failed, "failed")
+    assert jobs_where(bench.sql, [snoozed])[0].attempt == 1
+    assert jobs_where(bench.sql, [gone])[0].last_error == "no such transport"
+
+
+def test_attempts_that_take_too_long_end(bench: Bench) -> None:
+    @bench.jobs.handler("waits", timeout=0.3, retry=Retry(max_attempts=1))
+    async def waits(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    @bench.jobs.handler("queries", timeout=0.3, retry=Retry(max_attempts=1))
+    def queries(job: Job, conn: psycopg.Connection) -> None:
+        conn.execute("SELECT pg_sleep(60)")
+
+    bench.executor()
+    for job in [bench.enqueue("waits"), bench.enqueue("queries")]:
+        bench.wait_for(job, "failed", 10)
+        assert str(jobs_where(bench.sql, [job])[0].last_error).startswith("timed out after 0.")
+
+
+def test_a_running_job_is_cancelled_and_its_group_goes_on(bench: Bench, impatient: None) -> None:
+    @bench.jobs.handler("a")
+    async def handle(job: Job) -> None:
+        if job.payload:
+            await asyncio.sleep(60)
+
+    bench.executor()
+    job, after = bench.enqueue("a", {"long": 1}, group="g"), bench.enqueue("a", group="g")
+    bench.wait_for(job, "running")
+    assert cancel(bench.sql, [job]) == 1
+    bench.wait_for(job, "cancelled")
+    bench.wait_for(after, "succeeded")
+
+
+def test_stopping_finishes_what_runs_and_hands_the_rest_back(bench: Bench) -> None:
+    go, began = threading.Event(), threading.Event()
+
+    @bench.jobs.handler("a")
+    def handle(job: Job, conn: psycopg.Connection) -> None:
+        began.set()
+        go.wait(20)
+        record(job, conn)
+
+    executor = bench.executor(concurrency=1)
+    first, second = bench.enqueue("a", group="g"), bench.enqueue("a", group="g")
+    assert began.wait(20)
+    threading.Timer(0.3, go.set).start()
+    assert executor.stop()
+    assert (bench.state(first), bench.state(second)) == ("succeeded", "scheduled")
+    assert jobs_where(bench.sql, [second])[0].attempt == 0
+    assert bench.count("compactory.job_executors") == 0
+
+
+def test_stopping_ends_coroutines_at_the_deadline(bench: Bench) -> None:
+    @bench.jobs.handler("a")
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    executor = bench.executor()
+    job = bench.enqueue("a")
+    bench.wait_for(job, "running")
+    assert executor.stop(timeout=2.5)
+    assert bench.state(job) == "scheduled"
+    assert jobs_where(bench.sql, [job])[0].attempt == 0
+
+
+def test_two_executors_share_and_hand_over(bench: Bench, impatient: None) -> None:
+    """Without Kafka, all partitions have an owner at any number of executors."""
+    jobs = [Jobs(), Jobs()]
+    for each in jobs:
+        each.handler("a")(record)
+    bench.jobs.declare("a")
+    one, two = (bench.executor(each) for each in jobs)
+    wait_until(lambda: {len(e.board.picture()["partitions"]) for e in (one, two)} == {50}, what="halves")
+    assert not set(one.board.picture()["partitions"]) & set(two.board.picture()["partitions"])
+    with bench.sql.transaction():
+        bench.jobs.enqueue_many(bench.sql, [NewJob(type="a", origin=f"{n}") for n in range(200)])
+    bench.wait_for_all()
+    ran = [sum(e.board.picture()["runs"]["a"].values()) for e in (one, two)]
+    assert min(ran) > 50
+    assert one.stop()
+    wait_until(lambda: len(two.board.picture()["partitions"]) == 100, 2.5, "all partitions")
+
+
+def test_periodic_jobs_are_enqueued_once_a_tick(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in the whole fleet; the first tick is one after the first start."""
+    from compactory_connectors.jobs.periodic import Periodic
+
+    monkeypatch.setattr(Periodic, "last_tick", lambda self, now: now.replace(microsecond=0))  # every second
+    jobs = [Jobs() for _ in range(3)]
+    for each in jobs:
+        each.handler("a")(record)
+        each.periodic("0 3 * * *", "a", timezone="Europe/Tallinn")
+        bench.executor(each)
+    wait_until(lambda: bench.count("compactory.jobs_finished") >= 3, what="three ticks")
+    ticks = bench.column("SELECT date_trunc('second', created_at) FROM compactory.jobs")
+    assert len(ticks) == len(set(ticks))
+
+
+def test_old_finished_jobs_are_forgotten(bench: Bench, impatient: None) -> None:
+    bench.jobs.handler("a")(record)
+    bench.executor(keep=timedelta(0))
+    bench.enqueue("a")
+    wait_until(lambda: bench.count("effects") == 1 and bench.count("compactory.jobs") == 0, what="retention")
+
+
+def test_everything_that_is_set_wrongly_is_told_at_once(bench: Bench) -> None:
+    jobs = Jobs()
+    jobs.handler("a", timeout=-1, retry=Retry(max_attempts=0))(lambda job: None)
+    jobs.handler("a", on_failure="never")(lambda: None)  # type: ignore[arg-type]
+    jobs.periodic("61 * * * *", "b", timezone="Mars/Base")
+    with pytest.raises(ConfigError) as refused:
+        JobExecutor(bench.url, jobs, concurrency=0, topic="t", keep=timedelta(days=-1))
+    text = str(refused.value)
+    for part in (
+        "timeout must be positive", "max_attempts must be at least 1", "has two handlers", "must take the job",
+        "on_failure must be one of wait, skip", "no time zone 'Mars/Base'", "unknown type 'b'", "concurrency must be",
+        "keep must not be negative", "needs kafka=, group_id= and topic=",
+    ):  # fmt: skip
+        assert part in text
+    with pytest.raises(ConfigError, match="there is no handler"):
+        JobExecutor(bench.url, Jobs())
+
+
+def test_a_database_without_jobs_is_told_with_the_remedy(database: str) -> None:
+    jobs = Jobs()
+    jobs.handler("a")(lambda job: None)
+    with pytest.raises(ConfigError, match="compactory sql install"):
+        JobExecutor(database, jobs).start()

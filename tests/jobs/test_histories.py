@@ -1,0 +1,174 @@
+"""Executors that are killed, frozen, rebalanced and started again at any moment: every job once, groups in order.
+
+A service that changes a group locks its row and enqueues its next version, so that dependent transactions are known.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from compactory.kafka.client import Kafka
+from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.database import install
+from compactory_connectors.jobs import Jobs, NewJob
+from tests.jobs.harness import Bench, Mortal
+from tests.source.proof import LONG
+from tests.source.workload import wait_until
+
+GROUPS = [f"g{n}" for n in range(8)]
+_NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
+
+
+class Undo(Exception):
+    """Rolls back."""
+
+
+class Crowd:
+    """Services that enqueue in transactions of their own; a server that is away is waited for."""
+
+    def __init__(self, url: str, seeded: random.Random, count: int = 4) -> None:
+        self._url = url
+        self._jobs = Jobs()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.committed: set[int] = set()
+        self.errors: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=[random.Random(seeded.getrandbits(32))]) for _ in range(count)
+        ]
+
+    @contextmanager
+    def enqueueing(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+        assert not self.errors, self.errors
+
+    def _run(self, random_: random.Random) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._url) as connection:
+                    while not self._stop.is_set():
+                        self._transaction(connection, random_)
+            except psycopg.OperationalError:
+                self._stop.wait(0.1)
+            except BaseException as error:  # noqa: BLE001 - shown by enqueueing()
+                self.errors.append(error)
+                return
+
+    def _transaction(self, connection: psycopg.Connection, random_: random.Random) -> None:
+        kinds = random_.choices(["write", "plain", "async"], k=random_.randint(0, 4))
+        batch = [NewJob(type=kind, origin=f"{random_.random()}") for kind in kinds]
+        try:
+            with connection.transaction():
+                for group in sorted(random_.sample(GROUPS, random_.randint(0, 2))):
+                    row = connection.execute(_NEXT, [group]).fetchone()
+                    assert row is not None
+                    batch.append(NewJob(type="write", payload={"version": row[0]}, group=group, origin=f"{row[0]}"))
+                made = self._jobs.enqueue_many(connection, batch)
+                self._stop.wait(random_.random() * (0.6 if random_.random() < 0.1 else 0.02))
+                if random_.random() < 0.1:
+                    raise Undo
+        except Undo:
+            return
+        with self._lock:
+            self.committed.update(made)
+
+
+def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: random.Random, wait: Callable) -> None:
+    """Kill, freeze or end one of the executors; one that has ended is started again."""
+    number = random_.randrange(len(executors))
+    chance = random_.random()
+    if chance < 0.4:
+        executors[number].end()
+    elif chance < 0.7:
+        executors[number].send(signal.SIGSTOP)
+        wait(random_.random() * 2.5)
+        executors[number].send(signal.SIGCONT)
+    else:
+        executors[number].send(signal.SIGTERM)
+    if executors[number].process.poll() is not None or chance >= 0.7:
+        executors[number].process.wait(20)
+        executors[number] = bench.mortal(*kafka)
+    wait(random_.random())
+
+
+def compare(bench: Bench, committed: set[int]) -> None:
+    """Every committed job has succeeded, its effect is there once, and groups were run in order."""
+    assert bench.column("SELECT job FROM collisions") == []
+    states = dict(bench.sql.execute("SELECT id, state FROM compactory.jobs").fetchall())
+    assert committed <= set(states)
+    assert {job: state for job, state in states.items() if state != "succeeded"} == {}
+    written = bench.column("SELECT id FROM compactory.jobs WHERE type <> 'plain'")
+    assert sorted(bench.column("SELECT job FROM effects")) == sorted(written)
+    for group, last in bench.sql.execute("SELECT * FROM versions").fetchall():
+        ran = bench.column('SELECT version FROM effects WHERE "group" = %s ORDER BY n', group)
+        assert ran == list(range(1, last + 1)), group
+
+
+def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str], outages: Callable) -> None:
+    bench.sql.execute('CREATE TABLE versions ("group" text PRIMARY KEY, version int)')
+    with bench.sql.cursor() as cursor:
+        cursor.executemany("INSERT INTO versions VALUES (%s, 0)", [[group] for group in GROUPS])
+    crowd = Crowd(bench.url, seeded)
+    executors = [bench.mortal(*kafka) for _ in range(3)]
+    over = threading.Event()
+    timer = threading.Timer(seconds, over.set)
+    timer.start()
+    with crowd.enqueueing():
+        while not over.is_set():
+            disturb(bench, executors, kafka, seeded, over.wait)
+            outages()
+    wait_until(lambda: bench.count("compactory.jobs_live") == 0, 60, "everything")
+    compare(bench, crowd.committed)
+
+
+def test_executors_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:
+    """Guarantees 14 and 15: every committed job, its effects once, one of a group at a time."""
+    history(bench, seeded, 6.0, [], lambda: None)
+
+
+@pytest.mark.parametrize("seconds", [LONG])
+def test_long_histories_with_rebalances_and_restarts_of_postgres(
+    own_bench: tuple[Bench, PostgresServer], kafka: str, unique: Callable, seeded: random.Random, seconds: float
+) -> None:
+    """Guarantees 14 and 15, with executors of a consumer group, and Postgres killed and started again."""
+    bench, postgres = own_bench
+    topic, group = unique("jobs"), unique("group")
+    Kafka(kafka).create_topic(topic, partitions=10)
+    wait_until(lambda: Kafka(kafka).topics([topic]), what="the topic")
+
+    def outages() -> None:
+        if seeded.random() < 0.1:
+            postgres.kill()
+            postgres.start()
+            bench.sql.close()
+            bench.sql = psycopg.connect(bench.url, autocommit=True)
+
+    history(bench, seeded, seconds, [kafka, topic, group], outages)
+
+
+@pytest.fixture
+def own_bench() -> Iterator[tuple[Bench, PostgresServer]]:
+    """Jobs in a Postgres that may be killed."""
+    postgres = PostgresServer()
+    try:
+        postgres.start()
+        install(postgres.url())
+        bench = Bench(postgres.url())
+        yield bench, postgres
+        bench.close()
+    finally:
+        postgres.remove()

@@ -1,0 +1,247 @@
+"""``compactory sink run``: records become rows, as the JDBC sink connector's keys say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactory.errors import ConfigError
+from compactory_connectors.sink import SinkStopped, TransactionalSink
+from compactory_connectors.sink.failed import failed_records
+from compactory_connectors.sink.table.preview import preview
+from compactory_connectors.sink.table.sink_config import SinkConfig, load_sink
+from compactory_connectors.sink.table.writing import table_sink
+from tests.sink.harness import Bench
+from tests.source.workload import wait_until
+
+PLAIN = {"value.converter.schemas.enable": "false"}
+UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true", **PLAIN}
+ACCOUNTS = "CREATE TABLE accounts (id text PRIMARY KEY, name text NOT NULL, balance int4, extra text DEFAULT 'd')"
+
+
+def config(bench: Bench, tmp_path: Path, topic: str, **keys: str) -> SinkConfig:
+    file = tmp_path / f"{bench.name}.json"
+    file.write_text(json.dumps({"topics": topic, "connection.url": bench.url, **keys}))
+    return load_sink(file)
+
+
+class Tables:
+    def __init__(self, bench: Bench, tmp_path: Path) -> None:
+        self.bench, self._path = bench, tmp_path
+        self._running: list[TransactionalSink] = []
+
+    def run(self, topic: str, **keys: str) -> TransactionalSink:
+        sink = table_sink(config(self.bench, self._path, topic, **keys), self.bench.kafka)
+        sink.start()
+        self._running.append(sink)
+        return sink
+
+    def sunk(self, topic: str, *records: tuple[str | None, Any]) -> None:
+        made = [
+            (key, None if value is None else value if isinstance(value, bytes | str) else json.dumps(value))
+            for key, value in records
+        ]
+        self.bench.produce(topic, made)
+
+    def close(self) -> None:
+        for sink in self._running:
+            assert sink.stop()
+
+
+@pytest.fixture
+def tables(bench: Bench, tmp_path: Path) -> Iterator[Tables]:
+    bench.sql.execute(ACCOUNTS)
+    tables = Tables(bench, tmp_path)
+    yield tables
+    tables.close()
+
+
+def test_upserts_and_deletes_by_the_records_key(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    tables.sunk(
+        topic,
+        ("a", {"name": "A", "balance": 1}),
+        ("b", {"name": "B", "balance": 2}),
+        ("a", {"name": "Ä\t\\n'", "balance": None}),
+        ("b", None),
+        ("c", {"name": "C", "balance": 3, "extra": "e"}),
+        ("c", {"name": "C2"}),
+        ("d", None),
+        ("e", {"name": "E", "extra": "gone"}),
+        ("e", None),
+        ("e", {"name": "E2"}),
+    )
+    tables.run(topic, **UPSERT, **{"table.name.format": "accounts"})
+    bench.wait_for_end(topic)
+    rows = [("a", "Ä\t\\n'", None, "d"), ("c", "C2", 3, "e"), ("e", "E2", None, "d")]
+    assert bench.rows("SELECT * FROM accounts ORDER BY id") == rows
+    tables.sunk(topic, ("a", None), ("c", {"balance": 4, "name": "C3"}))
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT * FROM accounts ORDER BY id") == [("c", "C3", 4, "e"), rows[2]]
+
+
+def test_inserts_updates_and_primary_keys_of_value_and_coordinates(bench: Bench, tables: Tables) -> None:
+    bench.sql.execute("INSERT INTO accounts VALUES ('a', 'A', 1)")
+    updated = bench.topic()
+    tables.sunk(updated, ("x", {"id": "a", "name": "A2"}), ("x", {"id": "none", "name": "N"}))
+    value = {"pk.mode": "record_value", "pk.fields": "id", "table.name.format": "accounts", **PLAIN}
+    first = tables.run(updated, **value, **{"insert.mode": "update"})
+    bench.wait_for_end(updated)
+    assert bench.rows("SELECT id, name, balance FROM accounts") == [("a", "A2", 1)]
+    assert first.stop()
+    bench.sql.execute(
+        "CREATE TABLE log (__connect_topic text, __connect_partition int, __connect_offset int8, name text)"
+    )
+    logged = bench.topic()
+    tables.sunk(logged, (None, {"name": "1", "id": "no"}), (None, {"name": "2"}))
+    keys = {"pk.mode": "kafka", "table.name.format": "public.log", "fields.whitelist": "name"}
+    tables.run(logged, **keys, **PLAIN)
+    bench.wait_for_end(logged)
+    assert bench.rows("SELECT * FROM log ORDER BY 3") == [(logged, 0, 0, "1"), (logged, 0, 1, "2")]
+
+
+def test_refused_records_are_set_aside_and_the_others_are_written(bench: Bench, tables: Tables) -> None:
+    bench.sql.execute("ALTER TABLE accounts ADD CHECK (balance < 1000)")
+    topic = bench.topic()
+    good = [(f"k{n}", {"name": str(n), "balance": n}) for n in range(300)]
+    bad = [
+        ("b0", "{no json"),
+        ("b1", {"name": None}),
+        ("b2", {"name": "N", "balance": "secret"}),
+        ("b3", {"name": "N", "balance": 5000}),
+        ("b4", {"name": "N", "unknown": 1}),
+        ("b5", [1]),
+    ]
+    tables.sunk(topic, *good[:100], *bad[:3], *good[100:200], *bad[3:], *good[200:], ("b3", {"name": "later"}))
+    sink = tables.run(topic, **UPSERT, **{"table.name.format": "accounts", "errors.tolerance": "all"})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT count(*), sum(balance) FROM accounts") == [(300, sum(range(300)))]
+    found = {(item.key or b"").decode(): item.reason for item in failed_records(bench.sql, bench.name) if item.reason}
+    assert found.keys() == {"b0", "b1", "b2", "b3", "b4", "b5"}
+    assert [found[key] for key in ("b0", "b4", "b5")] == [
+        "is not JSON",
+        (
+            "table accounts has no column for unknown: add it, set auto.evolve=true, or leave the field out by"
+            " fields.whitelist"
+        ),
+        "its value is no struct of fields",
+    ]
+    assert "null value in column" in str(found["b1"])
+    assert "secret" not in str(found)
+    assert sink.board.picture()["failed"] == 7
+
+
+def test_the_first_failure_stops_a_sink_without_tolerance(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"name": "A"}), ("b", {"name": "B", "balance": "x"}), ("c", {"name": "C"}))
+    sink = tables.run(topic, **UPSERT, **{"table.name.format": "accounts"})
+    with pytest.raises(SinkStopped, match="at offset 1 "):
+        sink.wait(30)
+    assert bench.rows("SELECT id FROM accounts") == [("a",)]
+
+
+def enveloped(fields: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
+    named = [{"field": name, "optional": True, **kind} for name, kind in fields.items()]
+    return {"schema": {"type": "struct", "fields": named, "optional": False}, "payload": payload}
+
+
+def test_tables_and_columns_are_made_from_the_schema(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    logical = "org.apache.kafka.connect.data."
+    fields = {
+        "i": {"type": "int32"},
+        "s": {"type": "string"},
+        "d": {"type": "int32", "name": f"{logical}Date"},
+        "t": {"type": "int64", "name": f"{logical}Timestamp"},
+        "n": {"type": "bytes", "name": f"{logical}Decimal", "parameters": {"scale": "2"}},
+        "b": {"type": "bytes"},
+    }
+    payload = {"i": 7, "s": "x", "d": -719528, "t": -1, "n": "AZA=", "b": "AAE="}
+    tables.sunk(topic, ("1", enveloped(fields, payload)), ("2", enveloped(fields, {**payload, "s": "}"})))
+    more = {**fields, "more": {"type": "double"}}
+    tables.sunk(topic, ("3", enveloped(more, {**payload, "more": 0.5})))
+    keys = {**UPSERT, "value.converter.schemas.enable": "true", "auto.create": "true", "auto.evolve": "true"}
+    tables.run(topic, **keys)
+    bench.wait_for_end(topic)
+    found = bench.rows(f'SELECT id, i, s, d::text, t::text, n::text, b, more FROM "{topic}" ORDER BY id')
+    row = (7, "x", "0001-01-01 BC", "1969-12-31 23:59:59.999", "4.00", b"\x00\x01")
+    assert found == [("1", *row, None), ("2", 7, "}", *row[2:], None), ("3", *row, 0.5)]
+
+
+def test_transforms_of_the_source_run_on_a_sinks_records(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    tables.sunk(
+        topic, ("a", {"n": "A", "drop": 1, "balance": "5"}), ("b", None), ("c", {"n": "C", "drop": 2, "balance": None})
+    )
+    smt = "org.apache.kafka.connect.transforms."
+    tables.run(
+        topic,
+        **UPSERT,
+        **{
+            "transforms": "route,rename,cast",
+            "transforms.route.type": f"{smt}RegexRouter",
+            "transforms.route.regex": "sunk.*",
+            "transforms.route.replacement": "accounts",
+            "transforms.rename.type": f"{smt}ReplaceField$Value",
+            "transforms.rename.renames": "n:name",
+            "transforms.rename.exclude": "drop",
+            "transforms.cast.type": f"{smt}Cast$Value",
+            "transforms.cast.spec": "balance:int32",
+        },
+    )
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT id, name, balance FROM accounts ORDER BY id") == [("a", "A", 5), ("c", "C", None)]
+
+
+def test_parts_of_a_partitions_keys_are_written_at_a_time(bench: Bench, tables: Tables) -> None:
+    """Guarantee 16, with the offset of the contiguous prefix."""
+    topic = bench.topic()
+    tables.sunk(topic, *((f"k{n % 50}", {"name": str(n), "balance": n}) for n in range(500)))
+    tables.run(topic, **UPSERT, **{"table.name.format": "accounts", "compactory.parallel": "3", "batch.size": "100"})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT count(*), sum(balance) FROM accounts") == [(50, sum(range(450, 500)))]
+    assert bench.rows("SELECT count(*) FROM compactory.kafka_partition_parts") == [(0,)]
+
+
+def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tables: Tables, tmp_path: Path) -> None:
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"))
+    (found,) = preview(config(bench, tmp_path, topic, **UPSERT, **{"table.name.format": "accounts"}), bench.kafka)
+    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", 1),))
+    assert 'ON CONFLICT ("id") DO UPDATE SET' in found.sql
+    assert found.refused == ("partition 0, offset 1: is not JSON",)
+    assert bench.rows("SELECT FROM accounts") == []
+    assert bench.offset(topic) is None
+
+
+def test_all_problems_are_told_at_once_with_the_nearest_name(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(
+            bench,
+            tmp_path,
+            "t",
+            **{
+                "insert.mod": "upsert",
+                "pk.mode": "kafka",
+                "pk.fields": "a,b",
+                "delete.enabled": "true",
+                "db.timezone": "X",
+            },
+        )
+    told = str(caught.value)
+    for text in ("unknown key; did you mean insert.mode?", "takes three names", "needs pk.mode=record_key", "in UTC"):
+        assert text in told
+
+
+def test_a_missing_table_stops_it_with_the_remedy(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"name": "A"}))
+    sink = tables.run(topic, **UPSERT, **{"errors.tolerance": "all"})
+    with pytest.raises(ConfigError, match=r"there is no table .*set auto.create=true"):
+        sink.wait(30)
+    assert failed_records(bench.sql) == []
+    wait_until(lambda: not sink.alive, what="its end")

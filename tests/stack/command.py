@@ -1,0 +1,56 @@
+"""``compactory`` in a process forked from one that has imported its modules: imports take longer than most commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import compactory_cli.commands
+from compactory_cli.entry import run
+
+__all__ = ["run_command"]
+
+
+def run_command(
+    words: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run ``compactory`` with these words to its end. Raises subprocess.TimeoutExpired."""
+    texts = [str(word) for word in words]
+    with tempfile.TemporaryDirectory() as written:
+        files = [Path(written, name) for name in ("out", "err")]
+        process = _context().Process(target=_command, args=(texts, folder, dict(environment), files))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(texts, timeout)
+        out, err = (path.read_text() for path in files)
+        return subprocess.CompletedProcess(texts, process.exitcode, out, err)
+
+
+@cache
+def _context() -> ForkServerContext:
+    context = get_context("forkserver")
+    commands = Path(compactory_cli.commands.__file__).parent.glob("[!_]*.py")
+    names = [f"compactory_cli.commands.{path.stem}" for path in commands]
+    context.set_forkserver_preload([__name__, "compactory_api.server", "compactory_connectors.source", *names])
+    return context
+
+
+def _command(words: list[str], folder: Path, environment: dict[str, str], files: list[Path]) -> None:
+    for number, path in enumerate(files, 1):
+        with path.open("w") as file:
+            os.dup2(file.fileno(), number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["compactory", *words]
+    run()
