@@ -44,7 +44,7 @@ _WHOLE = 300.0  # seconds between looks at everything, for jobs that were writte
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
 _BUSY = 100  # jobs at once, from which on writers need not notify
-_AHEAD = 0.1  # seconds of work that are claimed before a thread is free
+_AHEAD = 0.25  # seconds of work that are claimed before a thread is free
 _MOST = 1000  # jobs that are claimed at once
 _DEPTH = 20  # jobs of a group that are claimed at once where they are quick
 _QUICK = 100.0  # jobs a second that an executor must run for that
@@ -251,13 +251,14 @@ class Keeper:
         self._voided = False
         ahead = self._concurrency + min(_MOST, int(self._rate * _AHEAD))
         room = max(0, ahead - len(self._held))
-        return 0 if room < min(ahead // 4, _BUSY) else room
+        return 0 if room < ahead // 4 else room
 
     def _claim_groups(self, table: JobTable, assigned: Assigned) -> bool:
         """Claim the first jobs of groups; whether somebody else looks at all of them just now."""
-        names = list(self._groups)[: min(self._room(), _GROUPS)]
+        room = self._room()
+        names = list(self._groups)[: min(room, _GROUPS)]
         freed = self._freed.intersection(names)
-        depth = _DEPTH if self._rate > _QUICK else 1
+        depth = min(_DEPTH, room // len(names)) if self._rate > _QUICK else 1
         chains, refused = table.claim_groups(names, freed, assigned, depth)
         for name in names:
             del self._groups[name]
