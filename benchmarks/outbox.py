@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.rows import Figures, Row
-from benchmarks.stage import Comparison, Measured, Stage, Terms, python
+from benchmarks.debezium import jars
+from benchmarks.rows import Figures, Row, beside
+from benchmarks.stage import Absent, Command, Comparison, Measured, Stage, Terms, python
 
 SECONDS = 10
 TRANSACTIONS = 3000
@@ -49,7 +50,13 @@ def _rate(taken: Figures, name: str) -> str:
 
 
 def _latency(stage: Stage) -> Measured:
-    commands = {mode: python("_outbox_visible", stage.kafka, mode, SECONDS) for mode in ("bare", "relay")}
+    commands: dict[str, Command] = {
+        mode: python("_outbox_visible", stage.kafka, mode, SECONDS) for mode in ("bare", "relay")
+    }
+    folder = jars()
+    commands["debezium"] = (
+        folder if isinstance(folder, Absent) else python("_outbox_visible", stage.kafka, "debezium", SECONDS, folder)
+    )
     taken = stage.alternate(commands, warm=False)
     p50, p99 = (taken.median("relay", figure) for figure in ("p50_ms", "p99_ms"))
     row = Row(
@@ -60,7 +67,13 @@ def _latency(stage: Stage) -> Measured:
         wanted="p50 ≤ 8, p99 ≤ 40 ms",
         met=p50 <= 8 and p99 <= 40,
     )
-    return Measured([row], taken.rounds)
+    peer = ("debezium", "Debezium's outbox event router")
+    routed = beside(taken, "outbox, commit → in Kafka at 100/s", "relay", peer, _delay, figure="p50_ms")
+    return Measured([row, routed], taken.rounds)
+
+
+def _delay(taken: Figures, name: str) -> str:
+    return f"p50 {taken.median(name, 'p50_ms'):.1f}, p99 {taken.median(name, 'p99_ms'):.1f} ms"
 
 
 def _publish(stage: Stage) -> Measured:

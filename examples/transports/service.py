@@ -68,8 +68,9 @@ def main() -> None:
         {"bootstrap.servers": KAFKA, "group.id": f"{EVENTS}-service", "auto.offset.reset": "earliest",
          "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
     )  # fmt: skip
-    consumer.subscribe([EVENTS])
-    with psycopg.connect(POSTGRES) as connection, JobExecutor(POSTGRES, jobs, consumer=consumer):
+    executor = JobExecutor(POSTGRES, jobs, consumer=consumer)
+    consumer.subscribe([EVENTS], on_assign=executor.on_assign, on_revoke=executor.on_revoke, on_lost=executor.on_revoke)
+    with psycopg.connect(POSTGRES) as connection, executor:
         while not stop.is_set():
             message = consumer.poll(0.2)
             if message is None or message.error():

@@ -257,8 +257,10 @@ DECLARE
     size  int8 := coalesce(octet_length(payload), 0) + coalesce(octet_length(key), 0);
     most  int4;
     made  int8;
+    xid   xid8;
 BEGIN
-    IF topic IS NULL OR topic !~ '^[A-Za-z0-9._-]{1,249}$' OR topic IN ('.', '..') THEN
+    IF topic IS NULL OR topic IN ('', '.', '..') OR octet_length(topic) > 249
+       OR translate(topic, 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-', '') <> '' THEN
         RAISE EXCEPTION 'compactory.publish: % is not a name that a Kafka topic can have', coalesce(quote_literal(topic), 'NULL')
               USING ERRCODE = 'invalid_parameter_value', HINT = 'Use 1 to 249 letters, digits, dots, underscores and hyphens.';
     END IF;
@@ -284,7 +286,7 @@ BEGIN
                   USING HINT = 'Kafka takes 1,048,588 bytes unless max.message.bytes of the topic says otherwise.';
         END IF;
     END IF;
-    PERFORM pg_current_xact_id();
+    xid := pg_current_xact_id();
     INSERT INTO compactory.kafka_messages (topic, key, payload, partition_key, headers)
          VALUES (topic, key, payload, partition_key, headers) RETURNING id INTO made;
     IF NOT pg_try_advisory_xact_lock_shared(1129140303, 0)

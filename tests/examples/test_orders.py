@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -18,11 +20,16 @@ import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
+from compactory_cli.stack.postgres import embedded_binaries
 from compactory_connectors.source.publish.topics import read
 from tests.source.workload import wait_until
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "examples" / "orders" / "README.md"
+
+
+CREATE = "import sys; from compactory.kafka.client import Kafka; Kafka(sys.argv[2]).create_topic(sys.argv[5])"
+"""What ``kafka-topics.sh`` does, in a tenth of the time."""
 
 
 class Orders:
@@ -99,3 +106,50 @@ def test_an_order_and_its_message_or_neither(orders: Orders, environment: dict[s
     assert records == orders.all()
     (status,) = json.loads(compactory("outbox status --json", environment))["topics"]
     assert (status["topic"], status["pending"], status["locked_by"]) == (topic, 0, None)
+
+
+def test_every_command_of_the_readme_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    topic, port = environment["ORDERS_TOPIC"], free_port()
+    tool = tmp_path / "kafka-topics.sh"
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{CREATE}" "$@"\n')
+    tool.chmod(0o755)
+    environment["PATH"] += f"{os.pathsep}{tmp_path}{os.pathsep}{embedded_binaries()}"
+    block = re.search(r"```bash\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    started: list[subprocess.Popen[bytes]] = []
+    said = ""
+    try:
+        for line in block[1].replace("8000", str(port)).replace("order-created", topic).splitlines():
+            if line.startswith("export"):  # names the servers of this test
+                assert {word.partition("=")[0] for word in line.split()[1:]} <= environment.keys()
+            elif line.endswith(" &"):
+                started.append(subprocess.Popen(shlex.split(line[:-2]), env=environment, cwd=ROOT))
+            else:
+                if line.startswith("curl"):
+                    wait_until(lambda: listens(port), what="the service")
+                command = ["bash", "-ec", line]
+                said = subprocess.run(
+                    command, env=environment, cwd=ROOT, check=True, capture_output=True
+                ).stdout.decode()
+        kafka = Kafka(environment["COMPACTORY_KAFKA"])
+        wait_until(
+            lambda: [json.loads(message.value())["total"] for message in read(kafka, topic)] == [1999], what="it"
+        )
+        assert not [process for process in started if process.poll() is not None]
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait(20)
+    assert "nothing was published" in said or topic in said
+
+
+def listens(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/orders", timeout=5)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True

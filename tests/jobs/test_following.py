@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
+from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.source.publish.partitioner import partition_of
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
@@ -29,22 +30,29 @@ def topic(kafka: str, unique: Callable[[str], str]) -> str:
 
 
 @contextmanager
-def polled(kafka: str, topic: str, strategy: str) -> Iterator[Consumer]:
-    """A service's consumer, polled as by its message handler."""
+def polled(bench: Bench, jobs: Jobs, kafka: str, topic: str, strategy: str, callbacks: bool) -> Iterator[JobExecutor]:
+    """An executor beside a service's consumer, which is polled as by its message handler."""
     consumer = Consumer(
         {"bootstrap.servers": kafka, "group.id": f"{topic}-service", "partition.assignment.strategy": strategy}
     )
-    consumer.subscribe([topic])
+    subscribed = threading.Event()
     stop = threading.Event()
 
     def poll() -> None:
         while not stop.is_set():
-            consumer.poll(0.05)
+            if subscribed.is_set():
+                consumer.poll(0.05)
+            stop.wait(0.0 if callbacks else 0.02)
 
     thread = threading.Thread(target=poll)
     thread.start()
+    executor = bench.executor(jobs, consumer=consumer)
+    told = {"on_assign": executor.on_assign, "on_revoke": executor.on_revoke, "on_lost": executor.on_revoke}
+    consumer.subscribe([topic], **(told if callbacks else {}))
+    subscribed.set()
     try:
-        yield consumer
+        yield executor
+        assert executor.stop()
     finally:
         stop.set()
         thread.join()
@@ -55,8 +63,10 @@ def mine(executor: JobExecutor) -> set[int]:
     return set(executor.board.picture()["partitions"])
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
-def test_jobs_run_where_their_origins_messages_are_read(bench: Bench, kafka: str, topic: str, strategy: str) -> None:
+@pytest.mark.parametrize(("strategy", "callbacks"), [("cooperative-sticky", True), ("range", True), ("range", False)])
+def test_jobs_run_where_their_origins_messages_are_read(
+    bench: Bench, kafka: str, topic: str, strategy: str, callbacks: bool
+) -> None:
     """Hand-over on a rebalance, cooperative or not, within two seconds; a job that runs goes on where it is."""
     ran: list[tuple[str | None, int, float]] = []
     go = threading.Event()
@@ -73,15 +83,13 @@ def test_jobs_run_where_their_origins_messages_are_read(bench: Bench, kafka: str
         return jobs
 
     bench.jobs.declare("a")
-    with polled(kafka, topic, strategy) as first:
-        one = bench.executor(registry(1), consumer=first)
+    with polled(bench, registry(1), kafka, topic, strategy, callbacks) as one:
         wait_until(lambda: len(mine(one)) == PARTITIONS, what="all partitions")
         with bench.sql.transaction():
             for number in range(20):
                 bench.jobs.enqueue(bench.sql, "a", {"long": 1}, origin=f"o{number}", group=f"g{number}")
         wait_until(lambda: len(ran) == 20, what="those that take long")
-        with polled(kafka, topic, strategy) as second:
-            two = bench.executor(registry(2), consumer=second)
+        with polled(bench, registry(2), kafka, topic, strategy, callbacks) as two:
             wait_until(lambda: mine(two) and not mine(one) & mine(two), what="the rebalance")
             wait_until(lambda: len(mine(one)) + len(mine(two)) == PARTITIONS, what="all partitions")
             began = time.monotonic()
@@ -95,8 +103,6 @@ def test_jobs_run_where_their_origins_messages_are_read(bench: Bench, kafka: str
                 assert number == (1 if home is one else 2)
             go.set()
             bench.wait_for_all()
-            assert two.stop()
-    assert one.stop()
 
 
 def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callable[[str], str]) -> None:
@@ -113,12 +119,13 @@ def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callab
     wait_until(lambda: len(mine(two)) == PARTITIONS, what="all partitions")
 
 
-def test_what_can_not_be_followed_is_told(bench: Bench, kafka: str, topic: str, unique: Callable[[str], str]) -> None:
+def test_what_can_not_be_followed_is_told(bench: Bench, kafka: str, unique: Callable[[str], str]) -> None:
     bench.jobs.handler("a")(lambda job: None)
-    closed = Consumer({"bootstrap.servers": kafka, "group.id": unique("group")})
-    closed.close()
-    with pytest.raises(ConfigError, match="consumer: it has no assignment to follow"):
-        JobExecutor(bench.url, bench.jobs, consumer=closed).start()
     missing = unique("missing")
     with pytest.raises(ConfigError, match=f"topic '{missing}' does not exist"):
         JobExecutor(bench.url, bench.jobs, kafka=kafka, topic=missing, group_id=unique("group")).start()
+    closed = Consumer({"bootstrap.servers": kafka, "group.id": unique("group")})
+    closed.close()
+    executor = bench.executor(consumer=closed)
+    assert JobsWorker(executor).live()
+    assert JobsWorker(executor).blocking() == [{"jobs": "it waits for its partitions"}]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pydantic import BaseModel
 
 from compactory.errors import ConfigError, WriteRefused
@@ -161,6 +165,20 @@ def test_encoders_refuse_in_the_callers_transaction(migrated: str, conn: psycopg
         Outbox(encoders={"t": 1})
 
 
+def test_a_serializer_of_a_schema_registry_encodes(migrated: str, conn: psycopg.Connection) -> None:
+    schema = json.dumps({"title": "order", "type": "object", "properties": {"id": {"type": "integer"}}})
+    registry = SchemaRegistryClient.new_client({"url": "mock://outbox"})
+    own = Outbox(encoders={"orders": JSONSerializer(schema, registry)})
+    own.publish(conn, "orders", {"id": 1}, key="k")
+    with pytest.raises(WriteRefused, match="payload for topic 'orders' does not fit") as caught:
+        own.publish(conn, "orders", {"id": "secret"}, key="k")
+    assert "secret" not in str(caught.value)
+    conn.commit()
+    (row,) = rows(migrated)
+    place = SerializationContext("orders", MessageField.VALUE)
+    assert JSONDeserializer(schema, schema_registry_client=registry)(row[3], place) == {"id": 1}
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="unknown backend 'kafkaa': choose db, kafka, kafka_async"):
         Outbox("kafkaa")  # type: ignore[arg-type]
@@ -168,6 +186,8 @@ def test_bad_settings_are_refused() -> None:
         Outbox("kafka")
     with pytest.raises(ConfigError, match="threads must be at least 1"):
         OutboxRelay("postgresql://nowhere/none", "localhost:1", threads=0)
+    with pytest.raises(ConfigError, match="batch must be at most 100,000"):
+        OutboxRelay("postgresql://nowhere/none", "localhost:1", batch=1_000_000)
     with pytest.raises(ConfigError, match="needs a connection of psycopg"):
         outbox.publish(object(), "t", "v")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial, partialmethod
 from typing import Any
 
 import psycopg
 import pytest
 
-from compactory_connectors.outbox import OutboxMessage, TopicRules, sender
+from compactory import GlobalStore
+from compactory.kafka.client import Kafka
+from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
 from tests.source.workload import wait_until
+from tests.stack.proxy import Proxy
 
 
 def test_what_is_committed_is_sent_and_nothing_else(bench: Bench) -> None:
@@ -218,3 +223,39 @@ def test_a_holder_that_froze_within_a_transaction_keeps_nobody_out(bench: Bench,
         bench.wait_for(topic, "v")
         with pytest.raises(psycopg.OperationalError):
             frozen.execute("SELECT 1")
+
+
+def test_a_directory_is_fed_by_an_outbox(bench: Bench) -> None:
+    """Guarantee 14, up to a store: an entry changes, and a NULL payload removes it, if its transaction committed."""
+    topic = bench.topic(**{"cleanup.policy": "compact"})
+    bench.relay()
+    with GlobalStore(bench.address, [topic]) as store:
+        view = store[topic]
+        bench.publish(topic, b'{"acquirer": "A1"}', key="t1")
+        bench.publish(topic, b'{"acquirer": "A2"}', key="t2")
+        wait_until(lambda: len(view) == 2, what="both entries")
+        assert view.get("t1") == {"acquirer": "A1"}
+        with bench.sql.transaction(force_rollback=True):
+            bench.outbox.publish(bench.sql, topic, None, key="t2")
+        bench.publish(topic, None, key="t1")
+        wait_until(lambda: view.get("t1") is None, what="the removal")
+        assert view.get("t2") == {"acquirer": "A2"}
+
+
+def test_a_relay_starts_before_kafka(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kafka, "topics", partialmethod(Kafka.topics, timeout=0.5))
+    monkeypatch.setattr(sender, "Backoff", partial(Backoff, limit=0.2))
+    topic = bench.topic()
+    bench.publish(topic, "v")
+    proxy = Proxy()
+    relay = OutboxRelay(bench.url, proxy.address)
+    try:
+        relay.start()
+        assert proxy.address in str(relay.board.picture()["detail"])
+        assert relay.alive
+        proxy.target = int(bench.address.rpartition(":")[2])
+        bench.wait_for(topic, "v")
+        wait_until(lambda: relay.board.picture()["detail"] is None, what="the end of the error")
+    finally:
+        assert relay.stop()
+        proxy.close()

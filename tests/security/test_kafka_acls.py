@@ -390,6 +390,22 @@ def test_a_relay_that_may_not_write_a_topic_says_so(house: House) -> None:
             relay.drain(threading.Event())
 
 
+def test_a_topic_that_a_relay_may_not_see_keeps_no_other_waiting(house: House) -> None:
+    house.create(house.topic)
+    house.create(hidden := f"{house.topic}-hidden")
+    house.grant("outbox", SOURCE)
+    install(house.database)
+    with psycopg.connect(house.database, autocommit=True) as connection:
+        for topic in (hidden, house.topic):
+            connection.execute("SELECT compactory.publish(%s, 'v', 'k')", [topic])
+        with (
+            OutboxRelay(house.database, house.server.client(SOURCE), threads=1) as relay,
+            pytest.raises(CompactoryError, match=f"lacks the ACL operation Describe on topic '{hidden}'"),
+        ):
+            relay.drain(threading.Event())
+    assert [message.value() for message in read(Kafka(house.server.client()), house.topic)] == [b"v"]
+
+
 def test_a_password_is_never_printed(house: House) -> None:
     with (
         pytest.raises(ConfigError) as caught,

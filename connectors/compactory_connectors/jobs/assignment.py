@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
 
 from .table import Assigned
@@ -20,6 +20,8 @@ from .table import Assigned
 __all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share"]
 
 log = structlog.get_logger("compactory.jobs")
+
+_ASK = 0.2  # seconds between questions
 
 PARTITIONS = 100
 """Partitions where no topic says how many there are."""
@@ -66,13 +68,20 @@ class Share:
 
 
 class FollowedConsumer:
-    """The assignment of a consumer that a service polls for its own messages."""
+    """The assignment of a consumer that a service polls for its own messages.
+
+    Callbacks tell it, in the thread that polls. Where they are not set, a thread asks: calls of the client wait for
+    each other (confluent-kafka 2.16), so that there is no answer while the consumer is polled without a pause.
+    """
 
     def __init__(self, consumer: Consumer, topic: str | None = None) -> None:
         self._consumer = consumer
         self._topic = topic
+        self._lock = threading.Lock()  # guards the next two
+        self._given: set[tuple[str, int]] = set()
         self._counts: dict[str, int] = {}
-        self._before: list[TopicPartition] = []
+        self._told = threading.Event()  # by callbacks, or to stop asking
+        self._thread = threading.Thread(target=self._ask, name="compactory-jobs-follow", daemon=True)
 
     @property
     def pool(self) -> str:
@@ -80,38 +89,59 @@ class FollowedConsumer:
         return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
-        """Check that the consumer belongs to a group. Raises ConfigError."""
-        try:
-            self._consumer.assignment()
-            self._consumer.consumer_group_metadata()
-        except (KafkaException, RuntimeError) as error:
-            raise ConfigError(
-                f"consumer: it has no assignment to follow ({error}): give one that has a group.id and is open"
-            ) from None
+        """Begin to ask, unless it was told already."""
+        if not self._told.is_set():
+            self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
-        """What the group gave it."""
-        try:
-            given = self._consumer.assignment()
-        except (KafkaException, RuntimeError):  # closed
-            return None
-        topics = {part.topic for part in given}
+        """What the group gave it. Raises ConfigError for several topics."""
+        with self._lock:
+            given, counts = set(self._given), dict(self._counts)
+        topics = {topic for topic, _ in given}
         if self._topic is None and len(topics) > 1:
             raise ConfigError(f"consumer: it reads {len(topics)} topics: name the one that jobs follow by topic=")
         topic = self._topic or next(iter(topics), None)
-        numbers = tuple(sorted(part.partition for part in given if part.topic == topic))
-        if topic is None or not numbers:
-            return None
-        return Assigned(numbers, self._count(topic, given))
+        numbers = tuple(sorted(number for name, number in given if name == topic))
+        return Assigned(numbers, counts[topic]) if topic is not None and numbers else None
+
+    def add(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group gave it these."""
+        self._told.set()
+        counts = _counts(consumer, partitions)
+        with self._lock:
+            self._counts |= counts
+            self._given |= {(part.topic, part.partition) for part in partitions}
+
+    def remove(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group took these away."""
+        with self._lock:
+            self._given -= {(part.topic, part.partition) for part in partitions}
 
     def stop(self) -> None:
         """The consumer is its owner's."""
+        self._told.set()
 
-    def _count(self, topic: str, given: list[TopicPartition]) -> int:
-        if given != self._before or topic not in self._counts:
-            found = self._consumer.list_topics(topic, timeout=5.0).topics[topic].partitions
-            self._counts[topic], self._before = len(found), given
-        return self._counts[topic]
+    def _ask(self) -> None:
+        while not self._told.is_set():
+            try:
+                given = self._consumer.assignment()
+                new = {part.topic for part in given} - self._counts.keys()
+                counts = _counts(self._consumer, given) if new else {}
+            except RuntimeError:  # closed
+                given, counts = [], {}
+            except KafkaException as error:
+                log.warning("the consumer's assignment is not known", error=str(error))
+                given, counts = [], {}
+            with self._lock:
+                self._counts |= counts
+                self._given = {(part.topic, part.partition) for part in given}
+            self._told.wait(_ASK)
+
+
+def _counts(consumer: Consumer, partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """How many partitions these topics have."""
+    topics = {part.topic for part in partitions}
+    return {name: len(consumer.list_topics(name, timeout=5.0).topics[name].partitions) for name in topics}
 
 
 class OwnConsumer:
@@ -123,7 +153,7 @@ class OwnConsumer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="compactory-jobs-group", daemon=True)
         self._consumer: Consumer | None = None
-        self._followed: FollowedConsumer | None = None
+        self._followed: FollowedConsumer | None = None  # told by callbacks
 
     @property
     def pool(self) -> str:
@@ -142,16 +172,16 @@ class OwnConsumer:
         }
         with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
             self._consumer = Consumer(self._kafka.properties(**own))
-            self._consumer.subscribe([self._topic], on_assign=self._joined)
-        self._followed = FollowedConsumer(self._consumer, self._topic)
+            followed = FollowedConsumer(self._consumer, self._topic)
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._joined, on_revoke=followed.remove, on_lost=followed.remove
+            )
+        self._followed = followed
         self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
         """What the group gave it."""
-        try:
-            return self._followed.assigned(pool, executor) if self._followed is not None else None
-        except KafkaException as error:
-            raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap}: {error}") from error
+        return self._followed.assigned(pool, executor) if self._followed is not None else None
 
     def stop(self) -> None:
         """Leave the group."""
@@ -160,6 +190,8 @@ class OwnConsumer:
             self._thread.join()
 
     def _joined(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self._followed is not None
+        self._followed.add(consumer, partitions)
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
 

@@ -29,7 +29,7 @@ __all__ = ["Attempt", "Attempts"]
 
 log = structlog.get_logger("compactory.jobs")
 
-_ERROR_BYTES = 8000  # of a traceback that is kept
+_ERROR_CHARACTERS = 8000  # of a traceback that is kept
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
@@ -287,6 +287,11 @@ def _job(attempt: Attempt) -> Job[Any]:
     )
 
 
+def _storable(text: str) -> str:
+    """What Postgres takes as text, of the end of it."""
+    return text[-_ERROR_CHARACTERS:].replace("\0", "�").encode("utf-8", "replace").decode()
+
+
 def _failed(attempt: Attempt, error: BaseException) -> Outcome:
     """What an exception of the handler means for its job."""
     claimed, handler = attempt.job, attempt.handler
@@ -294,10 +299,10 @@ def _failed(attempt: Attempt, error: BaseException) -> Outcome:
     if isinstance(error, Snooze):
         return Outcome.back(claimed, error.seconds)
     if isinstance(error, Cancel):
-        return replace(ended, error=str(error) or "cancelled by its handler")
+        return replace(ended, error=_storable(str(error)) or "cancelled by its handler")
     if attempt.stopping and not attempt.overdue:
         return Outcome.back(claimed)  # or cancelled, where that was asked for
-    text = "".join(traceback.format_exception(error))[-_ERROR_BYTES:].replace("\0", "�")
+    text = _storable("".join(traceback.format_exception(error)))
     if attempt.overdue or isinstance(error, TimeoutError | CancelledError):
         text = f"timed out after {time.monotonic() - attempt.began:.1f} s\n{text}"
     log.warning("a job failed", job=claimed.id, type=claimed.type, attempt=claimed.attempt, error=type(error).__name__)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 import structlog
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
@@ -33,10 +33,11 @@ class JobExecutor:
     """Runs up to ``concurrency`` jobs of a database at a time. Thread-safe.
 
     ``postgres`` is a URL or DSN. It runs jobs whose origin maps to the partitions that a Kafka consumer group gives
-    it: those of ``consumer``, which the service polls itself, or of one of its own in ``group_id`` that follows
-    ``topic`` at ``kafka``. Without any of them all executors that know the same types share 100 partitions. ``keep`` is
-    how long finished jobs are kept. Any number of executors may run beside each other. Raises ConfigError with
-    everything that is set wrongly, handlers and periodic jobs included.
+    it: those of ``consumer``, which the service polls itself and subscribes with the callbacks ``on_assign`` and
+    ``on_revoke`` of this executor, or of one of its own in ``group_id`` that follows ``topic`` at ``kafka``. Without
+    any of them all executors that know the same types share 100 partitions. ``keep`` is how long finished jobs are
+    kept. Any number of executors may run beside each other. Raises ConfigError with everything that is set wrongly,
+    handlers and periodic jobs included.
     """
 
     def __init__(
@@ -73,6 +74,18 @@ class JobExecutor:
             log.warning("jobs are not run yet", error=" ".join(str(error).split()))
         self._assignment.start()
         self._keeper.start()
+
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take partitions over: the callback for ``on_assign`` of ``consumer.subscribe``."""
+        if isinstance(self._assignment, FollowedConsumer):
+            self._assignment.add(consumer, partitions)
+            self._keeper.poke()
+
+    def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Let go of partitions: the callback for ``on_revoke`` and ``on_lost``."""
+        if isinstance(self._assignment, FollowedConsumer):
+            self._assignment.remove(consumer, partitions)
+            self._keeper.poke()
 
     def stop(self, timeout: float = 15.0) -> bool:
         """Finish what runs, hand back the rest; whether all of that ended within ``timeout`` seconds. Idempotent.

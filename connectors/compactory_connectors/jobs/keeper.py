@@ -44,7 +44,7 @@ _WHOLE = 300.0  # seconds between looks at everything, for jobs that were writte
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
 _BUSY = 100  # jobs at once, from which on writers need not notify
-_AHEAD = 0.1  # seconds of work that are claimed before a thread is free
+_AHEAD = 0.25  # seconds of work that are claimed before a thread is free
 _MOST = 1000  # jobs that are claimed at once
 _DEPTH = 20  # jobs of a group that are claimed at once where they are quick
 _QUICK = 100.0  # jobs a second that an executor must run for that
@@ -78,6 +78,7 @@ class Keeper:
         self.hurry = threading.Event()  # attempts are to be ended
         self._finished = threading.Event()
         self._wakeup: Wakeup | None = None
+        self._waits = False  # and is to be poked
         self._ending: deque[Ended] = deque()
         self._back: list[Outcome] = []
         self._held: dict[int, int] = {}  # ids of claimed jobs and their tokens
@@ -121,9 +122,8 @@ class Keeper:
 
     def ended(self, chain: Chain, outcome: Outcome | None, seconds: float, committed: bool) -> None:
         """The first job of a chain has ended."""
-        first = not self._ending
         self._ending.append(Ended(chain, outcome, seconds, committed))
-        if first:
+        if self._waits:
             self.poke()
 
     def _run(self) -> None:
@@ -146,9 +146,10 @@ class Keeper:
                 log.warning("jobs are not looked for", error=" ".join(str(error).split()))
                 if self.stopping.is_set() and not self._attempts.running():
                     break  # what it holds is rescued by another
-                self.stopping.wait(backoff.pause())
+                (self._finished if self.stopping.is_set() else self.stopping).wait(backoff.pause())
             finally:
                 self._wakeup = None
+        self._assignment.stop()
         self._attempts.stop(time.monotonic() + 1.0)
 
     def _table(self, connection: WatchedConnection) -> JobTable:
@@ -211,7 +212,6 @@ class Keeper:
             raise
         if self.stopping.is_set() and not self._held and not self._back and not self._attempts.running():
             table.unregister()
-            self._assignment.stop()
             self._finished.set()
             return
         seconds = max(time.monotonic() - began, 1e-6)
@@ -251,13 +251,14 @@ class Keeper:
         self._voided = False
         ahead = self._concurrency + min(_MOST, int(self._rate * _AHEAD))
         room = max(0, ahead - len(self._held))
-        return 0 if room < min(ahead // 4, _BUSY) else room
+        return 0 if room < ahead // 4 else room
 
     def _claim_groups(self, table: JobTable, assigned: Assigned) -> bool:
         """Claim the first jobs of groups; whether somebody else looks at all of them just now."""
-        names = list(self._groups)[: min(self._room(), _GROUPS)]
+        room = self._room()
+        names = list(self._groups)[: min(room, _GROUPS)]
         freed = self._freed.intersection(names)
-        depth = _DEPTH if self._rate > _QUICK else 1
+        depth = min(_DEPTH, room // len(names)) if self._rate > _QUICK else 1
         chains, refused = table.claim_groups(names, freed, assigned, depth)
         for name in names:
             del self._groups[name]
@@ -385,12 +386,15 @@ class Keeper:
         room = self._room()
         if found:
             self._pause = _SHORTEST
-        if self._ending or self._back or (found and room):
+        if self._back or (found and room):
             return
         if room and not wakeup.asleep and wakeup.sleep():
             return  # and look once more: who committed before did not notify
-        wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
-        self._pause = min(_IDLE, self._pause * 2)
+        self._waits = True
+        if not self._ending:
+            wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
+            self._pause = min(_IDLE, self._pause * 2)
+        self._waits = False
 
 
 def _name(connection: WatchedConnection, session: str) -> None:

@@ -74,7 +74,15 @@ class OutboxRelay:
         self._large = False  # a sender sent many messages at once
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
-            self._postgres.conninfo, self._kafka, rules or {}, batch, self.board, self._stop, self._work, self._done
+            self._postgres.conninfo,
+            self._kafka,
+            rules or {},
+            batch,
+            self.board,
+            self._stop,
+            self._work,
+            self._done,
+            self._waiting,
         )
         senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
         self._senders = [
@@ -195,7 +203,8 @@ class OutboxRelay:
                 pause = _SHORTEST
             elif not wakeup.asleep and not large and wakeup.sleep():
                 continue  # and look once more: who committed before did not notify
-            wakeup.wait(_IDLE if wakeup.asleep else pause)
+            if wakeup.wait(_IDLE if wakeup.asleep else pause):
+                self._wake_senders()  # most often it is for a topic that one of them holds
             pause = min(_IDLE, pause * 2)
 
     def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
@@ -237,6 +246,10 @@ class OutboxRelay:
             self._given.pop(topic, None)
             self._large |= sent >= _BUSY
         self._poke()
+
+    def _waiting(self) -> list[str]:
+        with self._lock:
+            return list(self._given)
 
     def _wake_senders(self) -> None:
         """Have those look up that wait for more messages of their topics."""

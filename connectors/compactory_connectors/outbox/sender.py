@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -57,42 +57,49 @@ class _TopicFailed(Exception):
     """Nothing can be sent to the topic for now; nothing of it is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    partitions: int
-    looked_at: float
-
-
 class TopicFacts:
-    """What the broker says of topics, kept for a minute. Owned by one thread."""
+    """What the broker says of topics, kept for a minute. Owned by one thread.
 
-    def __init__(self, kafka: Kafka) -> None:
+    ``waiting`` are topics that are asked about along with one, as a request for each takes longer than a small batch.
+    """
+
+    def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]]) -> None:
         self._kafka = kafka
-        self._known: dict[str, _Facts] = {}
+        self._waiting = waiting
+        self._asked: dict[str, float] = {}
+        self._partitions: dict[str, int] = {}
 
-    def look(self, topic: str, tell_limit: Callable[[str, int], None]) -> int:
-        """The number of partitions. Raises _TopicFailed where there is no such topic, Unreachable, ConfigError."""
-        known = self._known.get(topic)
-        if known is not None and time.monotonic() - known.looked_at < _FACTS_AGE:
-            return known.partitions
-        found = self._kafka.topics([topic]).get(topic)
-        if found is None:
+    def look(self, topic: str, tell_limits: Callable[[Mapping[str, int]], None]) -> int:
+        """The number of partitions. Raises _TopicFailed where there is no such topic, ConfigError, Unreachable."""
+        if time.monotonic() - self._asked.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
+            try:
+                self._ask({topic, *self._waiting()}, tell_limits)
+            except ConfigError:  # about any of them
+                self._ask({topic}, tell_limits)
+        if topic not in self._partitions:
             raise _TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+        return self._partitions[topic]
+
+    def _ask(self, topics: set[str], tell_limits: Callable[[Mapping[str, int]], None]) -> None:
+        found = self._kafka.topics(topics)
+        for topic in topics - found.keys():
+            self._partitions.pop(topic, None)
+            self._asked.pop(topic, None)
         try:
-            size = self._kafka.topic_configs([topic]).get(topic, {}).get("max.message.bytes")
+            configs = self._kafka.topic_configs(found) if found else {}
         except ConfigError:
-            size = None  # needs DescribeConfigs, which a relay can do without
-        if size is not None:
-            tell_limit(topic, int(size))
-        self._known[topic] = _Facts(len(found.partitions), time.monotonic())
-        return len(found.partitions)
+            configs = {}  # needs DescribeConfigs, which a relay can do without
+        sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}
+        tell_limits({topic: int(size) for topic, size in sizes.items() if size is not None})
+        self._partitions |= {name: len(facts.partitions) for name, facts in found.items()}
+        self._asked |= dict.fromkeys(found, time.monotonic())
 
 
 @dataclass(slots=True)
 class Shared:
     """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
 
-    ``ending``: whether the relay ends once everything is sent.
+    ``waiting``: the topics that are in the queue or with a sender. ``ending``: it ends once everything is sent.
     """
 
     conninfo: Mapping[str, Any]
@@ -103,6 +110,7 @@ class Shared:
     stop: threading.Event
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
+    waiting: Callable[[], Iterable[str]]
     ending: threading.Event = field(default_factory=threading.Event)
 
 
@@ -139,7 +147,7 @@ class Sender:
             self._table = OutboxTable(connection, self._holder)
             self._marks = SentMarks(self._shared.kafka, identity)
             self._marks.ensure()
-            self._facts = TopicFacts(self._shared.kafka)
+            self._facts = TopicFacts(self._shared.kafka, self._shared.waiting)
             with self._shared.board.holding(self._holder):
                 yield
 
@@ -241,7 +249,7 @@ class Sender:
         TopicRefused.
         """
         topic = claim.topic
-        partitions = self._facts.look(topic, self._table.limit)
+        partitions = self._look(topic)
         kept = newest_of_keys(rows) if self._rules(topic).compact else rows
         batch: Batch | None = None
 
@@ -257,6 +265,13 @@ class Sender:
             self._publisher.transact(produce)
         self._shared.board.sent(topic, len(kept))
         return batch
+
+    def _look(self, topic: str) -> int:
+        """The topic's partitions. Raises _TopicFailed, Unreachable."""
+        try:
+            return self._facts.look(topic, self._table.tell_limits)
+        except ConfigError as error:
+            raise _TopicFailed(str(error)) from error
 
     def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
         """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""

@@ -26,6 +26,8 @@ __all__ = ["PAUSE", "TTL", "Batch", "Claim", "OutboxTable", "Pending", "Row", "o
 TTL: Final = 10.0
 """Seconds without a heartbeat after which a topic may be taken over."""
 
+_INT4 = 2**31 - 1
+
 PAUSE: Final = 60.0
 """Seconds for which a topic is left alone after an error of its own."""
 
@@ -182,9 +184,11 @@ class OutboxTable:
         }
         return self._connection.execute(query("outbox/delete_sent"), given).rowcount
 
-    def limit(self, topic: str, size: int) -> None:
-        """Keep what the broker takes, for those who publish."""
-        self._connection.execute(query("outbox/limit"), {"topic": topic, "bytes": size})
+    def tell_limits(self, sizes: Mapping[str, int]) -> None:
+        """Keep how many bytes the broker takes in a message of these topics, for those who publish."""
+        topics = sorted(sizes)
+        given = {"topics": topics, "bytes": [min(sizes[topic], _INT4) for topic in topics]}
+        self._connection.execute(query("outbox/limits"), given)
 
     def _lock(self, topic: str) -> None:
         found = self._connection.execute(query("outbox/topic"), self._given | {"topic": topic})

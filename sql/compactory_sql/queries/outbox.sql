@@ -41,10 +41,19 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
 -- name: outbox/pending
 -- Topics with messages, longest waiting first, and whether their lock may be taken: free and without an error of the last
 -- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "whole"
--- looks below "reached" as well. Topics without a row are found between those that have one.
-WITH known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
+-- looks below "reached" as well. Topics without a row are found between those that have one, each from the one before.
+WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
      gaps AS (SELECT topic AS low, coalesce(lead(topic) OVER (ORDER BY topic), '~') AS high
-                FROM (SELECT topic FROM compactory.kafka_topic_info UNION ALL SELECT '' COLLATE "C") AS t)
+                FROM (SELECT topic FROM compactory.kafka_topic_info UNION ALL SELECT '' COLLATE "C") AS t),
+     fresh AS (SELECT g.high, first.*
+                 FROM gaps AS g
+                 JOIN LATERAL (SELECT m.topic, m.id, m.created_at FROM compactory.kafka_messages AS m
+                                WHERE m.topic > g.low AND m.topic < g.high ORDER BY m.topic, m.id LIMIT 1) AS first ON true
+                UNION ALL
+               SELECT f.high, next.*
+                 FROM fresh AS f
+                 JOIN LATERAL (SELECT m.topic, m.id, m.created_at FROM compactory.kafka_messages AS m
+                                WHERE m.topic > f.topic AND m.topic < f.high ORDER BY m.topic, m.id LIMIT 1) AS next ON true)
 SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8 AS age, k.locked_by AS lapsed,
        CASE WHEN k.locked_by IS NULL THEN NOT k.error OR k.error_at < clock_timestamp() - %(pause)s
             ELSE k.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s END AS free
@@ -52,10 +61,7 @@ SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_a
   JOIN LATERAL (SELECT m.id, m.created_at FROM compactory.kafka_messages AS m
                  WHERE m.topic = k.topic AND m.id > k.start ORDER BY m.topic, m.id LIMIT 1) AS first ON true
  UNION ALL
-SELECT first.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8, NULL, true
-  FROM gaps AS g
-  JOIN LATERAL (SELECT m.topic, m.id, m.created_at FROM compactory.kafka_messages AS m
-                 WHERE m.topic > g.low AND m.topic < g.high ORDER BY m.topic, m.id LIMIT 1) AS first ON true;
+SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true FROM fresh;
 
 -- name: outbox/newest
 -- The last id that was given to a message.
@@ -147,9 +153,11 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 UPDATE compactory.kafka_topic_info SET locked_at = clock_timestamp()
  WHERE locked_by = ANY (%(holders)s) AND locked_at < clock_timestamp() - interval '1 second';
 
--- name: outbox/limit
--- What the broker says that a topic takes.
-UPDATE compactory.kafka_topic_info SET max_bytes = %(bytes)s WHERE topic = %(topic)s AND max_bytes IS DISTINCT FROM %(bytes)s;
+-- name: outbox/limits
+-- How large a message of each topic may be, as the broker says. In one order, so that relays do not block one another.
+INSERT INTO compactory.kafka_topic_info AS t (topic, max_bytes)
+SELECT * FROM unnest(%(topics)s::text[], %(bytes)s::int4[]) AS u (topic, bytes) ORDER BY topic COLLATE "C"
+    ON CONFLICT (topic) DO UPDATE SET max_bytes = excluded.max_bytes WHERE t.max_bytes IS DISTINCT FROM excluded.max_bytes;
 
 -- name: outbox/topic
 -- Keep operators from bringing messages back meanwhile, or the relay from setting others aside; no row when the lock is lost.
