@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from compactory_connectors.source.record.schema import Schema, Type
@@ -91,49 +90,36 @@ def _fields(half: Decoded, what: str) -> dict[str, Schema | None]:
 
 def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...]) -> Plan:
     """The plan. All columns must be in the table."""
-    parts = [
-        _part(source, name, adapter(schema, target.columns[column]))
-        for column, (source, name, schema) in wanted.items()
+    given = [
+        (source, name, adapter(schema, target.columns[column])) for column, (source, name, schema) in wanted.items()
     ]
-    return Plan(target, tuple(wanted), key, _row_of(parts, tuple(wanted)))
+    fields = [(name, convert) for source, name, convert in given if source == "value"]
+    others = [(source, name, convert) for source, name, convert in given if source != "value"]
+    return Plan(target, tuple(wanted), key, _row_of(others, fields))
+
+
+_Convert = Callable[[Any], Any] | None
 
 
 def _row_of(
-    parts: list[Callable[[SinkRecord, Any, Any], Any]], names: tuple[str, ...]
+    others: list[tuple[str, str, _Convert]], fields: list[tuple[str, _Convert]]
 ) -> Callable[[SinkRecord, Any, Any], Row]:
-    if len(names) > 1 and all(part is _same for part in parts):
-        pick = itemgetter(*names)
+    """One function for the fields of the value, which nearly all columns are."""
 
-        def picked(_record: SinkRecord, _key: Any, value: Any) -> Row:
-            try:
-                row: Row = pick(value)
-            except KeyError:  # an optional field that is not there
-                row = tuple([value.get(name) for name in names])
-            return row
+    def row(record: SinkRecord, key: Any, value: Any) -> Row:
+        return (
+            *[_other(source, name, convert, record, key) for source, name, convert in others],
+            *[
+                found if (found := value.get(name)) is None or convert is None else convert(found)
+                for name, convert in fields
+            ],
+        )
 
-        return picked
-    pairs = list(zip(parts, names, strict=True))
-    return lambda record, key, value: tuple(
-        [value.get(name) if part is _same else part(record, key, value) for part, name in pairs]
-    )
+    return row
 
 
-def _same(_record: SinkRecord, _key: Any, _value: Any) -> None:
-    """Stands for the field as it is."""
-
-
-def _part(source: str, name: str, convert: Callable[[Any], Any] | None) -> Callable[[SinkRecord, Any, Any], Any]:
-    """What makes one column of a record."""
+def _other(source: str, name: str, convert: _Convert, record: SinkRecord, key: Any) -> Any:
     if source in {"topic", "partition", "offset"}:
-        return lambda record, _key, _value: getattr(record, source)
-    if source == "value" and convert is None:
-        return _same
-    if source == "whole key":
-        return lambda _record, key, _value: _converted(convert, key)
-    if source == "key":
-        return lambda _record, key, _value: _converted(convert, key.get(name))
-    return lambda _record, _key, value: _converted(convert, value.get(name))
-
-
-def _converted(convert: Callable[[Any], Any] | None, value: Any) -> Any:
-    return value if value is None or convert is None else convert(value)
+        return getattr(record, source)
+    found = key if source == "whole key" else key.get(name)
+    return found if found is None or convert is None else convert(found)

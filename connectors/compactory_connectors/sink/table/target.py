@@ -16,7 +16,6 @@ from psycopg.rows import dict_row
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from compactory_sql import query
 
-from ..failure import RecordRefused
 from .decoding import java_value
 
 __all__ = ["Column", "Target", "adapter", "column_type", "read_target"]
@@ -68,8 +67,8 @@ def column_type(schema: Schema) -> str:
 
 def adapter(schema: Schema | None, column: Column) -> Callable[[Any], Any] | None:
     """From a decoded value that is not null to what COPY takes for the column; None: it is the same."""
-    if column.kind in {"json", "jsonb"} and (schema is None or schema.type in {Type.MAP, Type.STRUCT, Type.ARRAY}):
-        return _json
+    if column.kind in {"json", "jsonb"}:
+        return lambda value: value if isinstance(value, str) else _json(value)  # a source writes it as a text
     if schema is None:
         return _SCHEMALESS.get(column.kind)
     if schema.name == DECIMAL:
@@ -123,12 +122,6 @@ def _or_text(convert: Callable[[Any], str]) -> Callable[[Any], Any]:
     return lambda value: convert(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _whole(value: Any) -> Any:
-    if isinstance(value, bool | list | dict):
-        raise RecordRefused("a field is no whole number")
-    return value
-
-
 _SCHEMALESS: dict[str, Callable[[Any], Any]] = {
     "date": _or_text(_date),
     "time": _or_text(_time),
@@ -136,7 +129,5 @@ _SCHEMALESS: dict[str, Callable[[Any], Any]] = {
     "timestamptz": _or_text(_timestamp),
     "bytea": java_value(Schema(type=Type.BYTES)) or _json,
     "text": lambda value: _json(value) if isinstance(value, dict | list) else value,
-    "int4": _whole,
-    "int8": _whole,
     "numeric": lambda value: Decimal(str(value)) if isinstance(value, float) else value,
 }

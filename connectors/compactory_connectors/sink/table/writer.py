@@ -50,7 +50,8 @@ class TableWriter:
 
     def decoded(self, record: SinkRecord) -> tuple[str, Decoded | None, Decoded | None] | None:
         """Topic, key and value behind the transforms; None: a Filter drops it. Raises RecordRefused."""
-        key = None if record.key is None else self._config.key(record.key, record.topic, "key")
+        wants_key = self._config.pk_mode == "record_key" or bool(self._config.transforms)
+        key = self._config.key(record.key, record.topic, "key") if wants_key and record.key is not None else None
         value = None if record.value is None else self._config.value(record.value, record.topic, "value")
         if value is not None and value.value is None:
             value = None
