@@ -1,4 +1,4 @@
-"""What a connector is once it has been read and checked: frozen values, grouped by what they are about."""
+"""A connector that was read and checked: frozen values, grouped by subject."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CursorColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPolicy:
-    """What a row that can't be converted does: stops its table, or where ``skip`` is true is left out and counted."""
+    """A row that can't be converted stops its table; with ``skip`` it is left out and counted."""
 
     skip: bool = False
     log_each: bool = False

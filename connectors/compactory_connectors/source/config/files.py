@@ -117,7 +117,7 @@ def _settings(text: str) -> list[dict[str, str]]:
 
     One connector: bare, or ``{"name": …, "config": {…}}``. Several: a list of those, or what
     ``GET /connectors?expand=info`` answers. Raises ConfigError for text that is not JSON, with line and column, and for
-    what is not a connector.
+    a value that is not a connector.
     """
     document = _json(text)
     if isinstance(document, list):

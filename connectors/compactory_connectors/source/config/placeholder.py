@@ -40,7 +40,7 @@ def environment_name(provider: str, key: str) -> str:
 
 
 class Placeholders:
-    """Resolves placeholders; collects what it can't resolve in ``problems``, all at once."""
+    """Resolves placeholders; collects those without a value in ``problems``, all at once."""
 
     def __init__(self, files: Mapping[str, Path], environment: Mapping[str, str], settings: Mapping[str, str]) -> None:
         """``settings`` is the connector as written; only its ``config.providers*`` keys are read."""

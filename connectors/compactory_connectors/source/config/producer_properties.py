@@ -1,7 +1,7 @@
 """``producer.override.*``: the Java producer's property names → librdkafka's. Pure.
 
 Sources: ``ProducerConfig``, ``CommonClientConfigs`` and ``SslConfigs`` of Apache Kafka 4.1; CONFIGURATION.md of
-librdkafka 2.x. Names that librdkafka has itself pass as they are; it refuses what it does not know.
+librdkafka 2.x. Names that librdkafka has itself pass as they are; it refuses unknown ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LOGIN = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\'
 
 @dataclass(slots=True)
 class ProducerProperties:
-    """Properties by librdkafka's names, and what is to be said of the others."""
+    """Properties by librdkafka's names, and problems and notes about the others."""
 
     properties: dict[str, str] = field(default_factory=dict, repr=False)
     problems: list[str] = field(default_factory=list)

@@ -127,7 +127,7 @@ class ConnectorReader:
         return values
 
     def _shown(self, key: str, secret: bool) -> str:
-        """The value as it was written; what a placeholder stood for is never shown."""
+        """The value as it was written; the value of a placeholder is never shown."""
         if secret or not self._written[key]:
             return ""
         written = self._written[key]

@@ -1,8 +1,8 @@
 """Which tables a connector polls, and by which columns: names, patterns and mappings, as the real connector reads them.
 
-Pure: what there is comes from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
-connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; what they have in common
-with Python's is everything but Unicode classes.
+Pure: the relations come from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
+connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; Python's are the same but
+for Unicode classes.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TableSelection:
         return "table.blacklist" if self.unlisted else "table.include.list"
 
     def nothing(self, server: str) -> str:
-        """What to say when no table of ``server`` is chosen."""
+        """The message when no table of ``server`` is chosen."""
         hint = "; a pattern must fit the whole of schema.table" if self.included else ""
         return f"{self.key}: no table of {server} fits{hint}"
 

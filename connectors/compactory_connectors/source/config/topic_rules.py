@@ -1,7 +1,7 @@
-"""``topic.creation.*``: what a topic gets when the source creates it, by groups of topics. Pure.
+"""``topic.creation.*``: partitions, replicas and configuration of topics that the source creates. Pure.
 
 Source: ``SourceConnectorConfig`` and ``TopicCreationGroup`` of Kafka Connect (KIP-158): the first group that includes a
-topic and does not exclude it decides; the group ``default`` takes the rest and lends what a group leaves open.
+topic and does not exclude it decides; the group ``default`` takes the rest, and fills the gaps of other groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPTIONS = ("include", "exclude", "partitions", "replication.factor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreation:
-    """What a topic gets when the source creates it. -1: the broker's default."""
+    """Partitions, replicas and configuration of a topic that the source creates. -1: the broker's default."""
 
     partitions: int = -1
     replication_factor: int = -1
@@ -54,7 +54,7 @@ class TopicRules:
     create: bool = True
 
     def of(self, topic: str) -> TopicCreation:
-        """What this topic gets."""
+        """The settings of this topic."""
         return next((group.creation for group in self.groups if group.takes(topic)), self.default)
 
 

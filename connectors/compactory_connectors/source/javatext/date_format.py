@@ -121,7 +121,7 @@ class DateFormat:
         return "".join(_WRITERS[text](moment, count) if count else text for text, count in self.parts)
 
     def reader(self) -> Callable[[str], int]:
-        """Reads times leniently; what follows a match is ignored, as ``DateFormat.parse`` does.
+        """Reads times leniently; text behind a match is ignored, as ``DateFormat.parse`` does.
 
         Raises ValueError when this pattern can't read; the function raises it for a text that does not match.
         """
@@ -261,7 +261,7 @@ def _time(values: dict[str, int]) -> int:
 
 
 def _day(values: dict[str, int], year: int) -> int:
-    """The day of the year, or month and day: what stands later in the pattern decides."""
+    """The day of the year, or month and day: the field later in the pattern decides."""
     if next((letter for letter in reversed(values) if letter in "Dd"), "d") == "D":
         return day_number(year, 1, 1) + values["D"] - 1
     return day_number(year, values.get("M", values.get("L", 1)), 1) + values.get("d", 1) - 1

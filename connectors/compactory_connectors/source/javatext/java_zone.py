@@ -31,16 +31,14 @@ _UTC_NAMES = {"UTC", "Z", "GMT", "UT"}
 _STANDARD = {"Africa/Casablanca": 0, "Africa/El_Aaiun": 0, "Africa/Windhoek": 3600}
 """Standard offsets where Java's tzdata calls standard time what other tzdata calls winter time."""
 
-_SHORT_IDS = dict(
-    pair.split("=")
-    for pair in """
-    EST=-05:00 HST=-10:00 MST=-07:00 ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires
-    ART=Africa/Cairo AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
-    CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris IET=America/Indiana/Indianapolis
-    IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi
-    PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
-    """.split()  # noqa: SIM905  # a table
-)
+_SHORT = """
+EST=-05:00 HST=-10:00 MST=-07:00 ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires
+ART=Africa/Cairo AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
+CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris IET=America/Indiana/Indianapolis
+IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi
+PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
+"""
+_SHORT_IDS = {name: zone for name, _, zone in (pair.partition("=") for pair in _SHORT.split())}
 """``ZoneId.SHORT_IDS``, which the connector falls back to."""
 
 
@@ -58,18 +56,18 @@ class JavaZone:
         """Wall time from which ``TimeZone`` has a history."""
 
     def wall_offset(self, wall: int) -> int:
-        """What ``TimeZone`` takes for the offset at a wall time."""
+        """The offset at a wall time, according to ``TimeZone``."""
         if wall < self._begins:
             return self._standard
         moment = _naive(wall).replace(tzinfo=self._zone)
         return min(self._offset(moment), self._offset(moment.replace(fold=1)))
 
     def legacy_offset(self, seconds: int) -> int:
-        """What ``TimeZone`` takes for the offset at a moment."""
+        """The offset at a moment, according to ``TimeZone``."""
         return self.offset(seconds) if _UTC_1900 <= seconds < _LAST_YEAR else self._standard
 
     def offset(self, seconds: int) -> int:
-        """What ``ZoneId`` takes for the offset at a moment."""
+        """The offset at a moment, according to ``ZoneId``."""
         moment = _naive(seconds).replace(tzinfo=UTC)
         try:
             return self._offset(moment.astimezone(self._zone))
@@ -77,7 +75,7 @@ class JavaZone:
             return self._offset(moment.replace(tzinfo=self._zone))
 
     def modern_wall_offset(self, wall: int) -> int:
-        """What ``ZoneId`` takes for the offset at a wall time."""
+        """The offset at a wall time, according to ``ZoneId``."""
         return self._offset(_naive(wall).replace(tzinfo=self._zone))
 
     @staticmethod

@@ -50,7 +50,7 @@ Case: TypeAlias = Leaf | Dropped | Failed | Fork
 
 
 def grow(record: Record, specs: Sequence[TransformSpec]) -> Case:
-    """What becomes of rows that are ``record`` before these transforms."""
+    """The cases of rows that are ``record`` before these transforms."""
     for number, spec in enumerate(specs):
         try:
             node = _undecided(record, spec)
@@ -91,14 +91,14 @@ def tested(case: Case) -> Iterator[Cell]:
 
 
 def usual(case: Case) -> Leaf | Dropped | Failed:
-    """What becomes of a row in which nothing is null."""
+    """The case of a row in which nothing is null."""
     while isinstance(case, Fork):
         case = case.other
     return case
 
 
 def _undecided(record: Record, spec: TransformSpec) -> Node | None:
-    """What has to be known before it can be said what ``spec`` does: first its predicate's, then its transform's."""
+    """The node whose being null decides what ``spec`` does: of its predicate first, then of its transform."""
     if spec.predicate is not None:
         node = spec.predicate.undecided(record)
         if node is not None or not _applies(record, spec):

@@ -1,4 +1,4 @@
-"""What Postgres's catalogue says of tables, views and queries. The only module of the value half that asks a server."""
+"""Tables, views and queries as Postgres's catalogue describes them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class RowPlan:
 
     table: Table
     topic: str
-    """Where most rows go; not where the time decides (``dated``)."""
+    """The topic of most rows; without meaning where the time decides (``dated``)."""
     topics: tuple[str, ...]
     """Every topic that rows go to, as far as the time does not decide."""
     dated: Callable[[int], str] | None = field(repr=False)
@@ -55,7 +55,7 @@ class RowPlan:
     case_columns: tuple[str, ...]
     """Columns that decide how the row is treated; functions of the key need them too."""
     warnings: tuple[str, ...]
-    """What is odd: columns left out because the real connector leaves out their type, fields that are not there."""
+    """Doubts: columns left out because the real connector leaves out their type, fields that do not exist."""
     render: Callable[[Row], Written | None] = field(repr=False)
     """Raw columns → key and value, and with ``routed`` topic and headers; None: a Filter drops the row.
 

@@ -1,4 +1,4 @@
-"""By which columns a table is read: what the connector says of it, and whether its columns are fit for that. Pure."""
+"""The columns by which a table is read: the connector's choice, and the table's fitness for it. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CursorOf:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     load_warnings: tuple[str, ...] = ()
-    """What concerns a first load alone."""
+    """Warnings about a first load alone."""
 
 
 def reading_of(config: ConnectorConfig, kind: str) -> Reading:
@@ -142,7 +142,7 @@ def _warnings(
 
 
 def _fate(config: ConnectorConfig, reading: Reading) -> str:
-    """What becomes of rows without a timestamp."""
+    """The fate of rows without a timestamp."""
     if reading is Reading.PLACE:
         return "never sent"
     if config.cursor.initial is not None:
@@ -151,7 +151,7 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
 
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
-    """What a missing index costs. A coalesced timestamp can't use plain indexes."""
+    """The cost of a missing index. A coalesced timestamp can't use plain indexes."""
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
     leading = {index.columns[0] for index in table.indexes if index.columns}

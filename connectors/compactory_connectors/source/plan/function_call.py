@@ -39,13 +39,13 @@ def compile_call(
     read, value = _reader(record.value, positions), _Value(record.value, converter, positions)
 
     def call(raw: _Row) -> tuple[bytes | None] | None:
-        after = _called(transform, SourceRecord(topic=record.topic, key=key(raw), value=read(raw)))
+        own_key, before = key(raw), read(raw)  # the function may change its copies in place
+        after = _called(transform, SourceRecord(topic=record.topic, key=_copied(own_key), value=_copied(before)))
         if after is None:
             return None
-        if (after.topic, after.key) != (record.topic, key(raw)):
+        if (after.topic, after.key) != (record.topic, own_key):
             raise RowError(f"compactory.transform: {transform.name} must leave topic and key to the transforms")
-        # the function may have changed the value in place, so it is read again
-        return (None if after.value is None else value.written(after.value, read(raw), raw),)
+        return (None if after.value is None else value.written(after.value, before, raw),)
 
     return call
 
@@ -77,6 +77,12 @@ def _reader(node: Node, positions: Mapping[str, int]) -> Callable[[_Row], Any]:
     unit = 1000 if node.java is Java.SQL_TIMESTAMP else MILLIS_PER_DAY if node.schema.name == DATE else None
     position, read = positions[node.column], writer_of(node, lambda value: value // unit if unit else value, None)
     return lambda raw: None if (text := raw[position]) is None else read(text)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value
 
 
 class _Value:

@@ -119,7 +119,7 @@ def _text(value: Any, kind: str) -> bytes | None:
 
 
 def _readings(key: bytes) -> Iterator[Any]:
-    """What a key may say, by the converters that there are."""
+    """The values that a key may stand for, by converter."""
     with suppress(ValueError):
         yield key.decode()
     with suppress(ValueError, RecursionError):
@@ -138,7 +138,7 @@ def _readings(key: bytes) -> Iterator[Any]:
 
 
 def _avro_long(body: bytes) -> tuple[int, bytes]:
-    """The number at the beginning in zigzag form, and what is behind it."""
+    """The number at the beginning in zigzag form, and the bytes behind it."""
     number = shift = place = 0
     for place, byte in enumerate(body[:10], 1):  # noqa: B007 - what is behind the last is the rest
         number |= (byte & 0x7F) << shift

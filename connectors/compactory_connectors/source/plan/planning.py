@@ -28,13 +28,13 @@ __all__ = ["Plans", "find_plans", "plan_tables"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """What a look at the catalogue found."""
+    """The result of one look at the catalogue."""
 
     plans: tuple[TablePlan, ...] = ()
     chosen: tuple[str, ...] = ()
     """Names of all tables that the connector polls, planned or not."""
     problems: tuple[str, ...] = ()
-    """What is wrong as a whole: names that nothing has, names that several schemas have."""
+    """Problems of the whole: names that no table has, names that several schemas have."""
     unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Tables that can't be polled, each with all its problems."""
     locked: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Plans:
 
     @property
     def all_problems(self) -> list[str]:
-        """What is wrong as a whole, and with each table."""
+        """Problems of the whole and of each table."""
         return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
 
 
@@ -56,13 +56,13 @@ def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
 
 
 def find_plans(server: Server, connector: ConnectorConfig, known: Container[tuple[int, str]] = ()) -> Plans:
-    """Plans of all tables that are there and fit, and what is wrong with the others.
+    """Plans of all tables that exist and fit, and the problems of the others.
 
     Tables whose oid and name are ``known`` are not looked at again. Raises psycopg.Error.
     """
     if connector.query is not None:
         return _of_query(server, connector)
-    with server.connection.transaction():  # what is found and its digest are of one snapshot
+    with server.connection.transaction():  # tables and their digests are of one snapshot
         server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         relations = find_relations(server.connection)
         chosen = connector.selection.choose(relations)
@@ -77,7 +77,7 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
             if (relation.oid, str(relation)) in known:
                 continue
             try:
-                with server.connection.transaction():  # a savepoint: what fails of one table leaves the others alone
+                with server.connection.transaction():  # a savepoint: a failure of one table leaves the others alone
                     plan = _plan(server, connector, relation)
             except ConfigError as error:
                 unfit.append((str(relation), tuple(error.problems)))
@@ -290,7 +290,7 @@ def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | 
 
 
 def _key_warnings(table: Table, rows: RowPlan) -> Iterator[str]:
-    """What may be wrong with a key: rows that share one overwrite each other in the topic."""
+    """Doubts about a key: rows that share one overwrite each other in the topic."""
     if table.kind in "rp" and not table.primary_key:
         yield f"table {table}: has no primary key"
     if table.kind not in "rpm" or not rows.key_columns:

@@ -1,4 +1,4 @@
-"""From the cases of a table's rows to functions of a row: what is written to Kafka, and where to.
+"""From the cases of a table's rows to functions of a row: the bytes for Kafka, and their topic.
 
 A record is key and value. Where transforms made headers or topics of their own, it is key, value, topic and headers.
 """
@@ -25,7 +25,7 @@ Written: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | None, byt
 
 @dataclass(frozen=True, slots=True)
 class RowFunctions:
-    """What a row becomes. Every function raises RowError for a row that can't be converted."""
+    """The functions of a row. Each raises RowError for a row that can't be converted."""
 
     record: Callable[[Row], Written | None]
     """None: a Filter drops the row."""
@@ -36,7 +36,7 @@ class RowFunctions:
 
 
 class RowCompiler:
-    """Makes functions of cases; ``problems`` are what the usual rows of a table would fail on."""
+    """Makes functions of cases; ``problems`` are the reasons why the usual rows of a table would fail."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class RowCompiler:
         self.problems: list[str] = []
 
     def compile(self, case: Case, *, usual: bool = True) -> RowFunctions:
-        """The functions of ``case``; what does not fit an unusual one fails by the row."""
+        """The functions of ``case``; an unusual case that does not fit fails row by row."""
         if isinstance(case, Fork):
             return self._fork(case, usual=usual)
         if isinstance(case, Dropped):

@@ -1,8 +1,8 @@
-"""The order of emission of a table and places in it, as SQL: by timestamp, by id, by both. Pure: runs nothing.
+"""The order of emission of a table and cursors in it, as SQL: by timestamp, by id, by both. Pure: runs nothing.
 
-A place is what the real connector keeps as its cursor, and the conditions are its own
-(``TimestampIncrementingCriteria``), with one difference: without a place there is no lower bound, while the real one
-begins at 1970 and id 0 and never sends what is before.
+The cursor is that of the real connector, and so are the conditions
+(``TimestampIncrementingCriteria``), with one difference: without a cursor there is no lower bound, while the real one
+begins at 1970 and id 0 and never sends earlier rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def coalesced(plan: TablePlan) -> sql.Composable | None:
 
 
 def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
-    """What rows are ordered by: timestamp, id, then where it must be ``total`` what tells rows of one place apart."""
+    """The order of rows: timestamp, id, then for a ``total`` order columns that tell rows of one cursor apart."""
     timestamp = coalesced(plan)
     parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
     if plan.incrementing:
@@ -40,7 +40,7 @@ def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
 
 
 def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
-    """Rows behind a place, as the mode has it; what is None is no bound."""
+    """Rows behind a cursor, as the mode has it; None is no bound."""
     moment = coalesced(plan)
     identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
     if moment is None:

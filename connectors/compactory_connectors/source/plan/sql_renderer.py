@@ -55,7 +55,7 @@ _RANGES: Mapping[Kind, sql.SQL] = {
     Kind.TIMESTAMP: sql.SQL("{} NOT BETWEEN '1583-01-01' AND '9999-12-31 23:59:59.999999'"),
     Kind.TIMESTAMPTZ: sql.SQL("{} NOT BETWEEN '1583-01-01 00:00+00' AND '9999-12-31 23:59:59.999999+00'"),
 }
-"""What is outside of the years in which Postgres' calendar and text are Java's; infinities are."""
+"""Values outside of the years in which Postgres' calendar and text are Java's, infinities included."""
 
 _ESCAPE = re.compile(rb"\\(?:u(00[01][0-9a-f])|.)", re.DOTALL)
 _BEYOND = re.compile(r"[\U00010000-\U0010ffff]")
@@ -71,7 +71,7 @@ class Formatted:
     value: sql.Composable
     astray: sql.Composable | None
     key_escapes: bool
-    """The key has texts in JSON: what came needs :func:`respelt`."""
+    """The key has texts in JSON: keys from Postgres need :func:`respelt`."""
     value_escapes: bool
 
 
@@ -204,7 +204,7 @@ class _Half:
         return sql.SQL("CASE WHEN {} THEN NULL ELSE {} END").format(_condition((cell.column, cell.kind)), text)
 
     def _text(self, cell: Cell) -> sql.Composable:
-        """What StringConverter writes; NULL stays NULL."""
+        """The text that StringConverter writes; NULL stays NULL."""
         if cell.steps:
             return self._time_text(cell)
         if cell.kind in {Kind.BOOLEAN, Kind.INTEGER}:
@@ -224,7 +224,7 @@ class _Half:
         return sql.SQL("CASE WHEN {0} IS NOT NULL THEN pg_catalog.concat({0}) END").format(name)
 
     def _time_text(self, cell: Cell) -> sql.Composable:
-        """What TimestampConverter writes."""
+        """The text that TimestampConverter writes."""
         pattern = cell.steps[0].to_char if len(cell.steps) == 1 else None
         if pattern is None or cell.java is not Java.STRING or cell.kind not in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             raise _Unproven

@@ -1,4 +1,4 @@
-"""What is fixed about a table for a session: its columns, its topic, how a row becomes a record, how it is read."""
+"""The plan of a table for a session: its columns, its topic, how a row becomes a record, how it is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Reading", "TablePlan", "key_of"]
 
 
 class Reading(Enum):
-    """How what is new is found. The value says it to people."""
+    """How new rows are found; the value describes it to people."""
 
     VERSIONS = "row versions: every committed change, whatever its timestamp"
     NEW_ROWS = "ids that were sent: every new row once, whenever it commits"
@@ -35,7 +35,7 @@ class Reading(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What is fixed about a table, a view or a query for a session."""
+    """The plan of a table, a view or a query for a session."""
 
     schema: str
     name: str
@@ -62,7 +62,7 @@ class TablePlan:
     delay_ms: int = 0
     """``timestamp.delay.interval.ms``; for the reading PLACE."""
     zone: str = "UTC"
-    """``db.timezone``: what the local times of ``timestamp`` columns mean in an offset."""
+    """``db.timezone``: the zone of local times of ``timestamp`` columns in an offset."""
     zoned: bool = False
     """The timestamp columns are ``timestamptz``: moments whatever the zone."""
     soft_delete: str | None = None
@@ -81,7 +81,7 @@ class TablePlan:
     """They are after every load: mode bulk with ``compactory.bulk.deletes``."""
     warnings: tuple[str, ...] = ()
     load_warnings: tuple[str, ...] = ()
-    """What concerns a first load alone."""
+    """Warnings about a first load alone."""
 
     @property
     def stamped(self) -> bool:
@@ -95,7 +95,7 @@ class TablePlan:
 
     @property
     def label(self) -> str:
-        """What a message about it begins with."""
+        """The beginning of a message about it."""
         return self.qualified if self.query is not None else f"table {self.qualified}"
 
     @property
@@ -111,7 +111,7 @@ class TablePlan:
         return (*named, *(tie for tie in self.tie_breakers if tie != self.incrementing))
 
     def relation(self) -> sql.Composable:
-        """What stands behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""
+        """The relation behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""
         if self.query is None:
             return sql.Identifier(self.schema, self.name)
         return sql.SQL("({}\n)").format(_verbatim(self.query))
@@ -122,7 +122,7 @@ class TablePlan:
 
 
 def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
-    """The key of the offset of what is read."""
+    """The key of the offset of a table or query."""
     return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
 
 

@@ -57,7 +57,7 @@ class Column:
     numbers_itself: bool = False
     """An identity column, or one whose default is ``nextval``."""
     shape: Shape | None = None
-    """What the type is made of; None where nobody asked the catalogue, as for a query."""
+    """The parts of the type; None where the catalogue was not asked."""
 
 
 class NumericMapping(Enum):

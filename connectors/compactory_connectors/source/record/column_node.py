@@ -38,7 +38,7 @@ def column_node(column: Column, options: ColumnOptions) -> Node | None:
 
 
 def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
-    """What an operator should know of the column: it is left out, or its values are cut off."""
+    """Warnings to an operator: the column is left out, or its values are cut off."""
     place = f"table {table}: column {column.name}"
     if truncates(column, options):
         yield (

@@ -175,14 +175,14 @@ Node: TypeAlias = Cell | Constant | StructNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What a row becomes. ``key`` None: the record has no key. ``warnings``: what a transform found odd."""
+    """The record of a row. ``key`` None: it has no key. ``warnings``: the transforms' doubts."""
 
     topic: str
     key: Node | None
     value: Node
     headers: tuple[tuple[str, Node], ...] = ()
     dated: Callable[[int], str] | None = None
-    """Where the topic hangs on the time: its name by milliseconds since the epoch, in place of ``topic``."""
+    """For a topic that depends on the time: its name by milliseconds since the epoch, in place of ``topic``."""
     function: Any = None
     """The ``FunctionTransform`` behind the others, where there is one."""
     warnings: tuple[str, ...] = ()
@@ -278,5 +278,5 @@ _CLASSES = {
 
 
 def java_of(schema: Schema) -> Java:
-    """The class of a value that stands inside of an array, a map or a struct of it: what a column of its schema has."""
+    """The class of a value inside an array, a map or a struct: the same that a column of this schema has."""
     return _CLASSES.get(schema.name or "") or _CLASSES[schema.type]

@@ -55,7 +55,7 @@ class ConverterSpec:
 
 
 def simple_headers() -> ConverterSpec:
-    """What writes headers unless ``header.converter`` says otherwise."""
+    """The default of ``header.converter``."""
     return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter())
 
 

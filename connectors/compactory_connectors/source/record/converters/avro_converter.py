@@ -176,7 +176,7 @@ def _alike(ours: str, other: str) -> bool:
 
 
 def _form(schema: Any) -> Any:
-    """As Avro's parsing canonical form: what decides the bytes."""
+    """Avro's parsing canonical form: only the parts of a schema that decide the bytes."""
     if isinstance(schema, list):
         return [_form(item) for item in schema]
     if not isinstance(schema, dict):

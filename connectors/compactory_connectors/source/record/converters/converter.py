@@ -1,4 +1,4 @@
-"""What every converter is: it compiles one half of a record into a function of a row."""
+"""The interface of converters: each compiles one half of a record into a function of a row."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class JsonConverter(Topicless):
         return parts.render()
 
     def envelope(self, node: Node) -> tuple[bytes, bytes]:
-        """What stands before a value and behind it: its schema, where that is written."""
+        """The texts before and behind a value: its schema, where that is written."""
         return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
 
 
@@ -90,7 +90,7 @@ class _Parts:
         self._numeric = numeric
         self._template = b""
         self._gaps: list[tuple[int, _Write] | _WriteRow] = []
-        """What writes each gap: a column's position and its writer, or a function of the whole row."""
+        """The writer of each gap: a column's position with a function of it, or a function of the whole row."""
 
     def literal(self, text: bytes) -> None:
         """Text that is the same in every row."""

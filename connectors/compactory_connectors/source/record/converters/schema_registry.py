@@ -98,7 +98,7 @@ OPTIONS: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Where a schema belongs: half a topic, and the name of the record that it describes, if it is one."""
+    """The place of a schema: half a topic, and the name of the record that it describes, if any."""
 
     topic: str
     half: Half
@@ -115,7 +115,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """One registry with what a converter may do there. Immutable; the client behind it is shared and thread-safe."""
+    """One registry, and a converter's rights in it. Immutable; the client behind it is shared and thread-safe."""
 
     url: str
     login: str = ""
@@ -127,7 +127,7 @@ class Registry:
     normalize: bool = False
     strategies: Mapping[str, Subjects]
     dry: bool = False
-    """Nothing is registered; what is not there yet has the id 0."""
+    """Nothing is registered; a schema that is not there yet has the id 0."""
 
     def __repr__(self) -> str:
         return "Registry(…)"  # the address may hold a password
@@ -184,7 +184,7 @@ class Registry:
         return str(self._asked(lambda: client.get_schema(number), f"of schema {number}").schema_str)
 
     def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
-        """The answer; None for what the registry lacks, where that is ``missing`` and no error."""
+        """The answer; None for a schema that the registry lacks, where ``missing`` says that this is no error."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         began = time.monotonic()

@@ -102,7 +102,7 @@ def _as_text(node: Node) -> Node:
 
 
 def _encoded(write: _Text, encoding: str) -> Render:
-    """What the character set lacks becomes a question mark, one for a surrogate pair."""
+    """Characters missing from the character set become question marks, one for a surrogate pair."""
 
     def render(raw: Sequence[bytes | None]) -> bytes | None:
         text = write(raw)

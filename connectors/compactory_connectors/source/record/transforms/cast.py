@@ -42,7 +42,7 @@ _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|NaN|Infinity)", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII)
 _BLANKS = "".join(map(chr, range(33)))
-"""What ``String.trim`` takes off."""
+"""The characters that ``String.trim`` takes off."""
 
 _NUMBERS: Mapping[str, Callable[[int], int]] = {TIMESTAMP: int, DATE: date_number, TIME: time_number}
 _OF_TIME = DateFormat("HH:mm:ss.SSS'Z'")
@@ -245,7 +245,7 @@ def _texts(java: Java) -> Callable[[Any], str]:
 
 
 def _date_text(millis: int) -> str:
-    """``Values.dateFormatFor``: what lies before the second day of 1970 counts as a time."""
+    """``Values.dateFormatFor``: a value before the second day of 1970 counts as a time."""
     if millis < MILLIS_PER_DAY:
         return _OF_TIME.format(millis)
     return (_OF_TIMESTAMP if millis % MILLIS_PER_DAY else _OF_DATE).format(millis)

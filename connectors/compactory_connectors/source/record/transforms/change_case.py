@@ -45,7 +45,7 @@ class CaseFormat(Enum):
 
     @property
     def separator(self) -> str:
-        """What stands between two words."""
+        """The text between two words."""
         return self.value[0]
 
     def words(self, name: str) -> list[str]:

@@ -139,7 +139,7 @@ _NOTHING: Mapping[Java, Any] = {
     Java.DECIMAL: Decimal(0),
     Java.STRING: "",
 }
-"""What stands for "no value" by class; java.sql's dates are not among them, as in the class."""
+"""The value that means "no value", by class; java.sql's dates are not among them, as in the class."""
 
 
 def _whole(bits: int) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""Where a record goes, and whether: routers, ``Filter`` and predicates (org.apache.kafka.connect.transforms)."""
+"""Routers of records, ``Filter`` and predicates (org.apache.kafka.connect.transforms)."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _toward_zero(value: int, unit: int) -> int:
 
 _PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
 _PLACES |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
-"""Where Postgres' text ``2024-01-01 11:11:11.123`` has the fields of a pattern."""
+"""Positions of a pattern's fields in Postgres' text ``2024-01-01 11:11:11.123``."""
 
 _HYPHEN = ord("-")  # after a year of four digits
 _C = ord("C")  # of BC

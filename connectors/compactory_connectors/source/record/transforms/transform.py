@@ -1,4 +1,4 @@
-"""What every transform is: options read once, then one step of the chain's compilation."""
+"""The interface of transforms: options read once, then one step of the chain's compilation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def no_defaults() -> Any:
 
 
 class TransformError(ValueError):
-    """A transform does not fit the record it gets: the text says what is missing and what there is."""
+    """A transform does not fit the record it gets: the text names the missing field and the ones that exist."""
 
 
 @dataclass(frozen=True, slots=True)
