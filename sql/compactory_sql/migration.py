@@ -53,15 +53,14 @@ class Migration:
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """All migrations in order; ValueError when a number is given twice."""
+    """All migrations in order; ValueError when a number is missing or given twice."""
     found: list[Migration] = []
     for file in sorted((resources.files("compactory_sql") / "migrations").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
             found.append(Migration(version=int(number), name=name, sql=read(f"migrations/{file.name}")))
-    versions = [migration.version for migration in found]
-    if versions != sorted(set(versions)):
-        raise ValueError(f"two migrations have one number: {versions}")
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.version for m in found]}")
     return tuple(found)
 
 

@@ -140,6 +140,7 @@ def test_the_dashboard_is_laid_out_and_shows_every_figure_of_stores_and_sources(
         "HTTP",
         "Outbox",
         "Sink",
+        "Jobs",
     ]
     numbers = [panel["id"] for panel in document["panels"]]
     assert len(set(numbers)) == len(numbers)

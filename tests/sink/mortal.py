@@ -3,7 +3,7 @@
     python -m tests.sink.mortal POSTGRES BOOTSTRAP NAME TOPIC [STEP SIGNAL [PROPERTY=VALUE…]]
 
 The signal comes at the step of the second transaction that the process begins, and only once. Without a step it lives.
-What the properties ``parallel`` and ``handler`` say is the sink's own.
+The properties ``parallel`` and ``batch`` are the sink's own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Fate:
         self.transactions = 0
 
     def meets(self, step: str) -> None:
-        if step == self._step and self.transactions >= 2:
+        if step and step == self._step and self.transactions >= 2:
             self._step = ""
             os.kill(os.getpid(), self._sign)
 
@@ -55,13 +55,14 @@ def main(url: str, bootstrap: str, name: str, topic: str, step: str = "", sign: 
     properties = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "6000"}
     properties |= dict(item.split("=", 1) for item in given)
     parallel = int(properties.pop("parallel", "1"))
+    batch = int(properties.pop("batch", BATCH))
     sink = TransactionalSink(
         bootstrap,
         url,
         [topic],
         harness.count,
         name=name,
-        batch=BATCH,
+        batch=batch,
         parallel=parallel,
         transaction_timeout=3.0,
         properties=properties,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +13,11 @@ import psycopg
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.plan.table_plan import TablePlan
-from compactory_connectors.source.poll.comparison import Comparison
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.poll.table import TableReader
 from compactory_connectors.source.postgres.server import Server, TableReplaced
+from compactory_connectors.source.reconcile.comparison import Comparison
+from compactory_connectors.source.reconcile.key_ranges import living_keys
 
 COLUMNS = ("id", "terminal_id", "acquirer_id", "is_active")
 
@@ -106,13 +106,14 @@ class Feed:
         )
         offset = SourceOffset.loads(self.stored) if self.stored else None
         self.reader = TableReader(self.server, replace(plan, **self._changes), offset)
-        if self.reader.offset.compare:
-            self.reader.comparison = holding(self.topic)
+        self.comparison = holding(self.topic) if self.reader.offset.compare else None
 
     def poll(self, page_rows: int = 10_000, *, pages: int | None = None) -> list[tuple[bytes | None, bytes | None]]:
         """One poll, or with ``pages`` only its first pages; the records of it."""
         records = []
-        for number, batch in enumerate(self.reader.pages(page_rows), 1):
+        expect = self.comparison.expect if self.comparison is not None else None
+        for number, found in enumerate(self.reader.pages(page_rows, expect=expect), 1):
+            batch = found if self.comparison is None else self.comparison.without_known(found, self.reader.plan)
             records += batch.records
             for key, value in batch.records:
                 if value is None:
@@ -122,6 +123,8 @@ class Feed:
             self.reader.acknowledge(batch)
             if batch.persist:
                 self.stored = batch.offset.dumps()
+            if not batch.offset.compare:
+                self.comparison = None
             if number == pages:
                 break
         self.sent += records
@@ -151,7 +154,7 @@ class Feed:
 
     def living(self) -> list[bytes | None]:
         """The keys that a sweep finds in the table."""
-        return [self.reader.plan.rows.render_key(row) for rows in self.reader.living_rows() for row in rows]
+        return [key for keys in living_keys(self.server, self.reader.plan) for key in keys]
 
     @property
     def seen_snapshot(self) -> SeenSnapshot | None:
@@ -164,7 +167,7 @@ class Feed:
 def holding(topic: dict[bytes, bytes]) -> Comparison:
     """The comparison with a topic that holds this."""
     comparison = Comparison()
-    comparison._partitions[0] = {key: blake2b(value, digest_size=16).digest() for key, value in topic.items()}
+    comparison._newest = {hash(key): hash(value) for key, value in topic.items()}
     return comparison
 
 

@@ -13,6 +13,7 @@ from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.poll.readers import open_reader
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.postgres.server import Server, TableReplaced
+from compactory_connectors.source.reconcile.key_ranges import living_keys
 from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
 from tests.source.poller import config, settings
@@ -44,8 +45,7 @@ class Follower:
         (plan,) = plan_tables(self._server, self._config)
         offset = SourceOffset.loads(self.stored) if self.stored else None
         self.reader = open_reader(self._server, plan, offset, (plan.topic, None))
-        if self.reader.offset.compare:
-            self.reader.comparison = holding(self.topic)
+        self._comparison = holding(self.topic) if self.reader.offset.compare else None
 
     def kill(self) -> None:
         """As kill -9 does: at whatever page it was."""
@@ -73,7 +73,8 @@ class Follower:
                 if self.reader.settled and self.reader.is_idle(self._server.peek()):
                     return None
                 self._log.append(f"source: poll in pages of {page_rows}")
-                self._pages = self.reader.pages(page_rows)
+                expect = self._comparison.expect if self._comparison is not None else None
+                self._pages = self.reader.pages(page_rows, expect=expect)
             batch = next(self._pages, None)
         except TableReplaced:
             self._log.append("source: the table is another one")
@@ -94,6 +95,9 @@ class Follower:
             self.step(10_000)
 
     def _publish(self, batch: RecordBatch) -> None:
+        if self._comparison is not None:
+            batch = self._comparison.without_known(batch, self.reader.plan)
+        self._comparison = self._comparison if batch.offset.compare else None
         self._log.append(f"source: {len(batch.records)} records {batch.again or ''}")
         for record in batch.records:
             key, value = record[0], record[1]
@@ -111,10 +115,10 @@ class Follower:
     def sweep(self) -> None:
         """Remove keys that the table lacks."""
         try:
-            rows = [row for chunk in self.reader.living_rows() for row in chunk]
+            assert self._server is not None
+            keys = {key for chunk in living_keys(self._server, self.reader.plan) for key in chunk}
         except psycopg.errors.LockNotAvailable:
             return
-        keys = {self.reader.plan.rows.render_key(row) for row in rows}
         for key in self.topic.keys() - keys:
             del self.topic[key]
         self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))

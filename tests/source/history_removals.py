@@ -22,7 +22,7 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.control import Control
 from compactory_connectors.source.control.status import StatusBoard, TableStatus
-from compactory_connectors.source.reconcile.verification.topic_side import TopicSide
+from compactory_connectors.source.publish.topics import TopicReader
 from compactory_connectors.source.run.session import Session
 from compactory_connectors.source.run.table_registry import TopicReplaced
 from tests.source.conftest import Bench
@@ -38,20 +38,19 @@ class Lookups:
     """A topic as stores read it: within a partition the last record of a key counts, among them the newest."""
 
     def __init__(self, bench: Bench) -> None:
-        self._side = TopicSide(bench.kafka, bench.topic)
-        self._side.rewind()
+        self._reader = TopicReader(bench.kafka, bench.topic)
         self._copies: dict[bytes, dict[int, tuple[int, bool]]] = {}
 
     def close(self) -> None:
-        self._side.close()
+        self._reader.close()
 
     @property
     def partitions(self) -> int:
-        return len(self._side.partitions)
+        return len(self._reader.partitions)
 
     def found(self) -> set[bytes]:
         """The keys that readers find now."""
-        for messages in self._side.read_to(self._side.ends()):
+        for messages in self._reader.read_to(self._reader.ends()):
             for message in messages:
                 copy = (message.timestamp()[1], message.value() is not None)
                 self._copies.setdefault(message.key() or b"", {})[message.partition() or 0] = copy

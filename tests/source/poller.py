@@ -14,8 +14,8 @@ from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.plan.table_plan import TablePlan
+from compactory_connectors.source.poll.reader import Reader
 from compactory_connectors.source.poll.readers import open_reader
-from compactory_connectors.source.poll.record_batch import Reader
 from compactory_connectors.source.postgres.server import Server
 
 KEYED = {

@@ -11,11 +11,11 @@ import pytest
 
 from compactory_connectors.source.control.removal import Copy
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.poll.digests import LivingKeys
-from compactory_connectors.source.poll.key_ranges import KeyRanges
 from compactory_connectors.source.poll.rendering import Renderer
 from compactory_connectors.source.publish.removal_guard import RemovalGuard
-from compactory_connectors.source.reconcile import removals, resend, sweeper
+from compactory_connectors.source.reconcile import cleanup, resend, sweeper
+from compactory_connectors.source.reconcile.comparison import Comparison
+from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.run import table_registry
 from tests.source.conftest import Bench
 from tests.source.history_removals import RemovalHistory
@@ -26,8 +26,8 @@ from tests.source.proof import LONG, PROOF
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at in each round, and a few rows make several ranges."""
-    for module, name in ((table_registry, "TOPICS_EVERY"), (removals, "_READERS"), (removals, "_LOOK_AGAIN"),
-                         (removals, "_LOOK_DEARLY")):  # fmt: skip
+    for module, name in ((table_registry, "TOPICS_EVERY"), (cleanup, "_READERS"), (cleanup, "_LOOK_AGAIN"),
+                         (cleanup, "_LOOK_DEARLY")):  # fmt: skip
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(KeyRanges.__init__, "__kwdefaults__", {"size": 7})
 
@@ -67,10 +67,11 @@ def test_no_living_row_loses_its_record(
         assert histories(seeded.getrandbits(32), seeded.choice([15, 30])) == 0
 
 
-def _overlooking(living: LivingKeys, numbers: Any) -> None:
-    for number in numbers:
-        if number >> 5 & 3:
-            living.note(number, alive=False)
+TAKE = Comparison.take_numbers
+
+
+def _overlooking(comparison: Comparison, numbers: Any) -> None:
+    TAKE(comparison, (number for number in numbers if number >> 5 & 3))
 
 
 RECORDS = resend._records
@@ -82,7 +83,7 @@ def _without_some(*given: Any) -> Any:
 
 
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
-    "a sweep overlooks rows": (LivingKeys, "forget", _overlooking),
+    "a sweep overlooks rows": (Comparison, "take_numbers", _overlooking),
     "a poll asks for no living rows": (Renderer, "_living", lambda *_: set()),
     "a repair overlooks rows": (resend, "_records", _without_some),
 }

@@ -16,10 +16,10 @@ from compactory.errors import CompactoryError
 from compactory_api.protocol.access import Access
 from compactory_cli.context.remote import Server
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.reconcile.verification.checker import Finding
-from compactory_connectors.source.reconcile.verification.outcome import Outcome
-from compactory_connectors.source.reconcile.verification.verification import verify
-from compactory_connectors.source.reconcile.verification.verifier import Options
+from compactory_connectors.source.reconcile.checker import Finding
+from compactory_connectors.source.reconcile.outcome import Outcome
+from compactory_connectors.source.reconcile.verification import verify
+from compactory_connectors.source.reconcile.verifier import Options
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.failures import spark_failures

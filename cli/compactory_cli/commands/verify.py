@@ -17,8 +17,8 @@ from .spark import Conf, Jars, Master, spark_options
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.reconcile.verification.outcome import Outcome
-    from compactory_connectors.source.reconcile.verification.progress import Progress
+    from compactory_connectors.source.reconcile.outcome import Outcome
+    from compactory_connectors.source.reconcile.progress import Progress
 
     from ..context.configuration import Configuration
 
@@ -136,8 +136,8 @@ class _Comparison:
     def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
         """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
         from compactory_connectors.source.reconcile.offline_resend import MOST_REPAIRS
-        from compactory_connectors.source.reconcile.verification.verification import verify as compare
-        from compactory_connectors.source.reconcile.verification.verifier import Options
+        from compactory_connectors.source.reconcile.verification import verify as compare
+        from compactory_connectors.source.reconcile.verifier import Options
 
         most = MOST_REPAIRS if keys else max(self.limit, 1)
         options = Options(wait=self.wait, most=most, digests=self.digests)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.reconcile.verification.outcome import Outcome
+    from compactory_connectors.source.reconcile.outcome import Outcome
 
     from ..context.configuration import Configuration
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.reconcile.verification.outcome import Outcome
-    from compactory_connectors.source.reconcile.verification.progress import Progress
+    from compactory_connectors.source.reconcile.outcome import Outcome
+    from compactory_connectors.source.reconcile.progress import Progress
     from compactory_connectors.spark.session import SparkOptions
     from compactory_connectors.spark.verification.side import SideOutcome
 
@@ -95,8 +95,8 @@ class SparkComparison:
     def _tables(
         self, spark: SparkSession, kafka: Kafka, connector: ConnectorConfig, progress: Progress
     ) -> list[Outcome]:
-        from compactory_connectors.source.reconcile.verification.verification import verify
-        from compactory_connectors.source.reconcile.verification.verifier import Options
+        from compactory_connectors.source.reconcile.verification import verify
+        from compactory_connectors.source.reconcile.verifier import Options
         from compactory_connectors.spark.verification.table_pass import TablePass
 
         overall = TablePass(spark, connector, kafka, progress)

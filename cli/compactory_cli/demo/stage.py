@@ -17,9 +17,9 @@ from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import Adoption, adopt
-from compactory_connectors.source.reconcile.verification.outcome import Outcome
-from compactory_connectors.source.reconcile.verification.verification import verify
-from compactory_connectors.source.reconcile.verification.verifier import Options
+from compactory_connectors.source.reconcile.outcome import Outcome
+from compactory_connectors.source.reconcile.verification import verify
+from compactory_connectors.source.reconcile.verifier import Options
 from compactory_sql import read
 
 from ..context.failure import StepFailed

@@ -13,7 +13,7 @@ from .verify_sides import show_sides, side_documents
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from compactory_connectors.source.reconcile.verification.outcome import Difference, Outcome
+    from compactory_connectors.source.reconcile.outcome import Difference, Outcome
     from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["Progress", "code_of", "show"]
@@ -157,7 +157,7 @@ def _found(each: Difference, value: bytes | None) -> str:
 
 def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
     from compactory.lookup.digest import VERSION
-    from compactory_connectors.source.reconcile.verification.checker import Finding
+    from compactory_connectors.source.reconcile.checker import Finding
 
     document: dict[str, Any] = {
         "topic": outcome.topic,

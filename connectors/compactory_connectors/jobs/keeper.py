@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import psycopg
 import structlog
 from psycopg import sql
 
@@ -44,7 +45,7 @@ _WHOLE = 300.0  # seconds between looks at everything, for jobs that were writte
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
 _BUSY = 100  # jobs at once, from which on writers need not notify
-_AHEAD = 0.1  # seconds of work that are claimed before a thread is free
+_AHEAD = 0.25  # seconds of work that are claimed before a thread is free
 _MOST = 1000  # jobs that are claimed at once
 _DEPTH = 20  # jobs of a group that are claimed at once where they are quick
 _QUICK = 100.0  # jobs a second that an executor must run for that
@@ -87,6 +88,7 @@ class Keeper:
         self._executor: int | None = None
         self._executors: tuple[int, ...] = ()
         self._pool: tuple[int, ...] = ()
+        self._dead: set[int] = set()  # executors whose jobs are to be taken back
         self._assigned: Assigned | None = None
         self._position = Position.at(0, 0)
         self._full = False
@@ -251,13 +253,14 @@ class Keeper:
         self._voided = False
         ahead = self._concurrency + min(_MOST, int(self._rate * _AHEAD))
         room = max(0, ahead - len(self._held))
-        return 0 if room < min(ahead // 4, _BUSY) else room
+        return 0 if room < ahead // 4 else room
 
     def _claim_groups(self, table: JobTable, assigned: Assigned) -> bool:
         """Claim the first jobs of groups; whether somebody else looks at all of them just now."""
-        names = list(self._groups)[: min(self._room(), _GROUPS)]
+        room = self._room()
+        names = list(self._groups)[: min(room, _GROUPS)]
         freed = self._freed.intersection(names)
-        depth = _DEPTH if self._rate > _QUICK else 1
+        depth = min(_DEPTH, room // len(names)) if self._rate > _QUICK else 1
         chains, refused = table.claim_groups(names, freed, assigned, depth)
         for name in names:
             del self._groups[name]
@@ -300,11 +303,12 @@ class Keeper:
             self._beat(table)
         if self._executor is not None and self._due("follow", _FOLLOW):
             self._follow(table)
-        if self._due("expire", _BEAT) and table.expire(self._keep) >= 10_000:
-            self._next["expire"] = 0.0
+        if self._due("expire", _BEAT):
+            self._bounded(connection, "expire", lambda: self._expire(table))
         if self._due("sample", _SAMPLE):
-            self._board.sampled(type_statuses(connection))
+            self._bounded(connection, "sample", lambda: self._board.sampled(type_statuses(connection)))
         if self._due("whole", _WHOLE):
+            self._bounded(connection, "whole", lambda: self._dead.update(table.orphans()))
             self._look_again(table)
         now = time.monotonic()
         for attempt in self._attempts.running():
@@ -318,6 +322,19 @@ class Keeper:
                 attempt.overdue = True
                 attempt.end()
 
+    def _bounded(self, connection: WatchedConnection, what: str, look: Callable[[], object]) -> None:
+        """Do what is not urgent, and later where it takes long: a snapshot that somebody holds keeps dead rows."""
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL statement_timeout = '1s'")
+                look()
+        except psycopg.errors.QueryCanceled:
+            self._next[what] = time.monotonic() + _WHOLE
+
+    def _expire(self, table: JobTable) -> None:
+        if table.expire(self._keep) >= 10_000:
+            self._next["expire"] = 0.0
+
     def _beat(self, table: JobTable) -> None:
         found = table.beat(self._assignment.pool)
         if not found.registered:
@@ -327,18 +344,26 @@ class Keeper:
             log.warning("an executor is taken for dead", executor=executor)
             table.bury(executor)
             self._next["beat"] = time.monotonic() + 0.1  # its sessions end meanwhile
-        rescued = table.rescue()
-        if rescued:
-            self._board.rescued(len(rescued))
-            log.warning("jobs of a dead executor were taken back", jobs=len(rescued))
+        self._dead |= set(found.lapsed) | set(self._executors).difference(found.all)
+        rescued = sum(self._rescue(table, executor) for executor in sorted(self._dead))
         if found.all != self._executors or rescued:
             self._executors = found.all
             self._look_again(table)
         self._pool = found.pool
-        wanted = set(table.cancelling())
-        for attempt in self._attempts.running():
-            if attempt.job.id in wanted:
-                attempt.end()
+        running = {attempt.job.id: attempt for attempt in self._attempts.running()}
+        for job in table.cancelling(list(running)) if running else ():
+            running[job].end()
+
+    def _rescue(self, table: JobTable, executor: int) -> int:
+        """Take back the jobs of an executor that has gone, once its sessions have ended; how many there were."""
+        rescued = table.rescue(executor)
+        if rescued is None:
+            return 0
+        self._dead.discard(executor)
+        if rescued:
+            self._board.rescued(len(rescued))
+            log.warning("jobs of a dead executor were taken back", executor=executor, jobs=len(rescued))
+        return len(rescued)
 
     def _follow(self, table: JobTable) -> None:
         """See which partitions are ours, and hand back what has not begun of those that are not any more."""

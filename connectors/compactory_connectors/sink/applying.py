@@ -96,10 +96,16 @@ class Applying:
     def _attempt(self, batch: Batch, *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
         with self.connection.transaction():
-            held = self.offsets.lock(batch.partition, batch.start)
-            self._records(batch, failed, held=held, isolating=isolating)
+            held, parted = self.offsets.lock(batch.partition, batch.start)
+            left = batch._replace(records=self.offsets.left(batch)) if parted else batch
+            self._records(left, failed, held=held, isolating=isolating)
             stopped = self._first_at_fault(failed)
-            self.offsets.move(batch.partition, batch.start, stopped.record.offset if stopped else batch.end)
+            if stopped:
+                self.offsets.move(batch.partition, batch.start, stopped.record.offset)
+            elif parted:
+                self.offsets.finish(batch)
+            else:
+                self.offsets.move(batch.partition, batch.start, batch.end)
         if stopped:
             stop_at(self._sink, stopped.record, stopped.reason or _WAITS)
         return failed

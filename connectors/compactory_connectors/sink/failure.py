@@ -11,6 +11,7 @@ import psycopg
 from compactory.errors import CompactoryError
 from compactory_connectors.database.postgres_errors import refusal
 
+from .offsets import Moved
 from .record import SinkRecord
 
 __all__ = ["RecordRefused", "SinkStopped", "is_of_record", "reason_of", "stop_at"]
@@ -29,7 +30,7 @@ class SinkStopped(CompactoryError):
 
 def is_of_record(error: Exception) -> bool:
     """Whether other records may do better: not so where a server is away or something is set wrongly."""
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError):
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved):
         return False
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate.startswith(_OF_RECORD)

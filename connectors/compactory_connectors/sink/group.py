@@ -146,6 +146,7 @@ class Group:
             item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
         self.positions.update(located)
+        consumer.resume(_listed(located))  # a pause outlives an assignment
         if unknown := [part for part in ours if part not in located]:
             consumer.pause(_listed(unknown))
 

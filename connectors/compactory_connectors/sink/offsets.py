@@ -13,6 +13,8 @@ from psycopg.rows import class_row
 from compactory.records import Partition
 from compactory_sql import query
 
+from .record import Batch, SinkRecord, part_of
+
 __all__ = ["Moved", "Offsets", "PartitionOffset", "partition_offsets", "set_offset"]
 
 
@@ -64,12 +66,15 @@ class Offsets:
         """Give a partition that was never used its first offset, unless another process did."""
         self._connection.execute(query("sink/begin"), self._row(partition) | {"offset": offset, "topic_id": topic_id})
 
-    def lock(self, partition: Partition, expected: int) -> bool:
-        """Lock the row for this transaction; whether records of it wait set aside. Raises Moved."""
+    def lock(self, partition: Partition, expected: int) -> tuple[bool, bool]:
+        """Lock the row for this transaction. Raises Moved.
+
+        Says whether records of it are set aside, and whether parts of the keys are done beyond the offset.
+        """
         row = self._connection.execute(query("sink/lock"), self._row(partition)).fetchone()
         if row is None or row[0] != expected:
             raise Moved(partition)
-        return bool(row[1])
+        return bool(row[1]), bool(row[2])
 
     def share(self, partition: Partition, expected: int) -> None:
         """Lock the row against moving it, beside others that do the same. Raises Moved."""
@@ -82,6 +87,23 @@ class Offsets:
         given = self._row(partition) | {"expected": expected, "offset": offset}
         if not self._connection.execute(query("sink/move"), given).rowcount:
             raise Moved(partition)
+
+    def parts(self, partition: Partition) -> tuple[dict[int, int], int]:
+        """How far parts of the keys are done beyond the offset, and how many parts there are; 0: none was begun."""
+        rows = self._connection.execute(query("sink/parts"), self._row(partition)).fetchall()
+        return {part: until for part, _, until in rows}, rows[0][1] if rows else 0
+
+    def left(self, batch: Batch) -> list[SinkRecord]:
+        """The records of a batch that no part has done yet."""
+        done, count = self.parts(batch.partition)
+        if not count:
+            return batch.records
+        return [item for item in batch.records if item.offset >= done.get(part_of(item, count), batch.start)]
+
+    def finish(self, batch: Batch) -> None:
+        """Move the offset to the batch's end, and forget the parts that have reached it. Raises Moved."""
+        self.move(batch.partition, batch.start, batch.end)
+        self._connection.execute(query("sink/parts_reached"), self._row(batch.partition) | {"until": batch.end})
 
     def _row(self, partition: Partition) -> dict[str, Any]:
         return {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
-from zlib import crc32
 
 import psycopg
 
@@ -18,9 +17,9 @@ from compactory_sql import query
 
 from .applying import Applying, Outcome
 from .offsets import Moved, Offsets
-from .record import Batch, Failed, SinkRecord
+from .record import Batch, Failed, SinkRecord, part_of
 
-__all__ = ["Parallel", "part_of"]
+__all__ = ["Parallel"]
 
 
 class Parallel:
@@ -42,7 +41,8 @@ class Parallel:
 
     def apply(self, batch: Batch) -> Outcome:
         """Apply a batch and move the offset to its end, or as many of its parts as possible."""
-        done, count = self._done(batch)
+        done, count = self._offsets.parts(batch.partition)
+        count = count or len(self._parts)  # as many as when they were begun
         work: dict[int, list[SinkRecord]] = defaultdict(list)
         for record in batch.records:
             part = part_of(record, count)
@@ -56,18 +56,19 @@ class Parallel:
         failed: list[Failed] = [item for future in futures for item in future.result()]
         with self._connection.transaction():
             self._offsets.lock(batch.partition, batch.start)
-            self._offsets.move(batch.partition, batch.start, batch.end)
-            self._connection.execute(query("sink/parts_reached"), self._row(batch) | {"until": batch.end})
+            self._offsets.finish(batch)
         return failed
-
-    def _done(self, batch: Batch) -> tuple[dict[int, int], int]:
-        """How far parts are beyond the batch's start, and how many parts there are: as many as when they were begun."""
-        rows = self._connection.execute(query("sink/parts"), self._row(batch)).fetchall()
-        return {part: until for part, _, until in rows}, rows[0][1] if rows else len(self._parts)
 
     def _work(self, batch: Batch, part: int, parts: int, expected: int) -> Outcome:
         applying = self._parts[part % len(self._parts)]  # parts of an earlier run may be more
-        given = self._row(batch) | {"part": part, "parts": parts, "expected": expected, "until": batch.end}
+        given = {
+            "sink": self._sink,
+            **batch.partition._asdict(),
+            "part": part,
+            "parts": parts,
+            "expected": expected,
+            "until": batch.end,
+        }
 
         def begin(connection: psycopg.Connection[Any]) -> None:
             applying.offsets.share(batch.partition, batch.start)
@@ -76,11 +77,3 @@ class Parallel:
 
         with applying.alone:
             return applying.apply_part(batch, begin)
-
-    def _row(self, batch: Batch) -> dict[str, Any]:
-        return {"sink": self._sink, "topic": batch.partition.topic, "partition": batch.partition.partition}
-
-
-def part_of(record: SinkRecord, parts: int) -> int:
-    """The part that a record belongs to: all of one key to one part, the same in every process."""
-    return record.offset % parts if record.key is None else crc32(record.key) % parts

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from compactory.kafka.client import Message
 from compactory.records import Partition
 
-__all__ = ["Batch", "Failed", "Records", "SinkRecord"]
+__all__ = ["Batch", "Failed", "Records", "SinkRecord", "part_of"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -75,3 +76,8 @@ class Batch(NamedTuple):
     start: int
     records: list[SinkRecord]
     end: int
+
+
+def part_of(record: SinkRecord, parts: int) -> int:
+    """The part that a record belongs to: all of one key to one part, the same in every process."""
+    return record.offset % parts if record.key is None else crc32(record.key) % parts

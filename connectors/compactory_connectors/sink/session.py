@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 import structlog
 
 from compactory.kafka.client import Kafka, Message
@@ -82,6 +83,9 @@ class Session:
             place = {"sink": self.sink, "topic": part.topic, "partition": part.partition, "expected": start}
             log.warning("the database's offset is another: seeking", **place)
             self.group.lose([part])
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
+            self.board.count("rollbacks_total", part)
+            self.group.lose([part])  # and read again, at once: the other one has committed
         except Exception:
             self.board.count("rollbacks_total", part)
             raise

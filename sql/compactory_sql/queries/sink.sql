@@ -39,7 +39,9 @@ UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic
 
 -- name: sink/lock
 SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
-                          WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition)
+                          WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition),
+       EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
+                WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition)
   FROM compactory.kafka_partitions AS p
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
 

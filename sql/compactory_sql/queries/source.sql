@@ -149,7 +149,7 @@ SELECT {columns}, {phase} AS "compactory phase", {places}, t.xmin::text
 
 -- name: source/formatted
 -- Living rows of a load, as records that the server writes itself.
-SELECT {key}, {value}, {astray}, {places}
+SELECT {columns}, {places}
   FROM {table} AS t
  WHERE {living}
  ORDER BY {order};

@@ -59,11 +59,15 @@ class KeyOwners:
 
     def settle(self, name: bytes, gone: bytes | None, packed: bytes | None) -> None:
         """Let that be so."""
-        head, several = self._current.get(name), self._several()
+        head = self._current.get(name)
+        several = self._ranks if self._ranks is not None else self._several()  # a call less for each update
         ranks = several.get(name)
         if ranks is None:
+            if packed is not None and (head is None or head == gone):
+                self._current[name] = packed
+                return
             if head is None or head == gone:
-                self._answer(name, packed)
+                self._current.pop(name, None)
                 return
             ranks = several[name] = []
             self._add(ranks, head)
@@ -76,13 +80,7 @@ class KeyOwners:
         if len(ranks) == 1:
             del several[name], self._candidates[newest[-METADATA_SIZE:]]
         if newest != head:
-            self._answer(name, newest)
-
-    def _answer(self, name: bytes, packed: bytes | None) -> None:
-        if packed is None:
-            self._current.pop(name, None)
-        else:
-            self._current[name] = packed
+            self._current[name] = newest
 
     def _add(self, ranks: list[Rank], packed: bytes) -> None:
         insort(ranks, newer(packed))

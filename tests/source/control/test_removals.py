@@ -121,7 +121,7 @@ def test_a_mass_deactivation_waits_and_the_rest_goes_on(bench: Bench, as_it_is: 
 
 def test_a_hold_ends_when_the_rows_come_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 13: and what is then left of the removal is small enough to go."""
-    monkeypatch.setattr("compactory_connectors.source.reconcile.removals._LOOK_AGAIN", 0.2)
+    monkeypatch.setattr("compactory_connectors.source.reconcile.cleanup._LOOK_AGAIN", 0.2)
     bench.sql.execute(ROWS.format(40))
     running = bench.start(soft_delete=True)
     bench.wait_for_records(40)

@@ -12,7 +12,7 @@ from compactory_connectors.source.config.topic_rules import TopicCreation, Topic
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.topics import read
-from compactory_connectors.source.reconcile import removals
+from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.run import table_registry as registry
 from tests.source.conftest import Bench, Running
 from tests.source.control.test_removals import ROWS, held, status
@@ -22,7 +22,7 @@ from tests.source.workload import wait_until
 @pytest.fixture(autouse=True)
 def quick_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores look for partitions every two seconds."""
-    monkeypatch.setattr(removals, "_READERS", 4.0)
+    monkeypatch.setattr(cleanup, "_READERS", 4.0)
 
 
 def grow(bench: Bench, partitions: int) -> None:

@@ -17,12 +17,12 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.removal import Copy, misplaced
 from compactory_connectors.source.plan.key_parts import key_reader
-from compactory_connectors.source.poll.key_ranges import KeyRanges
 from compactory_connectors.source.poll.living_rows import LivingRows
 from compactory_connectors.source.publish.partitioner import home_of
 from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
-from compactory_connectors.source.reconcile import removals
+from compactory_connectors.source.reconcile import cleanup
+from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.reconcile.offline_resend import repair
 from compactory_connectors.source.record.column import ColumnOptions
 from compactory_connectors.source.record.column_node import column_node
@@ -40,7 +40,7 @@ CONSISTENT = {"partitioner": "consistent_random"}
 @pytest.fixture(autouse=True)
 def quick_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads."""
-    monkeypatch.setattr(removals, "_READERS", 0.0)
+    monkeypatch.setattr(cleanup, "_READERS", 0.0)
 
 
 def lookups(bench: Bench) -> dict[bytes, set[int]]:

@@ -10,14 +10,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.poll.digests import LivingKeys, TopicKeys
-from compactory_connectors.source.poll.digests import digest as digest_of
-from compactory_connectors.source.poll.key_ranges import KeyRanges
+from compactory_connectors.source.plan.planning import plan_tables
+from compactory_connectors.source.postgres.server import Server
+from compactory_connectors.source.reconcile.comparison import KEYS, Comparison
+from compactory_connectors.source.reconcile.key_ranges import KeyRanges
+from compactory_connectors.source.reconcile.spool import Spool
 from tests.source.conftest import ARTICLE, Bench, Running, article_environment
 from tests.source.control.test_removals import ROWS, by_terminal, held, living, status
 from tests.source.workload import wait_until
@@ -70,7 +74,7 @@ def test_a_truncate_of_a_table_as_it_is_is_held(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, sweeps: dict[str, int]
 ) -> None:
     """Guarantee 13: and what is loaded again meanwhile stays. That the table has new files tells of TRUNCATE."""
-    monkeypatch.setattr("compactory_connectors.source.reconcile.removals._LOOK_AGAIN", 0.2)
+    monkeypatch.setattr("compactory_connectors.source.reconcile.cleanup._LOOK_AGAIN", 0.2)
     bench.sql.execute(ROWS.format(20))
     running = bench.start(**sweeps)
     bench.wait_for_records(20)
@@ -178,27 +182,48 @@ def test_killed_in_the_middle_of_sweeps(bench: Bench, seeded: random.Random, tmp
     assert len(removed) == len(set(removed)) == deleted
 
 
-def test_random_notes_of_living_keys(seeded: random.Random) -> None:
-    """Digests know what dictionaries know, in a fraction of the room."""
+def test_random_keys_of_several_partitions(seeded: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers know what dictionaries know, and what does not fit into memory is on disk."""
+    monkeypatch.setattr(Spool.__init__, "__kwdefaults__", {"limit": 50_000})
     plain: dict[int, dict[bytes, bool]] = {0: {}, 1: {}, 2: {}}
-    topic = TopicKeys()
-    for _ in range(60_000):
-        partition, key, alive = seeded.randrange(3), b"%d" % seeded.randrange(9000), seeded.random() < 0.7
-        plain[partition][key] = alive
-        topic.partition(partition).note(digest_of(key), alive=alive)
-    merged, several = topic.merged()
-    found = [{digest_of(key) for key, alive in keys.items() if alive} for keys in plain.values()]
-    assert merged.living() == found[0] | found[1] | found[2]
-    assert several == (found[0] & found[1]) | (found[0] & found[2]) | (found[1] & found[2])
-    assert len(merged) == len(merged.living())
-    gone = {digest_of(b"%d" % number) for number in range(0, 9000, 2)}
-    merged.forget(gone)
-    assert merged.living() == (found[0] | found[1] | found[2]) - gone
+    rows = [b"%d" % number for number in range(0, 9000, 2)]
+    with Comparison(KEYS) as comparison:
+        for _ in range(60):
+            records = []
+            for _ in range(1000):
+                partition, key, alive = seeded.randrange(3), b"%d" % seeded.randrange(9000), seeded.random() < 0.7
+                plain[partition][key] = alive
+                records.append(stored(key, partition, alive=alive))
+            comparison.take_records(records)
+        comparison.take_numbers(map(hash, rows))
+        found = list(comparison.vanished())
+    living = [{hash(key) for key, alive in keys.items() if alive} for keys in plain.values()]
+    every = living[0] | living[1] | living[2]
+    assert set().union(*(gone for _, gone, _ in found)) == every - {*map(hash, rows)}
+    assert sum(kept for kept, _, _ in found) == len(every & {*map(hash, rows)})
+    assert set().union(*(several for _, _, several in found)) == (
+        (living[0] & living[1]) | (living[0] & living[2]) | (living[1] & living[2])
+    )
 
 
-def test_a_digest_of_many_keys_takes_eight_bytes() -> None:
-    keys = LivingKeys()
-    for number in range(100_000):
-        keys.note(digest_of(b"%d" % number), alive=True)
-    assert len(keys) == 100_000
-    assert sum(part.itemsize * len(part) for part in keys._buckets) == 800_000
+def stored(key: bytes, partition: int, *, alive: bool) -> Any:
+    """A message as the client gives it."""
+    return SimpleNamespace(
+        key=lambda: key,
+        value=lambda: b"{}" if alive else None,
+        partition=lambda: partition,
+        offset=lambda: 0,
+        timestamp=lambda: (1, 0),
+    )
+
+
+def test_a_range_of_keys_takes_eight_bytes_a_key(bench: Bench) -> None:
+    """It is what a sweep keeps of a table until the next one."""
+    bench.sql.execute(ROWS.format(1000))
+    server = Server.open(bench.connector().connection.conninfo)
+    try:
+        [plan] = plan_tables(server, bench.connector())
+        [found] = KeyRanges(server, plan).read()
+    finally:
+        server.close()
+    assert (len(found.numbers), found.numbers.itemsize) == (1000, 8)

@@ -17,10 +17,10 @@ from compactory_connectors.database import Adoption, adopt
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.reconcile.verification.checker import Finding
-from compactory_connectors.source.reconcile.verification.outcome import Outcome
-from compactory_connectors.source.reconcile.verification.verification import verify
-from compactory_connectors.source.reconcile.verification.verifier import Options, Verifier
+from compactory_connectors.source.reconcile.checker import Finding
+from compactory_connectors.source.reconcile.outcome import Outcome
+from compactory_connectors.source.reconcile.verification import verify
+from compactory_connectors.source.reconcile.verifier import Options, Verifier
 from compactory_connectors.source.run.source import Source
 from tests.source.conftest import Bench
 from tests.source.poller import config, settings

@@ -15,8 +15,10 @@ from compactory.errors import CompactoryError
 from compactory.heartbeat import HEARTBEATS_TOPIC
 from compactory_connectors.database import install
 from compactory_connectors.source.config.connector import SoftDelete
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.poll.comparison import Comparison
+from compactory_connectors.source.control.status import SourceState, StatusBoard
+from compactory_connectors.source.cursor.resend_reason import ResendReason
+from compactory_connectors.source.poll.record_batch import RecordBatch
+from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.reconcile.sweeper import Sweeper
 from compactory_connectors.source.run import table_task as polled
@@ -173,13 +175,33 @@ def test_a_comparison_that_takes_too_much_memory_is_left_out(
     assert [key for key, value in after if value is None] == [key for key, _ in before if key == b"7"]
 
 
-def test_only_what_was_sent_counts_as_sent() -> None:
-    comparison = Comparison()
-    assert comparison.lacking([(b"1", b"a"), (b"1", b"a")]) == [(b"1", b"a")]
-    comparison.take_back()
-    assert comparison.lacking([(b"1", b"a")]) == [(b"1", b"a")]
-    comparison.settle()
-    assert comparison.lacking([(b"1", b"a")]) == []
+def test_only_what_was_sent_counts_as_sent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 9: a page that Kafka refuses is compared again, and goes out."""
+    publish, refused = Publisher.publish, iter([True])
+
+    def once_refused(publisher: Publisher, *given: Any) -> None:
+        if next(refused, False):
+            raise TopicRefused("refused")
+        publish(publisher, *given)
+
+    bench.sql.execute(ROWS.format(5))
+    bench.once()
+    bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 3")
+    session = Session.open(bench.connector(), bench.kafka, StatusBoard(bench.prefix), create_topics=True)
+    try:
+        [table] = session._registry
+        afresh = table.reader.offset.afresh(ResendReason.CRASH)
+        table.reader.acknowledge(RecordBatch([], afresh, persist=False))
+        monkeypatch.setattr(Publisher, "publish", once_refused)
+        session.round(threading.Event())
+        assert table.schedule.failures == 1
+        assert len(bench.records()) == 5
+        table.schedule.due = 0.0
+        session.round(threading.Event())
+    finally:
+        session.close()
+    [(_, value)] = bench.records()[5:]
+    assert b'"B"' in (value or b"")
 
 
 def test_a_topic_deleted_while_a_first_load_fails_ends_no_source(bench: Bench) -> None:

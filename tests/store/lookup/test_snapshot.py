@@ -28,7 +28,7 @@ from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory_connectors.source.reconcile.verification.topic_side import TopicSide
+from compactory_connectors.source.publish.topics import TopicReader
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.tables import Log
 from tests.store.topics import Topics, eventually, send
@@ -159,9 +159,8 @@ def test_it_is_of_exactly_its_positions_while_records_come(topics: Topics, tmp_p
         finally:
             ended.set()
             writer.join()
-    with TopicSide(Kafka(topics.address), topic) as side:
-        side.rewind()
-        messages = [each for part in side.read_to(side.ends()) for each in part]
+    with TopicReader(Kafka(topics.address), topic) as reader:
+        messages = [each for part in reader.read_to(reader.ends()) for each in part]
     assert len({digest.total for _, digest in found}) > 5, "nothing was written meanwhile"
     for positions, digest in found:
         assert digest.ranges == digest_of(read_to(positions, messages)).ranges

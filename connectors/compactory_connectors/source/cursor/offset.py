@@ -170,12 +170,13 @@ class SourceOffset:
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
         crash: the durable seen snapshot has to do.
         """
-        moved = replace(self, identity=identity.following(self.identity))
+        same = identity == self.identity
+        moved = self if same else replace(self, identity=identity.following(self.identity))
         if self.seen_snapshot is None and not self.pages:
             return moved
-        if not identity.same_history(self.identity) or (wal is not None and wal < self.flushed):
+        if not (same or identity.same_history(self.identity)) or (wal is not None and wal < self.flushed):
             return moved.afresh(ResendReason.HISTORY)
-        if identity.same_memory(self.identity):
+        if same or identity.same_memory(self.identity):
             behind = self.seen_snapshot is not None and snapshot.xmax < self.seen_snapshot.snapshot.xmax
             return moved.afresh(ResendReason.HISTORY) if behind else moved
         in_place = identity.postmaster_start == self.identity.postmaster_start
@@ -244,6 +245,8 @@ class SourceOffset:
 
         Pages from before a partition came say nothing of its rows, which may be older than all of them.
         """
+        if partitions == self.partitions and not self.fresh:
+            return self
         pages = self.pages if {*partitions} <= {*self.partitions} else ()
         if self.seen_snapshot is None:
             return replace(self, partitions=partitions, fresh=(), pages=pages)

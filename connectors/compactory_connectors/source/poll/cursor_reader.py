@@ -6,13 +6,12 @@ pages it stops only between rows of different places, so that a restart repeats 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from psycopg import sql
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.snapshot import Snapshot
 
 from ..cursor.offset import SourceOffset
 from ..plan import row_order as place
@@ -22,16 +21,15 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
-from .conditions import Conditions
+from .reader import Expect, Reader
 from .record_batch import RecordBatch
-from .rendering import Renderer
 
 __all__ = ["PlaceReader"]
 
 _Place = tuple[bytes | None, ...]
 
 
-class PlaceReader:
+class PlaceReader(Reader):
     """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
 
     def __init__(
@@ -41,28 +39,19 @@ class PlaceReader:
         offset: SourceOffset | None,
         topic: tuple[str, str | None] | None = None,
     ) -> None:
-        self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, initial=plan.since)
-        self._server = server
-        self._where = Conditions(plan)
-        self._render = Renderer(server, plan)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        begun = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, initial=plan.since)
+        super().__init__(server, plan, begun)
         self._order = (
             [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, tie_breakers=()), total=False)
         )
 
-    def acknowledge(self, batch: RecordBatch) -> None:
-        """Kafka has the batch: go on from its offset."""
-        self.offset = batch.offset
-
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
-        """Poll once, in pages of ``page_rows`` rows. Acknowledge each page before asking for the next.
-
-        Raises psycopg.Error, TableReplaced and RowFailed.
-        """
+    def pages(
+        self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
+    ) -> Generator[RecordBatch]:
+        """Poll once; nothing is expected, for such a relation is not compared with its topic."""
+        del expect
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
-            self._render.drain_skipped()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None, again=None)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
@@ -72,62 +61,22 @@ class PlaceReader:
             while not reader.ended and (following := reader.page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
-                records = self._render.records(rows)
-                gone = self._render.drain_removals()
-                yield RecordBatch(records, page, skipped=self._render.drain_skipped(), removals=gone)
+                found = self._render.render(rows)
+                yield RecordBatch(found.records, page, skipped=found.skipped, removals=found.removals)
                 rows = following
-            records = self._render.records(rows)
+            found = self._render.render(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
         persist = bool(rows) or done.shape != self.offset.shape
-        gone = self._render.drain_removals()
-        yield RecordBatch(records, done, persist, self._render.drain_skipped(), removals=gone)
-
-    def is_idle(self, snapshot: Snapshot) -> bool:
-        """Never: time passes, and a view may show what no commit of this database brought."""
-        del snapshot
-        return False
-
-    @property
-    def settled(self) -> bool:
-        """Always: a place is all that is remembered, and it is not known what stands for it."""
-        return True
-
-    def waits_for(self, snapshot: Snapshot) -> int | None:
-        """Nothing is remembered but a place."""
-        del snapshot
-        return None
-
-    def living_rows(self) -> Iterator[list[RawRow]]:
-        """Nothing, where what such a relation does not show may still be meant to stay in the topic."""
-        if not self.plan.sweeps_always:
-            return
-        columns, present = self._render.key_columns, self._where.present()
-        query = statement("source/keys", columns=columns, table=self.plan.relation(), present=present)
-        with self._server.reading():
-            reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.page():
-                yield rows
-
-    def key_ranges(self) -> None:
-        """None: the whole is read at once."""
-
-    def survivors(self, limit: int) -> int:
-        """How many rows live now, counted up to ``limit``."""
-        parts = {"relation": self.plan.relation(), "alive": self._where.alive(), "limit": sql.Literal(limit)}
-        return int(self._server.scalar(statement("source/survivors", **parts)))
-
-    def removals_left(self) -> int:
-        """Not known: what has no row versions is counted page by page."""
-        return 0
+        yield RecordBatch(found.records, done, persist, found.skipped, found.removals)
 
     def count(self) -> int:
-        """How many rows a poll would take now. Raises psycopg.Error."""
+        """As :meth:`Reader.count`."""
         with self._server.reading(serializable=self.plan.serializable) as at:
             query = self._query(self.offset, end_of_reading(self.plan, at.now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def query_text(self) -> str:
-        """The query of a poll, for people."""
+        """As :meth:`Reader.query_text`."""
         return self._query(self.offset, "now").as_string(self._server.connection)
 
     def _check_shape(self) -> None:

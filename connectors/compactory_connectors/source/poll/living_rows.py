@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import LiteralString, cast
 
@@ -11,14 +11,33 @@ from psycopg import sql
 
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, Server, statement
+from ..postgres.server import ChunkReader, PollSnapshot, Server, TableReplaced, statement
 from ..record.record import KeyParts, RowError
 from .conditions import Conditions
 
-__all__ = ["LivingRows", "columns_of_keys", "type_name"]
+__all__ = ["LivingRows", "columns_of_keys", "snapshot_of", "type_name"]
 
 _ALL = sql.SQL("true")
 _ROWS = 10_000  # keys of the table that are looked at in one go
+
+
+@contextmanager
+def snapshot_of(
+    server: Server, plan: TablePlan, *, indexed: bool = False, changed: bool = False
+) -> Iterator[PollSnapshot | None]:
+    """A read-only transaction on what a plan reads; None where there are no row versions.
+
+    Raises TableReplaced where it is another table, or unless ``changed`` its columns or triggers are others.
+    """
+    if plan.kind not in "rp":
+        with server.reading(serializable=plan.serializable):
+            yield None
+        return
+    table = sql.Identifier(plan.schema, plan.name)
+    with server.poll(table, plan.oid, indexed=indexed, serializable=plan.serializable) as at:
+        if at.shape != plan.shape and not changed:
+            raise TableReplaced(f"table {plan.qualified}: its columns or triggers have changed")
+        yield at
 
 
 def columns_of_keys(plan: TablePlan) -> sql.Composable:

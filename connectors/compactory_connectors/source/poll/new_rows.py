@@ -7,7 +7,7 @@ The offset holds the ranges of ids that were sent, so a row that commits late un
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from psycopg import sql
@@ -20,9 +20,8 @@ from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
-from .comparison import Comparison
-from .record_batch import Record, RecordBatch
-from .rendering import Renderer
+from .reader import Expect, Reader
+from .record_batch import RecordBatch
 
 __all__ = ["NewRowsReader"]
 
@@ -32,7 +31,7 @@ _FEW_GAPS = 64
 _MOST_PENDING = MOST_GAPS // 2
 
 
-class NewRowsReader:
+class NewRowsReader(Reader):
     """Reads the new rows of one table. Owned by one thread."""
 
     def __init__(
@@ -43,51 +42,34 @@ class NewRowsReader:
         topic: tuple[str, str | None] | None = None,
     ) -> None:
         assert plan.incrementing is not None
-        self.plan = plan
-        self.offset = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic)
-        self._server = server
-        self._render = Renderer(server, plan)
+        super().__init__(server, plan, offset or SourceOffset(identity=server.identity(plan.oid), topic=topic))
         self._id = sql.Identifier("t", plan.incrementing)
-        self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        self.comparison: Comparison | None = None
-        """While the offset says ``compare``: rows whose key the topic has are left out; here each id is sent once."""
         self._polled: Snapshot | None = None
         self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
         """Ids by the WAL position up to which they must be flushed; of one poll each."""
 
-    def acknowledge(self, batch: RecordBatch) -> None:
-        """Kafka has the batch: go on from its offset."""
-        self.offset = batch.offset
-        if not batch.offset.compare:
-            self.comparison = None
-
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
-        """Poll once: every row whose id was not sent, by id. Acknowledge each page before asking for the next.
-
-        Raises psycopg.Error, TableReplaced and RowFailed.
-        """
-        if self.comparison is not None:
-            self.comparison.take_back()
+    def pages(
+        self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
+    ) -> Generator[RecordBatch]:
+        """Poll once: every row whose id was not sent, by id; nothing is expected, for each row is sent by itself."""
+        del expect
         streaming, serializable = self.offset.ids is None, self.plan.serializable
         with self._server.poll(self._table, self.plan.oid, streaming=streaming, serializable=serializable) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(at)
-            self._render.drain_skipped()
             reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
             rows = reader.page()
             while not reader.ended:
                 base = self._after(base, rows, at)
-                yield RecordBatch(self._lacking(rows), base, skipped=self._render.drain_skipped())
-                if self.comparison is not None:
-                    self.comparison.settle()
+                found = self._render.render(rows)
+                yield RecordBatch(found.records, base, skipped=found.skipped)
                 rows = reader.page()
-            records = self._lacking(rows)
+            found = self._render.render(rows)
             done = replace(self._finished(base, rows, at), compare=False, again=None)
         self._polled = at.snapshot
         persist = bool(rows) or self._worth_storing(done) or self.offset.compare
-        yield RecordBatch(records, done, persist, self._render.drain_skipped())
+        yield RecordBatch(found.records, done, persist, found.skipped)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether nothing was committed since the last poll, and a crash can't take back what was sent."""
@@ -105,38 +87,19 @@ class NewRowsReader:
             return None
         return snapshot.xmin if ids.pending() > _MOST_PENDING else None
 
-    def living_rows(self) -> Iterator[list[RawRow]]:
-        """Nothing: keys of rows that went away stay in a topic that new rows are appended to."""
-        yield from ()
-
-    def key_ranges(self) -> None:
-        """None, for the same reason."""
-
-    def survivors(self, limit: int) -> int:
-        """As if there were enough: nothing is ever removed."""
-        return limit
-
-    def removals_left(self) -> int:
-        """None."""
-        return 0
-
     def count(self) -> int:
-        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        """As :meth:`Reader.count`."""
         with self._server.poll(self._table, self.plan.oid) as at:
             return int(self._server.scalar(statement("source/pending", rows=self._query(self._adapted(at)))))
 
     def query_text(self) -> str:
-        """The query of a poll, for people."""
+        """As :meth:`Reader.query_text`."""
         return self._query(self.offset).as_string(self._server.connection)
 
     def unsent(self, at: PollSnapshot) -> sql.Composable:
         """The condition on rows ``t`` that a poll at this snapshot would take."""
         ids = self._adapted(at).ids
         return self._unsent(ids) if ids is not None else sql.SQL("true")
-
-    def _lacking(self, rows: Sequence[RawRow]) -> list[Record]:
-        records = self._render.records(rows)
-        return records if self.comparison is None else self.comparison.unknown(records)
 
     def _adapted(self, at: PollSnapshot) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds.

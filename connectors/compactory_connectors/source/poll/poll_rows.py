@@ -15,21 +15,17 @@ from compactory_connectors.database.postgres_errors import refusal
 
 from ..cursor.offset import Page, SourceOffset
 from ..plan.row_order import ordering
-from ..plan.sql_renderer import Formatted, respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, statement
-from ..record.column_value import composite_parts
 from ..record.record import LogUnreadable
 from .conditions import Conditions
-from .prefetch import results_ahead
-from .record_batch import Record
-from .rendering import Renderer
+from .rendering import Rendered, Renderer
+from .written_rows import FIRST, WrittenRows
 
 __all__ = ["PollRows", "RowChunk"]
 
 _DELETIONS = "deletions"
-_ASTRAY, _PLACES = 2, 3  # where a formatted row has them, behind key and value
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class RowChunk:
     """Some ``rows`` of a poll, in the order of emission."""
 
     rows: int
-    records: Callable[[], list[Record]]
+    render: Callable[[], Rendered]
     """Makes their records; to be called once, before the next chunk is asked for. Raises RowFailed."""
     ends: Sequence[RawRow]
     """Phase, place and xid of the rows, as far as they may tell how far the poll has come; the last row's are last."""
@@ -56,8 +52,7 @@ class PollRows:
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
         self._order = ordering(plan)
-        encoding = server.connection.info.parameter_status("server_encoding")
-        self._formatted = plan.rows.formatted if encoding == "UTF8" else None
+        self._written = WrittenRows(server, plan)
         self.reads_log = True
         """False: a sweep looks for what was deleted."""
 
@@ -66,7 +61,7 @@ class PollRows:
 
         A chunk may then be asked for before the one before it is used: nothing else may be asked meanwhile.
         """
-        return self._formatted is not None and base.seen_snapshot is None
+        return base.seen_snapshot is None and self._written.usable
 
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
         """What the offset does not cover, as raw rows: name and text of each query."""
@@ -116,10 +111,10 @@ class PollRows:
         LogUnreadable and psycopg.Error.
         """
         queries = [] if ahead else self.queries(base)
-        if self._formatted is not None and self.formats(base):
+        if self.formats(base):
             unseen = self._where.unseen_rows(base)
             living = sql.SQL("{} AND {}").format(unseen, self._where.alive())
-            with closing(self._living(self._formatted, living, fill, f"{purpose}formatted")) as chunks:
+            with closing(self._written_chunks(living, fill, f"{purpose}formatted")) as chunks:
                 yield from chunks
             if self._plan.soft_delete is None:
                 return
@@ -159,17 +154,13 @@ class PollRows:
 
     def _raw(self, rows: list[RawRow], *, more: bool) -> RowChunk:
         width = self._render.phase
-        return RowChunk(len(rows), lambda: self._render.records(rows), [row[width:] for row in rows], more)
+        return RowChunk(len(rows), lambda: self._render.render(rows), [row[width:] for row in rows], more)
 
-    def _living(self, parts: Formatted, living: sql.Composable, fill: PageFill, name: str) -> Generator[RowChunk]:
+    def _written_chunks(self, living: sql.Composable, fill: PageFill, name: str) -> Generator[RowChunk]:
         """Chunks of living rows that Postgres writes."""
-        nothing = sql.SQL("NULL")
-        whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END")
         query = statement(
             "source/formatted",
-            key=parts.key,
-            value=parts.value,
-            astray=nothing if parts.astray is None else whole.format(parts.astray, self._columns),
+            columns=self._written.columns(),
             places=self._places(),
             table=self._table,
             living=living,
@@ -177,49 +168,37 @@ class PollRows:
         )
         last = self._plan.soft_delete is None
         page: list[PGresult] = []
-        with closing(results_ahead(self._server.connection, name, query, fill)) as results:
+        with closing(self._written.results(name, query, fill)) as results:
             for result, full, ended in results:
                 page += [result] if result.ntuples else []
                 if full and (page or last):
-                    yield self._written(parts, page, more=not (ended and last))
+                    yield self._written_chunk(page, more=not (ended and last))
                     page = []
 
-    def _written(self, parts: Formatted, page: list[PGresult], *, more: bool) -> RowChunk:
+    def _written_chunk(self, page: list[PGresult], *, more: bool) -> RowChunk:
         """What Postgres wrote; the place of the last row that has a timestamp says how far the poll has come."""
         last = next(_backwards(page), None)
-        dated = next((place for place in _backwards(page) if place[0].get_value(place[1], _PLACES) is not None), last)
+        dated = next((place for place in _backwards(page) if place[0].get_value(place[1], FIRST) is not None), last)
         ends = [self._end(*place) for place in dict.fromkeys((dated, last)) if place is not None]
-
-        def records() -> list[Record]:
-            return [record for result in page for record in self._records(parts, result)]
-
-        return RowChunk(sum(result.ntuples for result in page), records, ends, more)
+        return RowChunk(sum(result.ntuples for result in page), lambda: self._render_written(page), ends, more)
 
     def _end(self, result: PGresult, row: int) -> RawRow:
-        places = range(_PLACES, _PLACES + len(self._order))
+        places = range(FIRST, FIRST + len(self._order))
         return [b"0", *(result.get_value(row, place) for place in places), None]
 
-    def _records(self, parts: Formatted, result: PGresult) -> list[Record]:
-        get, rows = result.get_value, range(result.ntuples)
-        keys, values = [get(row, 0) for row in rows], [get(row, 1) for row in rows]
-        keys = respelt(keys) if parts.key_escapes else keys
-        values = respelt(values) if parts.value_escapes else values
-        records: list[Record] = list(zip(keys, values, strict=True))
-        if parts.astray is None:
-            return records
-        astray = {row for row in rows if get(row, _ASTRAY) is not None}
-        return self._mended(records, astray, result) if astray else records
-
-    def _mended(self, records: list[Record], astray: set[int], result: PGresult) -> list[Record]:
-        """With the rows among them that must go the ordinary way."""
-        mended: list[Record] = []
-        for row, record in enumerate(records):
-            if row not in astray:
-                mended.append(record)
+    def _render_written(self, page: list[PGresult]) -> Rendered:
+        found = Rendered()
+        for result in page:
+            keys, values, fallback = self._written.read(result)
+            if not fallback:
+                found.records += zip(keys, values, strict=True)
                 continue
-            columns = composite_parts(result.get_value(row, _ASTRAY) or b"")
-            mended += self._render.records([[*columns, *self._end(result, row)]])
-        return mended
+            for row, record in enumerate(zip(keys, values, strict=True)):
+                if row in fallback:
+                    found += self._render.render([[*fallback[row], *self._end(result, row)]])
+                else:
+                    found.records.append(record)
+        return found
 
 
 def _backwards(page: Sequence[PGresult]) -> Iterator[tuple[PGresult, int]]:

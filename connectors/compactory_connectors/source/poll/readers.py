@@ -7,13 +7,10 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import Server
 from .cursor_reader import PlaceReader
 from .new_rows import NewRowsReader
-from .record_batch import Reader
+from .reader import Reader
 from .table import TableReader
 
-__all__ = ["COMPARING", "open_reader"]
-
-COMPARING = (TableReader, NewRowsReader)
-"""Readers that leave out what the topic has while the offset says ``compare``."""
+__all__ = ["open_reader"]
 
 
 def open_reader(

@@ -1,27 +1,19 @@
-"""What a poll hands over: pages of records with the offset that covers them; and what all readers have in common."""
+"""What a poll hands over: records with the offset that covers them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
-
-from compactory_connectors.database.snapshot import Snapshot
+from typing import TypeVar
 
 from ..control.load_progress import Load
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
 from ..cursor.resend_reason import ResendReason
 from ..plan.row_function import Written
-from ..plan.table_plan import TablePlan
-from ..postgres.page_size import PAGE_ROWS, PageBytes
-from ..postgres.server import RawRow
 from ..record.record import RowFailed
 
-if TYPE_CHECKING:
-    from .key_ranges import KeyRanges
-
-__all__ = ["Reader", "Record", "RecordBatch", "pages"]
+__all__ = ["Record", "RecordBatch", "pages"]
 
 _Item = TypeVar("_Item")
 
@@ -46,72 +38,7 @@ class RecordBatch:
     records: list[Record]
     offset: SourceOffset
     persist: bool = True
-    skipped: tuple[RowFailed, ...] = ()
-    removals: tuple[Removal, ...] = ()
+    skipped: Sequence[RowFailed] = ()
+    removals: Sequence[Removal] = ()
     again: ResendReason | None = None
     load: Load | None = None
-
-
-class Reader(Protocol):
-    """Reads what is new of one table, view or query. Owned by one thread.
-
-    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
-    """
-
-    @property
-    def plan(self) -> TablePlan:
-        """What is read, and how."""
-        ...
-
-    @property
-    def offset(self) -> SourceOffset:
-        """What has been acknowledged."""
-        ...
-
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
-        """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
-
-        Raises psycopg.Error, TableReplaced and RowFailed.
-        """
-        ...
-
-    def acknowledge(self, batch: RecordBatch) -> None:
-        """Kafka has the batch: go on from its offset."""
-        ...
-
-    def is_idle(self, snapshot: Snapshot) -> bool:
-        """Whether a poll at this snapshot could bring nothing."""
-        ...
-
-    @property
-    def settled(self) -> bool:
-        """Whether a crash of the server can't take back what was sent; else a poll soon finds out that it is so."""
-        ...
-
-    def waits_for(self, snapshot: Snapshot) -> int | None:
-        """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
-        ...
-
-    def living_rows(self) -> Iterator[list[RawRow]]:
-        """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
-        ...
-
-    def key_ranges(self) -> KeyRanges | None:
-        """The same by ranges of the primary key; None where there is none."""
-        ...
-
-    def survivors(self, limit: int) -> int:
-        """How many rows live now, counted up to ``limit``."""
-        ...
-
-    def removals_left(self) -> int:
-        """How many deletions come behind the page that was handed over last, at the most."""
-        ...
-
-    def count(self) -> int:
-        """How many rows a poll would take now."""
-        ...
-
-    def query_text(self) -> str:
-        """The query of a poll, for people."""
-        ...

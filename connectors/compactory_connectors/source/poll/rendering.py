@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
 
 import psycopg
 from psycopg import sql
@@ -17,9 +19,24 @@ from ..postgres.server import RawRow, Server, statement
 from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from .living_rows import LivingRows, columns_of_keys, type_name
 
-__all__ = ["Renderer", "logged_columns"]
+__all__ = ["Rendered", "Renderer", "logged_columns"]
 
 _GONE = (b"2", b"3")
+
+
+@dataclass(slots=True)
+class Rendered:
+    """Records of rows; which of them stand for deactivated or deleted rows; and rows that were skipped."""
+
+    records: list[Written] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    skipped: list[RowFailed] = field(default_factory=list)
+
+    def __iadd__(self, other: Rendered) -> Self:
+        self.records += other.records
+        self.removals += other.removals
+        self.skipped += other.skipped
+        return self
 
 
 class Renderer:
@@ -40,17 +57,14 @@ class Renderer:
         self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
-        self.skipped: list[RowFailed] = []
-        """What was left out since this was last emptied."""
-        self._removals: list[Removal] = []
 
-    def records(self, rows: Sequence[RawRow]) -> list[Written]:
-        """The records of these rows. Raises RowFailed unless such rows are tolerated; then they are in ``skipped``.
+    def render(self, rows: Sequence[RawRow]) -> Rendered:
+        """The records of these rows. Raises RowFailed for a row that can't be converted, unless such are tolerated.
 
         Raises LogUnreadable for a deletion whose key is not known, where a sweep finds it.
         """
         living = self._living(rows)
-        records: list[Written] = []
+        found = Rendered()
         for row in rows:
             try:
                 record = self._record(row, living)
@@ -60,19 +74,13 @@ class Renderer:
                 failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
                     raise failed from error
-                self.skipped.append(failed)
-            else:
-                records += [] if record is None else [record]
-        return records
-
-    def drain_skipped(self) -> tuple[RowFailed, ...]:
-        """What was left out since the last call."""
-        skipped, self.skipped = tuple(self.skipped), []
-        return skipped
-
-    def drain_removals(self) -> tuple[Removal, ...]:
-        """What became of deactivated and deleted rows since the last call."""
-        found, self._removals = tuple(self._removals), []
+                found.skipped.append(failed)
+                continue
+            if record is None:
+                continue
+            found.records.append(record)
+            if row[self.phase] != b"0" and record[0] is not None:
+                found.removals.append(Removal(record[0], record[1], self._parts(row)))
         return found
 
     def name(self, row: RawRow) -> str:
@@ -98,8 +106,6 @@ class Renderer:
         record = plan.rows.render_deletion(row) if gone else plan.rows.render(row)
         if record is not None and record[0] is None and not plan.keyless:
             raise RowError("the record's key is null, which a compacted topic refuses")
-        if phase != b"0" and record is not None and record[0] is not None:
-            self._removals.append(Removal(record[0], record[1], self._parts(row)))
         return record
 
     def _living(self, rows: Sequence[RawRow]) -> set[bytes]:

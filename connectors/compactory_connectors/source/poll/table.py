@@ -7,7 +7,7 @@ that would hit a living key. It reads Postgres and knows nothing of Kafka's clie
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -25,15 +25,13 @@ from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import seen_ids
-from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
+from ..postgres.server import PollSnapshot, Server, TableReplaced, statement
 from ..record.record import LogUnreadable
-from .comparison import Comparison
-from .conditions import Conditions
-from .key_ranges import KeyRanges
 from .offset_builder import OffsetBuilder, recent
-from .poll_rows import PollRows, RowChunk
-from .record_batch import Record, RecordBatch
-from .rendering import Renderer
+from .poll_rows import PollRows
+from .reader import Expect, Reader
+from .record_batch import RecordBatch
+from .rendering import Rendered
 
 __all__ = ["TableReader"]
 
@@ -45,7 +43,7 @@ _MOST_SEEN = 100_000
 _PATIENCE = 5.0  # seconds
 
 
-class TableReader:
+class TableReader(Reader):
     """Reads the changes of one table. Owned by one thread.
 
     The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
@@ -60,16 +58,12 @@ class TableReader:
         offset: SourceOffset | None,
         topic: tuple[str, str | None] | None = None,
     ) -> None:
-        self.plan = plan
-        self._server = server
         self._stored = offset or SourceOffset(
             identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
         )
+        super().__init__(server, plan, self._stored)
         self.offset = self._here(self._stored)
         self._unsettled = _not_durable(self.offset)
-        self._where = Conditions(plan)
-        self._table = sql.Identifier(plan.schema, plan.name)
-        self._render = Renderer(server, plan)
         self._rows = PollRows(server, plan, self._render)
         self._offset_builder = OffsetBuilder(plan)
         self._places = len(ordering(plan))
@@ -78,8 +72,6 @@ class TableReader:
         self._ahead: SourceOffset | None = None  # within a poll, what was handed over
         self._load: tuple[int, float] | None = None  # rows of the load that goes on, and when it began
         self._loaded = 0
-        self.comparison: Comparison | None = None
-        """While the offset says ``compare``: records that the topic has already are left out."""
 
     def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""
@@ -88,112 +80,94 @@ class TableReader:
             self._stored = batch.offset
             if batch.records or _reaches(batch.offset.durable, self._unsettled):
                 self._unsettled = _not_durable(batch.offset) if batch.records else None
-        if not batch.offset.compare:
-            self.comparison = None
 
-    def pages(self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None) -> Generator[RecordBatch]:
+    def pages(
+        self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
+    ) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
 
         The last page's offset has the new seen snapshot. The transaction is closed before that page is handed over, so
-        no snapshot is held while Kafka is waited for. Acknowledge each page before asking for the next. Raises
-        psycopg.Error and TableReplaced.
+        no snapshot is held while Kafka is waited for.
         """
         self._load = None
-        if self.comparison is not None:
-            self.comparison.take_back()
+        expect = None if self._id_is_key else expect
         fill = partial(PageFill, page_rows, page_bytes or PageBytes())
         ended = False
         while not ended:
             try:
-                ended = yield from self._within_snapshot(fill)
+                ended = yield from self._within_snapshot(fill, expect)
             except LogUnreadable as error:
                 log.warning("logged deletions can't be read; swept", table=self.plan.qualified, detail=str(error))
                 self._rows.reads_log = False
         self._rows.reads_log = True
 
-    def _within_snapshot(self, fill: Callable[[], PageFill]) -> Generator[RecordBatch, None, bool]:
-        """Pages of one snapshot; whether they were all that the poll has."""
-        began = time.monotonic()
-        base = self.offset.under(self.plan.shape)
-        indexed = self._where.by_stamp(base)
-        ahead = self._rows.readers(base, fill()) if indexed else {}
+    def _within_snapshot(
+        self, fill: Callable[[], PageFill], expect: Expect | None
+    ) -> Generator[RecordBatch, None, bool]:
+        """Select, convert and cover the rows that one snapshot shows; whether those are all that the poll has."""
+        began, patience, waited = time.monotonic(), 0.0, 0.0
+        supposed = self.offset.under(self.plan.shape)
+        indexed = self._where.by_stamp(supposed)
+        ahead = self._rows.readers(supposed, fill()) if indexed else {}
         with self._server.poll(
             self._table,
             self.plan.oid,
             indexed=indexed,
-            streaming=base.seen_snapshot is None,
+            streaming=supposed.seen_snapshot is None,
             serializable=self.plan.serializable,
             ahead=[*ahead.values()],
         ) as at:
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
-            supposed, base = base, self._adapted(base, at, indexed)
+            base = self._adapted(supposed, at, indexed)
             again = base.again or (ResendReason.PLACE if base.rewind and base.seen_snapshot else None)
-            self._look_ahead(base, fill())
+            self._look_ahead(base, fill, expect)
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
             with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
-                chunk = next(chunks)
-                patience, waited = max(_PATIENCE, time.monotonic() - began), 0.0
-                while chunk.more:
+                while True:
+                    chunk = next(chunks)  # the last one says that it is
+                    patience = patience or max(_PATIENCE, time.monotonic() - began)
+                    rendered = chunk.render()
+                    self._loaded += chunk.rows
+                    xids.update(() if self.plan.stamped else recent(chunk.ends, at.snapshot))
+                    if not chunk.more:
+                        break
                     seen_here = seen_here or self._visible(at.snapshot)
                     page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
-                    xids.update(recent(chunk.ends, at.snapshot))
-                    batch = self._batch(chunk, self.offset if self._whole else page, again)
                     self._ahead = page
                     handed_over = time.monotonic()
-                    yield batch
-                    if self.comparison is not None:
-                        self.comparison.settle()
+                    yield self._batch(rendered, self.offset if self._whole else page, again)
                     waited += time.monotonic() - handed_over
                     if waited > patience and not self._whole:
                         return False
                     base = replace(page, pages=base.pages)
-                    chunk = next(chunks)
-            xids.update(recent(chunk.ends, at.snapshot))
-            batch = self._batch(chunk, base, again)
-            rests = at.written if batch.records or base.compare else base.written
-            seen = set() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
+            rests = at.written if rendered.records or base.compare else base.written
+            seen = set[int]() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
-        yield replace(batch, offset=done, persist=bool(batch.records) or self._worth_storing(done))
+        persist = bool(rendered.records) or self._worth_storing(done)
+        yield replace(self._batch(rendered, done, again), persist=persist)
         return True
 
-    def _look_ahead(self, base: SourceOffset, fill: PageFill) -> None:
+    def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
         """What has to be known of all rows before the first is handed over."""
         if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
-        if self.comparison is not None and not self._id_is_key:
-            with closing(self._rows.chunks(replace(base, pages=()), fill, "expected ")) as chunks:
+        if expect is not None:
+            with closing(self._rows.chunks(replace(base, pages=()), fill(), "expected ")) as chunks:
                 for chunk in chunks:
-                    self.comparison.expect((record[0], record[1]) for record in chunk.records())
-        self._render.drain_skipped()
-        self._render.drain_removals()
+                    expect(chunk.render().records)
 
-    def _batch(self, chunk: RowChunk, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
-        self._loaded += chunk.rows
-        records = self._lacking(chunk.records())
-        removals = self._render.drain_removals()
-        if self.comparison is not None and removals:
-            sent = {(record[0], record[1]) for record in records}
-            removals = tuple(each for each in removals if (each.key, each.value) in sent)
-        return RecordBatch(
-            records,
-            offset,
-            skipped=self._render.drain_skipped(),
-            removals=removals,
-            again=again,
-            load=self._progress_of_load(),
-        )
-
-    def _progress_of_load(self) -> Load | None:
-        if self._load is None:
-            return None
-        of, began = self._load
-        return Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
+    def _batch(self, found: Rendered, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
+        load = None
+        if self._load is not None:
+            of, began = self._load
+            load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
+        return RecordBatch(found.records, offset, True, found.skipped, found.removals, again, load)
 
     def count(self) -> int:
-        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        """As :meth:`Reader.count`."""
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
         with self._server.poll(self._table, self.plan.oid, indexed=indexed) as at:
@@ -235,7 +209,7 @@ class TableReader:
         return replace(base, pages=self._rows.needed(base.pages) if fitting else ())
 
     def query_text(self) -> str:
-        """The query of a poll, for people."""
+        """As :meth:`Reader.query_text`."""
         _, query = self._rows.queries(self.offset)[0]
         return query.as_string(self._server.connection)
 
@@ -257,24 +231,6 @@ class TableReader:
         if seen_snapshot is None or seen_snapshot.seen is None or len(seen_snapshot.seen) < _MOST_SEEN:
             return None
         return None if snapshot.xmin > seen_snapshot.snapshot.xmin else snapshot.xmin
-
-    def living_rows(self) -> Iterator[list[RawRow]]:
-        """Every row whose key belongs in the topic, in one snapshot, in chunks, with the key's columns alone."""
-        columns, present = self._render.key_columns, self._where.present()
-        query = statement("source/keys", columns=columns, table=self._table, present=present)
-        with self._server.poll(self._table, self.plan.oid):
-            reader = ChunkReader(self._server.connection, "keys", query)
-            while rows := reader.page():
-                yield rows
-
-    def key_ranges(self) -> KeyRanges | None:
-        """The same by ranges of the primary key, each in a snapshot of its own; None where there is none."""
-        return KeyRanges(self._server, self.plan) if self.plan.tie_breakers else None
-
-    def survivors(self, limit: int) -> int:
-        """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
-        parts = {"relation": self._table, "alive": self._where.alive(), "limit": sql.Literal(limit)}
-        return int(self._server.scalar(statement("source/survivors", **parts)))
 
     def removals_left(self) -> int:
         """How many deactivated and deleted rows come behind the page that was handed over last."""
@@ -305,11 +261,6 @@ class TableReader:
         if self._unsettled is not None and _reaches(done.durable, self._unsettled):
             return True
         return done.seen_snapshot.snapshot.xmax - stored.seen_snapshot.snapshot.xmax > _REFRESH_XIDS
-
-    def _lacking(self, records: list[Record]) -> list[Record]:
-        if self.comparison is None or self.plan.rows.routed:
-            return records
-        return [*self.comparison.lacking((record[0], record[1]) for record in records)]
 
 
 def _not_durable(offset: SourceOffset) -> SeenSnapshot | None:

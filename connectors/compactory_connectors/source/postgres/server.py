@@ -123,7 +123,7 @@ class ChunkReader:
                 self._exhausted = len(self._ahead) < wanted
             came, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
             self.ended = self._exhausted and not self._ahead
-            full = self._fill.came(len(came), sum(len(part) for row in came for part in row if part))
+            full = self._fill.came(len(came), sum(sum(map(len, filter(None, row))) for row in came))
             rows += came
         return rows
 

@@ -8,8 +8,8 @@ frozen can still leave an old value behind when it wakes up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -154,7 +154,8 @@ class Publisher:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
-            self._guard(taking, lambda: self._producer.init_transactions(timeout))
+            with self._guarded(taking):
+                self._producer.init_transactions(timeout)
         if self._lease is not None:
             self._lease.confirm()
 
@@ -162,13 +163,16 @@ class Publisher:
         self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
     ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
-        self._check()
-        if self._transactions:
-            self._guard("publish in a transaction", lambda: self._commit(topic, records, offset, deleted_copies))
-        else:
-            self._guard("publish", lambda: self._send(topic, records, deleted_copies))
+        with self._sending("publish in a transaction" if self._transactions else "publish"):
+            self._begin()
+            self._enqueue(topic, records)
+            for copy in deleted_copies:
+                self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
             if offset is not None:
-                self._guard("publish an offset", lambda: self._send(self._offsets_topic, [offset]))
+                if not self._transactions:
+                    self.flush()
+                self._enqueue(self._offsets_topic, [offset])
+            self._end()
 
     def flush(self) -> None:
         """Wait until Kafka has what was handed over so far. For the records of `publish`, while it takes them."""
@@ -180,30 +184,18 @@ class Publisher:
 
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
-
-        def write() -> None:
-            if self._transactions:
-                self._begin()
+        with self._sending("write offsets"):
+            self._begin()
             for key, value, headers in offsets:
                 self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
-            if self._transactions:
-                self._end()
-            else:
-                self._send(self._offsets_topic, [])
-
-        self._check()
-        self._guard("write offsets", write)
+            self._end()
 
     def transact(self, send: Callable[[Producer], object]) -> None:
         """Have ``send`` produce within a transaction; on return Kafka has acknowledged all of it."""
-
-        def run() -> None:
+        with self._sending("publish in a transaction"):
             self._begin()
             send(self._producer)
             self._end()
-
-        self._check()
-        self._guard("publish in a transaction", run)
 
     def abort(self) -> None:
         """End the open transaction where there is one, so that readers need not wait for its end; never raises.
@@ -225,32 +217,17 @@ class Publisher:
             self._producer.flush(0)
         del self._producer
 
-    def _check(self) -> None:
-        if self._lease is not None:
-            self._lease.check()
-
-    def _commit(
-        self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy]
-    ) -> None:
-        self._begin()
-        self._enqueue(topic, records)
-        self._delete_copies(topic, deleted_copies)
-        if offset is not None:
-            self._enqueue(self._offsets_topic, [offset])
-        self._end()
-
     def _begin(self) -> None:
-        self._began = time.monotonic()
-        self._producer.begin_transaction()
+        if self._transactions:
+            self._began = time.monotonic()
+            self._producer.begin_transaction()
 
     def _end(self) -> None:
-        self._producer.commit_transaction(self._timeout)
-        self._began = None
-
-    def _send(self, topic: str, records: Iterable[Record], deleted_copies: Iterable[Copy] = ()) -> None:
-        self._enqueue(topic, records)
-        self._delete_copies(topic, deleted_copies)
-        self.flush()
+        if self._transactions:
+            self._producer.commit_transaction(self._timeout)
+            self._began = None
+        else:
+            self.flush()
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
@@ -266,10 +243,6 @@ class Publisher:
                 produce(topic, value, key, on_delivery=report)
             except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
                 self._insist(topic, value, key)
-
-    def _delete_copies(self, topic: str, copies: Iterable[Copy]) -> None:
-        for copy in copies:
-            self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
 
     def _insist(
         self,
@@ -299,11 +272,18 @@ class Publisher:
     def _remember(self, error: KafkaError) -> None:
         self._last_error = error
 
-    def _guard(self, doing: str, action: Callable[[], object]) -> None:
+    def _sending(self, doing: str) -> AbstractContextManager[None]:
+        if self._lease is not None:
+            self._lease.check()
+        return self._guarded(doing)
+
+    @contextmanager
+    def _guarded(self, doing: str) -> Iterator[None]:
+        """Map what goes wrong; not usable any more unless it ends well, or only some records were refused."""
         self.usable = False
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
-                action()
+                yield
         except Exception as error:
             cause = error.__cause__
             code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None

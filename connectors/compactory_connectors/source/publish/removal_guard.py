@@ -5,8 +5,8 @@ Whatever found that a key is to go (a poll, a sweep, a repair), and however it e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from psycopg import sql
 from psycopg.pq import TransactionStatus
@@ -15,9 +15,9 @@ from ..control.removal import Copy, Removal
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
-from ..poll.living_rows import LivingRows
+from ..poll.living_rows import LivingRows, snapshot_of
 from ..poll.record_batch import Record
-from ..postgres.server import Server, TableReplaced
+from ..postgres.server import Server
 from ..record.record import KeyParts
 from .publisher import Publisher
 
@@ -77,18 +77,8 @@ class RemovalGuard:
         unseen = self._where.unseen_rows(SourceOffset.loads(offset[1] or b""))
         return sql.SQL("({}) IS NOT TRUE").format(unseen)
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
+    def _snapshot(self) -> AbstractContextManager[object]:
         """The snapshot of the poll that goes on, else one of now."""
-        plan = self._plan
         if self._server.connection.info.transaction_status is TransactionStatus.INTRANS:
-            yield
-        elif plan.kind in "rp":
-            table = sql.Identifier(plan.schema, plan.name)
-            with self._server.poll(table, plan.oid, indexed=True) as at:
-                if at.shape != plan.shape:
-                    raise TableReplaced(f"table {plan.qualified}: its columns or triggers have changed")
-                yield
-        else:
-            with self._server.reading():
-                yield
+            return nullcontext()
+        return snapshot_of(self._server, self._plan, indexed=True)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Mapping
-from typing import Literal
+from typing import Literal, Self
 
 import structlog
-from confluent_kafka import KafkaException, Message, TopicPartition
 
 from compactory.errors import ConfigError, Unreachable
-from compactory.kafka.client import Kafka, kafka_errors
-from compactory.records import Partition
+from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, kafka_errors
 
 from ..config.topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "ensure", "length", "read", "slices", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "TopicReader", "ensure", "length", "read", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
 _RIGHTS = ("Read", "Write")
 _KNOWN_WITHIN = 30.0  # seconds
+_STALL = 60.0  # seconds without a record after which a topic is given up; an abandoned transaction takes 10
 
 log = structlog.get_logger("compactory.source")
 
@@ -57,57 +56,103 @@ def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -
     return warnings + _check(kafka, missing, compacted)[1]
 
 
+class TopicReader:
+    """Reads a topic's committed records from the beginning of its log. Owned by one thread; a context manager.
+
+    With ``ahead`` it buffers far ahead, else little. ``partitions`` are the only ones to read, all by default. It gives
+    up after ``stall`` seconds without a record. Raises ConfigError and Unreachable.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        *,
+        ahead: bool = True,
+        partitions: Container[int] | None = None,
+        stall: float = _STALL,
+    ) -> None:
+        found = kafka.topics([topic])
+        if topic not in found:
+            raise ConfigError(f"topic {topic!r} does not exist; a source makes it when it runs")
+        self.topic = topic
+        self.partitions = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
+        self._kafka = kafka
+        self._stall = stall
+        self._profile: Literal["load", "follow"] = "load" if ahead else "follow"
+        self._consumer: Consumer | None = None
+        self._positions: dict[int, int] = {}
+        self.rewind()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def ends(self) -> dict[int, int]:
+        """The high watermarks of now, by partition."""
+        return {part.partition: end for part, end in self._kafka.high_watermarks(self.partitions).items()}
+
+    def rewind(self) -> None:
+        """Read from the beginning of the log again."""
+        self._positions = {part.partition: start for part, start in self._kafka.log_starts(self.partitions).items()}
+        self.close()
+
+    def read_to(self, ends: Mapping[int, int], *, most: int = 10_000, pause: float = 0.1) -> Iterator[list[Message]]:
+        """The records from the current positions up to these offsets, in lists of at most ``most``.
+
+        Each list is waited for no longer than ``pause`` seconds, and may be empty.
+        """
+        waited = 0.0  # in vain, and in here: whoever takes the lists may be long in coming back
+        while left := {part: end for part, end in ends.items() if end > self._positions[part]}:
+            began = time.monotonic()
+            messages, records = self._consume(most, pause)
+            waited = 0.0 if messages else waited + time.monotonic() - began
+            if waited > self._stall:
+                behind = ", ".join(f"partition {part} up to offset {end}" for part, end in left.items())
+                raise Unreachable("Kafka", f"topic {self.topic!r} was not read to its end: {behind} still to go")
+            yield records
+
+    def _consume(self, most: int, pause: float) -> tuple[list[Message], list[Message]]:
+        """What came, and the records among it."""
+        try:
+            with kafka_errors(f"read topic {self.topic!r}", self._kafka.bootstrap):
+                messages = self._assigned().consume(most, pause)
+                return messages, [message for message in messages if self._passed(message)]
+        except ConfigError as refused:
+            raise ConfigError(self._kafka.lacking_rights([self.topic], ("Read",)) or refused.problems) from refused
+
+    def _assigned(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = self._kafka.consumer(self._profile)
+            self._consumer.assign([TopicPartition(self.topic, part, at) for part, at in self._positions.items()])
+        return self._consumer
+
+    def _passed(self, message: Message) -> bool:
+        """Go on behind a message; whether it is a record. Control records at the tail show only in an EOF event."""
+        error, part, offset = message.error(), message.partition(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
+            raise KafkaException(error)
+        if part is None or offset is None:
+            return False
+        self._positions[part] = offset + (error is None)
+        return error is None
+
+
 def read(
-    kafka: Kafka, topic: str, timeout: float = 60.0, *, partitions: Container[int] | None = None
+    kafka: Kafka, topic: str, stall: float = _STALL, *, partitions: Container[int] | None = None
 ) -> Iterator[Message]:
-    """Every committed record of a topic up to its high watermarks of now; ``timeout`` bounds a stall, in seconds.
-
-    ``partitions`` are the only ones to read, all by default.
-    """
-    for messages in slices(kafka, topic, timeout=timeout, profile="load", partitions=partitions):
-        yield from messages
-
-
-def slices(
-    kafka: Kafka,
-    topic: str,
-    *,
-    most: int = 10_000,
-    pause: float = 0.2,
-    timeout: float = 60.0,
-    profile: Literal["load", "follow"] = "follow",
-    partitions: Container[int] | None = None,
-) -> Iterator[list[Message]]:
-    """The same in slices of at most ``most`` records, each waited for no longer than ``pause`` seconds.
-
-    The profile ``follow`` buffers little, ``load`` far ahead.
-    """
-    found = kafka.topics([topic])
-    if topic not in found:
-        raise ConfigError(f"topic {topic!r} does not exist")
-    parts = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
-    ends = kafka.high_watermarks(parts)
-    starts = kafka.log_starts(parts)
-    left = {part: end for part, end in ends.items() if end > starts[part]}
-    if not left:
-        return
-    consumer = kafka.consumer(profile)
-    try:
-        consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
-        deadline = time.monotonic() + timeout
-        while left:
-            with kafka_errors(f"read topic {topic!r}", kafka.bootstrap):
-                messages = consumer.consume(most, pause)
-                _drop_finished(left, messages)
-            if messages:
-                deadline = time.monotonic() + timeout
-            yield [message for message in messages if message.error() is None]
-            if time.monotonic() > deadline:
-                raise Unreachable("Kafka", f"topic {topic!r} was not read to its end: {_behind(left)} still to go")
-    except ConfigError as refused:
-        raise ConfigError(kafka.lacking_rights([topic], ("Read",)) or refused.problems) from refused
-    finally:
-        consumer.close()
+    """Every committed record of a topic up to its high watermarks of now; see `TopicReader`."""
+    with TopicReader(kafka, topic, partitions=partitions, stall=stall) as reader:
+        for messages in reader.read_to(reader.ends()):
+            yield from messages
 
 
 def length(kafka: Kafka, topic: str) -> int:
@@ -158,23 +203,3 @@ def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[l
                 " acknowledged records along"
             )
     return problems, warnings
-
-
-def _drop_finished(left: dict[Partition, int], messages: list[Message]) -> None:
-    """Forget partitions that were read to their end; control records at the tail show only in an EOF event."""
-    for message in messages:
-        topic, number, offset = message.topic(), message.partition(), message.offset()
-        if topic is None or number is None or offset is None:
-            continue
-        part = Partition(topic, number)
-        error = message.error()
-        if error is None:
-            offset += 1
-        elif error.code() != error._PARTITION_EOF:  # noqa: SLF001 - the client's own name
-            raise KafkaException(error)
-        if part in left and offset >= left[part]:
-            del left[part]
-
-
-def _behind(left: Mapping[Partition, int]) -> str:
-    return ", ".join(f"partition {part.partition} up to offset {end}" for part, end in left.items())

@@ -21,9 +21,9 @@ from ..postgres.server import Server
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
+from .checker import Finding
+from .outcome import Outcome
 from .resend import ResentRows, resend_rows
-from .verification.checker import Finding
-from .verification.outcome import Outcome
 
 __all__ = ["MOST_REPAIRS", "refuse_repair", "repair"]
 

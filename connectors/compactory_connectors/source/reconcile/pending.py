@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compactory.errors import CompactoryError
@@ -11,12 +11,13 @@ from compactory.kafka.client import Kafka
 from ..control.removal import too_many
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
-from ..poll.comparison import Comparison
-from ..poll.readers import COMPARING, open_reader
-from ..poll.record_batch import Reader, Record, RecordBatch
+from ..poll.reader import Reader
+from ..poll.readers import open_reader
+from ..poll.record_batch import RecordBatch
 from ..postgres.server import Server
-from ..publish.topics import read
 from ..record.record import RowError
+from .comparison import Comparison
+from .key_ranges import living_keys
 
 __all__ = ["Difference", "difference", "pending_rows"]
 
@@ -47,20 +48,19 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> D
 
     Raises psycopg.Error, Unreachable, CompactoryError.
     """
-    comparison = Comparison()
-    if plan.topic in kafka.topics([plan.topic]):
-        comparison = Comparison.of(read(kafka, plan.topic))
+    there = plan.topic in kafka.topics([plan.topic])
+    comparison = Comparison.with_topic(kafka, plan.topic) if there else Comparison()
     living = comparison.living()
     reader = open_reader(server, plan, None)
-    assert isinstance(reader, COMPARING)
-    reader.comparison = comparison
     lacking = 0
     examples: list[tuple[bytes | None, bytes | None]] = []
-    for batch in _batches(reader):
+    for batch in _batches(reader, comparison):
         lacking += len(batch.records)
-        living -= _deleted(batch.records)
+        # of deactivated and deleted rows the table has said what becomes of them
+        living.difference_update(hash(record[0]) for record in batch.records if record[1] is None)
         examples += [(record[0], record[1]) for record in batch.records[: _EXAMPLES - len(examples)]]
-    gone = living.difference(_table_keys(reader)) if plan.sweeps else set[bytes]()
+    keys = (hash(key) for keys in living_keys(server, plan) for key in keys)
+    gone = living.difference(keys) if plan.sweeps else set[int]()
     return Difference(
         same=comparison.left_out,
         lacking=lacking,
@@ -70,19 +70,9 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> D
     )
 
 
-def _deleted(records: Iterable[Record]) -> set[bytes]:
-    """Keys of tombstones: the table has said what became of them."""
-    return {record[0] for record in records if record[0] is not None and record[1] is None}
-
-
-def _table_keys(reader: Reader) -> Iterator[bytes]:
-    render_key = reader.plan.rows.render_key
-    keys = (render_key(row) for rows in reader.living_rows() for row in rows)
-    return (key for key in keys if key is not None)
-
-
-def _batches(reader: Reader) -> Iterator[RecordBatch]:
+def _batches(reader: Reader, comparison: Comparison) -> Iterator[RecordBatch]:
     try:
-        yield from reader.pages()
+        for batch in reader.pages(expect=comparison.expect):
+            yield comparison.without_known(batch, reader.plan)
     except RowError as error:
         raise CompactoryError(f"{reader.plan.label}: {error}") from error

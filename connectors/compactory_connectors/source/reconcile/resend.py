@@ -23,10 +23,10 @@ from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.removal_guard import RemovalGuard
+from ..publish.topics import TopicReader
 from ..record.record import RowError
-from .verification.checker import Row
-from .verification.table_side import TableSide
-from .verification.topic_side import TopicSide
+from .checker import Row
+from .table_side import TableSide
 
 __all__ = ["ResentRows", "refuse_resend", "resend_rows"]
 
@@ -101,12 +101,11 @@ def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[
 
 def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None], partitioner: str) -> list[Copy]:
     """Living copies of keys in other partitions than those to which these records go."""
-    with TopicSide(kafka, plan.topic) as topic:
+    with TopicReader(kafka, plan.topic) as topic:
         count = len(topic.partitions)
         if count < 2 or not records:
             return []
         found: dict[tuple[bytes, int], int | None] = {}
-        topic.rewind()
         for messages in topic.read_to(topic.ends()):
             for message in messages:
                 key, partition = message.key(), message.partition()

@@ -1,8 +1,8 @@
 """Finds keys that a topic has and its table has not, a slice at a time, so that polls go on in between.
 
-The first sweep reads the topic and every key of the table. What it learns of the table (a hash and digests of each
-range of its primary key) and what was published since make later ones cheap: Postgres hashes its keys, and only ranges
-that changed are fetched.
+The first sweep compares the topic with every key of the table. What it learns of the table (a hash and the numbers of
+the keys of each range of its primary key) and what was published since make later ones cheap: Postgres hashes its keys,
+and only ranges that changed are fetched.
 
 A key is taken for vanished when it lived in the topic, no range had it, and nothing was published of it since the sweep
 began. The ranges come from several snapshots: a row that moved between them is a new version, which a poll has
@@ -21,10 +21,12 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from compactory.kafka.client import Kafka
 
 from ..control.removal import Copy, misplaced
-from ..poll.digests import LivingKeys, TopicKeys, digest
-from ..poll.key_ranges import KeyRange
-from ..poll.record_batch import Reader, Record
-from ..publish.topics import slices
+from ..plan.table_plan import TablePlan
+from ..poll.record_batch import Record
+from ..postgres.server import Server
+from ..publish.topics import TopicReader
+from .comparison import KEYS, Comparison
+from .key_ranges import KeyRange, KeyRanges, living_keys
 
 __all__ = ["Found", "Steps", "Sweeper"]
 
@@ -55,13 +57,14 @@ class Sweeper:
     between sweeps, and about three times as much during the first one.
     """
 
-    def __init__(self, kafka: Kafka, reader: Reader, home: Callable[[bytes], int | None]) -> None:
-        self.reader = reader
+    def __init__(self, kafka: Kafka, server: Server, plan: TablePlan, home: Callable[[bytes], int | None]) -> None:
         self._kafka = kafka
+        self._server = server
+        self._plan = plan
         self._home = home
         self._ranges: list[KeyRange] | None = None
         self._touched: dict[int, bool] = {}
-        self._remembered: array[int] = array("Q")
+        self._remembered: array[int] = array("q")
         self._several: set[int] = set()
         self._keys = 0
         self._sweeping = False
@@ -77,7 +80,7 @@ class Sweeper:
             return
         for record in records:
             if record[0] is not None:
-                self._touched[digest(record[0])] = record[1] is not None
+                self._touched[hash(record[0])] = record[1] is not None
         if len(self._touched) > _MOST_TOUCHED and not self._sweeping:
             self.forget()
 
@@ -85,15 +88,15 @@ class Sweeper:
         """Let go of what is known: the next sweep begins anew."""
         self._ranges = None
         self._touched, self._several = {}, set()
-        self._remembered = array("Q")
+        self._remembered = array("q")
 
     def untouched(self, copies: Iterable[Copy]) -> list[Copy]:
         """Those of whose keys nothing was published since the sweep began."""
-        return [copy for copy in copies if digest(copy.key) not in self._touched]
+        return [copy for copy in copies if hash(copy.key) not in self._touched]
 
     def remember(self, vanished: Iterable[Copy]) -> None:
         """These stay in the topic for now: the next sweep looks at them again."""
-        self._remembered = array("Q", {digest(copy.key) for copy in vanished})
+        self._remembered = array("q", {hash(copy.key) for copy in vanished})
 
     def run(self) -> Steps:
         """One sweep; it is to be closed where it is not run to its end."""
@@ -110,49 +113,50 @@ class Sweeper:
             self._sweeping = False
             if not done:
                 self.forget()
-        self._remembered, self._several = array("Q"), set()
-        keys = {digest(copy.key) for copy in vanished}
+        self._remembered, self._several = array("q"), set()
+        keys = {hash(copy.key) for copy in vanished}
         return Found(keys=self._keys + len(keys), vanished=vanished, strays=strays, known=keys <= remembered)
 
     def _first(self) -> Generator[None, None, set[int]]:
-        topic = TopicKeys()
-        for messages in self._topic():
-            for key, partition, message in messages:
-                topic.partition(partition).note(digest(key), alive=message.value() is not None)
-            yield
-        living, self._several = topic.merged()
-        self._keys = len(living)
-        yield
-        yield from self._read_table(living)
-        self._keys -= len(living)
-        return living.living()
+        suspects: set[int] = set()
+        self._several, self._keys, done = set(), 0, 0
+        with Comparison(KEYS) as comparison:
+            for messages in self._topic():
+                comparison.take_records(messages)
+                yield
+            yield from self._read_table(comparison)
+            for kept, gone, several in comparison.vanished():
+                suspects |= gone
+                self._several |= several
+                self._keys += kept
+                if (done := done + kept + len(gone)) >= _SLICE:
+                    done = 0
+                    yield
+        return suspects
 
-    def _read_table(self, living: LivingKeys) -> Generator[None]:
-        """Leave in ``living`` what the table has not."""
-        ranges = self.reader.key_ranges()
-        if ranges is None:  # without a primary key there is no order to go by: one snapshot, read at once
-            render_key = self.reader.plan.rows.render_key
-            for rows in self.reader.living_rows():
-                living.forget(digest(key) for key in map(render_key, rows) if key is not None)
+    def _read_table(self, comparison: Comparison) -> Generator[None]:
+        plan = self._plan
+        if not plan.tie_breakers or plan.suffix or plan.kind not in "rp":  # no order to go by: read at once
+            for keys in living_keys(self._server, self._plan):
+                comparison.take_numbers(map(hash, keys))
             return
         known: list[KeyRange] = []
-        for found in ranges.read():
-            living.forget(found.digests)
+        for found in KeyRanges(self._server, self._plan).read():
+            comparison.take_numbers(found.numbers)
             known.append(found)
             yield
         self._ranges = known
 
     def _again(self, before: dict[int, bool], remembered: set[int]) -> Generator[None, None, set[int]]:
-        ranges = self.reader.key_ranges()
-        assert ranges is not None
         assert self._ranges is not None
+        ranges = KeyRanges(self._server, self._plan)
         suspects = remembered | {number for number, alive in before.items() if alive}
         known: list[KeyRange] = []
         for old in self._ranges:
             if ranges.same(old):
                 known.append(old)
             else:
-                suspects.update(old.digests)
+                suspects.update(old.numbers)
                 for part in ranges.read(old.low, old.high):
                     known.append(part)
                     yield
@@ -160,8 +164,8 @@ class Sweeper:
         self._ranges = known
         suspects.difference_update(number for number, alive in before.items() if not alive)
         for part in known if suspects else ():
-            suspects.difference_update(part.digests)
-        self._keys = sum(len(part.digests) for part in known)
+            suspects.difference_update(part.numbers)
+        self._keys = sum(len(part.numbers) for part in known)
         return suspects
 
     def _named(self, suspects: set[int]) -> Generator[None, None, tuple[tuple[Copy, ...], tuple[Copy, ...]]]:
@@ -169,25 +173,19 @@ class Sweeper:
         wanted = suspects | self._several
         newest: dict[tuple[bytes, int], int | None] = {}
         for messages in self._topic() if wanted else ():
-            for key, partition, message in messages:
-                if digest(key) in wanted:
+            for message in messages:
+                key, partition = message.key(), message.partition()
+                if isinstance(key, bytes) and partition is not None and hash(key) in wanted:
                     alive = message.value() is not None
                     kind, stamp = message.timestamp()
                     newest[key, partition] = (stamp if kind == TIMESTAMP_CREATE_TIME else -1) if alive else None
             yield
         vanished = tuple(
-            Copy(key, part) for (key, part), stamp in newest.items() if stamp is not None and digest(key) in suspects
+            Copy(key, part) for (key, part), stamp in newest.items() if stamp is not None and hash(key) in suspects
         )
-        living = {place: stamp for place, stamp in newest.items() if digest(place[0]) not in suspects}
+        living = {place: stamp for place, stamp in newest.items() if hash(place[0]) not in suspects}
         return vanished, tuple(misplaced(living, self._home, int(time.time() * 1000)))
 
-    def _topic(self) -> Iterator[Iterator[tuple[bytes, int, Message]]]:
-        for messages in slices(self._kafka, self.reader.plan.topic, most=_SLICE, pause=_PAUSE):
-            yield _keyed(messages)
-
-
-def _keyed(messages: Iterable[Message]) -> Iterator[tuple[bytes, int, Message]]:
-    for message in messages:
-        key, partition = message.key(), message.partition()
-        if isinstance(key, bytes) and partition is not None:
-            yield key, partition, message
+    def _topic(self) -> Iterator[list[Message]]:
+        with TopicReader(self._kafka, self._plan.topic, ahead=False) as topic:
+            yield from topic.read_to(topic.ends(), most=_SLICE, pause=_PAUSE)

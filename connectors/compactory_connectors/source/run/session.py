@@ -106,7 +106,7 @@ class Session:
 
     def sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
-        return any(table.removals.pending and not table.schedule.ailing for table in self._registry)
+        return any(table.cleanup.pending and not table.schedule.ailing for table in self._registry)
 
     def failures(self) -> list[str]:
         """The reasons why tables are not polled, or why there are none at all."""
@@ -168,7 +168,7 @@ class Session:
         except (Unreachable, TableReplaced, psycopg.OperationalError):
             self._context.control.put_back(table.name, keys)
             raise
-        table.removals.sweeper.note(mended.records)
+        table.cleanup.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
         return bool(mended.records)
 

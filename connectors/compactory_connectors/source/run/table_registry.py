@@ -114,7 +114,7 @@ class TableRegistry:
     def close(self) -> None:
         """Stop the sweeps that go on between polls."""
         for table in self._tables.values():
-            table.removals.close()
+            table.cleanup.close()
 
     def check_tables(self) -> None:
         """Look now and then for tables that came, went, or can be polled by now; the others are left alone."""
@@ -240,7 +240,7 @@ class TableRegistry:
     ) -> None:
         reader = open_reader(self._server, plan, offset, topic)
         if (former := self._tables.get(plan.qualified)) is not None:
-            former.removals.close()
+            former.cleanup.close()
         spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
         self._tables[plan.qualified] = TableTask(
             context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
@@ -258,7 +258,7 @@ class TableRegistry:
 
     def _remove(self, name: str, why: str) -> None:
         table = self._tables.pop(name)
-        table.removals.close()
+        table.cleanup.close()
         log.error("table gone", table=name, detail=why)
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
@@ -272,7 +272,7 @@ class TableRegistry:
         before, self._unfit = self._unfit, dict(found.unfit)
         for name, problems in self._unfit.items():
             if (table := self._tables.pop(name, None)) is not None:
-                table.removals.close()
+                table.cleanup.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._context.board.unfit(name, "; ".join(problems))
@@ -287,4 +287,6 @@ class TableRegistry:
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)
-        return table is not None and (table.schedule.ailing or not table.schedule.fresh or table.removals.hold.active)
+        return table is not None and (
+            table.schedule.ailing or not table.schedule.fresh or table.cleanup.approval.active
+        )

@@ -14,25 +14,26 @@ import structlog
 from compactory.kafka.client import Kafka
 
 from ..control.control import Control, Stop
-from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.removal import Copy
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
-from ..cursor.resend_reason import ResendReason
 from ..plan.table_plan import TablePlan
-from ..poll.comparison import MOST_COMPARED, Comparison
-from ..poll.readers import COMPARING
-from ..poll.record_batch import Reader, RecordBatch
+from ..poll.cursor_reader import PlaceReader
+from ..poll.reader import Reader
+from ..poll.record_batch import RecordBatch
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.topic_ends import TopicEnds
-from ..publish.topics import ensure, length, read
+from ..publish.topics import ensure, length
+from ..reconcile.cleanup import TopicCleanup
+from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
-from ..reconcile.removals import Removals
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
+from .partition_growth import PartitionGrowth
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ log = structlog.get_logger("compactory.source")
 
 _LOGGED = 20
 """Skipped rows of one page that are logged one by one, where that is asked for."""
-
-_REPAIR = "every row is sent again, and stray records get tombstones"
-_LEAVE = "new records go to their new partitions, and the former ones are left to you"
-_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,25 +72,35 @@ class TableTask:
     server: Server
     reader: Reader
     key: bytes
+    plan: TablePlan = field(init=False)
+    """What is fixed about it."""
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     schedule: Schedule = field(init=False)
     partitions: int = 1
     """Of its topics."""
-    removals: Removals = field(init=False)
+    cleanup: TopicCleanup = field(init=False)
     guard: RemovalGuard = field(init=False)
+    _comparison: Comparison | None = None  # with what its topic holds, while the offset says so
     _stop: Stop | None = None
-    _barred: bool = False  # nothing may be sent: its topic has grown
+    _growth: PartitionGrowth = field(init=False)
     _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.plan = self.reader.plan
         context, connector = self.context, self.context.connector
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
-        self.removals = Removals(
-            sweeper=Sweeper(context.kafka, self.reader, self._home),
-            hold=PendingApproval(connector.name, self.name, context.control, context.board),
+        approval = PendingApproval(connector.name, self.name, context.control, context.board)
+        self._growth = PartitionGrowth(
+            kafka=context.kafka, plan=self.plan, approval=approval, partitions=self.partitions
+        )
+        self.cleanup = TopicCleanup(
+            reader=self.reader,
+            server=self.server,
+            sweeper=Sweeper(context.kafka, self.server, self.plan, self._home),
+            approval=approval,
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
             interval=connector.sweep_interval_ms / 1000,
@@ -103,14 +110,9 @@ class TableTask:
         )
 
     @property
-    def plan(self) -> TablePlan:
-        """What is fixed about it."""
-        return self.reader.plan
-
-    @property
     def name(self) -> str:
         """``schema.table`` for people."""
-        return self.reader.plan.qualified
+        return self.plan.qualified
 
     @property
     def remembered(self) -> int:
@@ -121,19 +123,19 @@ class TableTask:
     @property
     def sweeping(self) -> bool:
         """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not (self.schedule.ailing or self._barred) and self.removals.wake_at <= time.monotonic()
+        return not (self.schedule.ailing or self._growth.waits) and self.cleanup.wake_at <= time.monotonic()
 
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
-        return (
-            self.schedule.due if self.schedule.ailing or self._barred else min(self.schedule.due, self.removals.wake_at)
-        )
+        sweeps = not (self.schedule.ailing or self._growth.waits)
+        return min(self.schedule.due, self.cleanup.wake_at) if sweeps else self.schedule.due
 
     def go_on_with(self, reader: Reader) -> None:
         """Read with another reader from now on; a sweep begins anew."""
-        self.removals.close()
-        self.reader = self.removals.sweeper.reader = reader
+        self.cleanup.close()
+        self.reader = self.cleanup.reader = reader
+        self._comparison = None
 
     def drain(self, stop: Stop) -> bool | None:
         """Publish everything one poll finds; whether that was anything. None where ``stop`` was set before its end.
@@ -141,8 +143,8 @@ class TableTask:
         Raises RemovalHeld where nothing may be published before an operator approves it.
         """
         before = self.reader.offset
-        self.removals.begin()
-        self._check_partitions()
+        self.cleanup.begin()
+        self._follow_topic()
         self._compare(before)
         empty = self._begins_empty()
         sent, ended = self._poll(stop, gated=not empty)
@@ -152,7 +154,7 @@ class TableTask:
             self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
         if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
-        self.removals.ended()
+        self.cleanup.ended()
         self.schedule.ended()
         self.context.board.polled(self.name, sent)
         return sent > 0
@@ -160,7 +162,7 @@ class TableTask:
     def tend(self, stop: Stop) -> bool:
         """Go a slice further with a sweep that is due; whether that removed anything."""
         self._stop = stop
-        sent = self.removals.tend()
+        sent = self.cleanup.tend()
         if sent:
             self.context.board.polled(self.name, sent)
         return sent > 0
@@ -169,11 +171,16 @@ class TableTask:
         """Publish the pages of one poll; how many records they had, and whether it was all of them."""
         sent = 0
         rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
-        with closing(self.reader.pages(rows, self.context.page_bytes)) as pages:
+        comparison = self._comparison
+        expect = comparison.expect if comparison is not None else None
+        with closing(self.reader.pages(rows, self.context.page_bytes, expect)) as pages:
             for found in pages:
-                batch = self.removals.gate(found) if gated else found
+                self._comparison = None  # until the batch is in the topic: of one that is not, it would say that it is
+                batch = found if comparison is None else comparison.without_known(found, self.plan)
+                batch = self.cleanup.check(batch) if gated else batch
                 self._report(batch)
                 self._publish(batch)
+                self._comparison = comparison if self.reader.offset.compare else None
                 self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
@@ -195,40 +202,14 @@ class TableTask:
         found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
         return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
 
-    def _check_partitions(self) -> None:
-        """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
-        known, now = self.reader.offset.spread, self.partitions
-        self._barred = known is not None and known != now and not self.plan.keyless
-        if self._barred:
-            growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
-            if self._stamped_by_brokers():
-                self.removals.hold.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
-                raise RemovalHeld(growth, why)
-            remedy = _REPAIR if self.plan.sweeps else _LEAVE
-            self.removals.hold.refuse(growth, f"{self._grown(known, now)}; approved, {remedy}")
-            self.removals.hold.release()
-            self._barred = False
-            if self.plan.sweeps:
-                # not compared: what belongs in another partition now has to be sent, though the topic has it
-                self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
-        self._assume(replace(self.reader.offset, spread=now))
+    def _follow_topic(self) -> None:
+        """Adapt the offset to the partitions and keys of now. Raises RemovalHeld where an operator has to approve."""
+        offset = self._growth.check(self.reader.offset)
         if self.plan.sweeps:
             facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
-            self._assume(self.reader.offset.with_keys(self._keys))
-
-    def _assume(self, offset: SourceOffset) -> None:
+            offset = offset.with_keys(self._keys)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
-
-    def _grown(self, known: int | None, now: int) -> str:
-        return (
-            f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
-            " have in their former partitions would stay there"
-        )
-
-    def _stamped_by_brokers(self) -> bool:
-        config = self.context.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
-        return config.get("message.timestamp.type") == "LogAppendTime"
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
@@ -250,14 +231,14 @@ class TableTask:
         After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
         a source that the system ends for its memory would begin again and again.
         """
-        reader = self.reader
-        if not offset.compare or not isinstance(reader, COMPARING) or reader.comparison is not None:
+        routed = self.plan.rows.routed
+        if not offset.compare or isinstance(self.reader, PlaceReader) or routed or self._comparison is not None:
             return
         records = length(self.context.kafka, self.plan.topic) if offset.again else 0
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
-        reader.comparison = Comparison.of(read(self.context.kafka, self.plan.topic))
+        self._comparison = Comparison.with_topic(self.context.kafka, self.plan.topic)
 
     def _report(self, batch: RecordBatch) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
@@ -289,13 +270,13 @@ class TableTask:
             living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)), batch.removals)
         except RowError as error:
             log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
-            batch = self.removals.leave(batch)
+            batch = self.cleanup.leave_to_sweep(batch)
             living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)))
         finally:
             self.context.page_bytes.took(size, time.monotonic() - began)
         self.wrote(len(batch.records) - len(living))
         sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
-        self.removals.sweeper.note(sent)
+        self.cleanup.sweeper.note(sent)
         return batch
 
     def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
@@ -325,5 +306,5 @@ class TableTask:
         living = self.guard.publish((), self.stored(batch.offset, 0), copies=copies)
         self.wrote(len(copies) - len(living))
         gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
-        self.removals.sweeper.note((key, None) for key in gone)
+        self.cleanup.sweeper.note((key, None) for key in gone)
         self.reader.acknowledge(batch)

@@ -18,8 +18,8 @@ import pyarrow as pa
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 from compactory.lookup.digest import DirectoryDigest, range_of
-from compactory_connectors.source.reconcile.verification.checker import Finding
-from compactory_connectors.source.reconcile.verification.progress import Progress, untold
+from compactory_connectors.source.reconcile.checker import Finding
+from compactory_connectors.source.reconcile.progress import Progress, untold
 
 from ..export.files import read
 from ..export.folder import ExportFolder

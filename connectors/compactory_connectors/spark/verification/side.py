@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compactory_connectors.source.reconcile.verification.checker import Finding
+from compactory_connectors.source.reconcile.checker import Finding
 
 __all__ = ["Differing", "SideOutcome"]
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 from compactory.kafka.client import Kafka
 from compactory.lookup.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.reconcile.verification.checker import Finding, Row, Rules, Stored, judge
-from compactory_connectors.source.reconcile.verification.first_pass import DIGESTED, Tally
-from compactory_connectors.source.reconcile.verification.outcome import Digests
-from compactory_connectors.source.reconcile.verification.progress import Progress, untold
-from compactory_connectors.source.reconcile.verification.table_side import Look
+from compactory_connectors.source.reconcile.checker import Finding, Row, Rules, Stored, check
+from compactory_connectors.source.reconcile.comparison import DIGESTED, Tally
+from compactory_connectors.source.reconcile.outcome import Digests
+from compactory_connectors.source.reconcile.progress import Progress, untold
+from compactory_connectors.source.reconcile.table_side import Look
 
 from ..record_batch import Batches, Task, of_columns, of_rows
 from ..topic.frame import capture, latest
@@ -139,7 +139,7 @@ class _Judged:
         if record is not None and not record[1] & Stored.TOMBSTONE:
             self._topic.count(number, record[0])
             self._counts[_STORED] += 1
-        finding = judge(rows, record, self._rules)
+        finding = check(rows, record, self._rules)
         if finding is not Finding.EQUAL:
             self._counts[_COUNTED + finding.value] += 1
             if len(self._suspects) < self._most:

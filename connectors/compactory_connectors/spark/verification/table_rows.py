@@ -20,7 +20,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.postgres.server import PollSnapshot, Server, statement
-from compactory_connectors.source.reconcile.verification.table_side import Look, Pages
+from compactory_connectors.source.reconcile.table_side import Look, Pages
 
 from ..record_batch import Batches, Task, of_rows
 

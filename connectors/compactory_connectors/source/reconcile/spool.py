@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 __all__ = ["BUCKETS", "Spool"]
 
@@ -22,7 +23,7 @@ class Spool:
         self.length = length
         self.buckets = [bytearray() for _ in range(BUCKETS)]
         self._limit = limit
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._file: IO[bytes] | None = None
         self._written = 0
         self._places: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
 
@@ -30,6 +31,7 @@ class Spool:
         """Move everything to disk where it has become too much for memory."""
         if sum(map(len, self.buckets)) <= self._limit:
             return
+        self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         for bucket, places in zip(self.buckets, self._places, strict=True):
             if bucket:
                 self._file.write(bucket)
@@ -40,7 +42,7 @@ class Spool:
 
     def entries(self, number: int) -> list[bytes]:
         """The entries of a bucket."""
-        parts = [os.pread(self._file.fileno(), size, place) for place, size in self._places[number]]
+        parts = [os.pread(self._file.fileno(), size, at) for at, size in self._places[number]] if self._file else []
         whole = b"".join([*parts, self.buckets[number]])
         length = self.length
         return [whole[start : start + length] for start in range(0, len(whole), length)]
@@ -54,4 +56,5 @@ class Spool:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()

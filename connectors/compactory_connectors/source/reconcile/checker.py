@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["Finding", "Row", "Rules", "Stored", "judge"]
+__all__ = ["Finding", "Row", "Rules", "Stored", "check"]
 
 
 class Finding(Enum):
@@ -78,7 +78,7 @@ class Rules:
     """The source has still to remove keys that the table lacks."""
 
 
-def judge(rows: Iterable[tuple[bytes, int]], record: tuple[bytes, int] | None, rules: Rules) -> Finding:
+def check(rows: Iterable[tuple[bytes, int]], record: tuple[bytes, int] | None, rules: Rules) -> Finding:
     """What is to be said of a key with these rows, of which any may be its record's, and its newest record.
 
     Both are what stands for a value, and flags.

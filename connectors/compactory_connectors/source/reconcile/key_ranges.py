@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from ..plan.table_plan import TablePlan
-from ..postgres.server import Server, TableReplaced, statement
-from .conditions import Conditions
-from .digests import digest
-from .living_rows import columns_of_keys
+from ..poll.conditions import Conditions
+from ..poll.living_rows import columns_of_keys, snapshot_of
+from ..postgres.server import ChunkReader, Server, statement
 
-__all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges"]
+__all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges", "living_keys"]
 
 RANGE_ROWS = 10_000
 """Rows of a range when it is read for the first time."""
@@ -30,13 +28,13 @@ _Bound = tuple[str, ...] | None
 class KeyRange:
     """Rows behind ``low`` up to ``high`` in the order of the primary key; None: from the first, to the last.
 
-    ``fingerprint`` is Postgres' own hash of their keys, ``digests`` are ours of the record keys, in 8 bytes each.
+    ``fingerprint`` is Postgres' own hash of their keys, ``numbers`` are those of `comparison.KEYS`, in 8 bytes each.
     """
 
     low: _Bound
     high: _Bound
     fingerprint: str
-    digests: array[int]
+    numbers: array[int]
 
 
 class KeyRanges:
@@ -65,7 +63,7 @@ class KeyRanges:
 
     def same(self, known: KeyRange) -> bool:
         """Whether the keys of a range are those that it had, for all that their hash tells."""
-        with self._transaction():
+        with snapshot_of(self._server, self._plan, indexed=True):
             return self._fingerprint(known.low, known.high) == known.fingerprint
 
     def _range(self, low: _Bound, high: _Bound) -> KeyRange:
@@ -79,15 +77,15 @@ class KeyRanges:
             order=sql.SQL(", ").join(self._order),
             limit=sql.Literal(self._size),
         )
-        with self._transaction():
+        with snapshot_of(self._server, self._plan, indexed=True):
             rows = self._server.rows(query)
             if len(rows) == self._size:
                 places = rows[-1][-len(self._order) :]
                 high = tuple((part or b"").decode() for part in places)
             fingerprint = self._fingerprint(low, high)
-        keys = (self._plan.rows.render_key(row) for row in rows)
-        digests = array("Q", (digest(key) for key in keys if key is not None))
-        return KeyRange(low=low, high=high, fingerprint=fingerprint, digests=digests)
+        keys = map(self._plan.rows.render_key, rows)
+        numbers = array("q", (hash(key) for key in keys if key is not None))
+        return KeyRange(low=low, high=high, fingerprint=fingerprint, numbers=numbers)
 
     def _fingerprint(self, low: _Bound, high: _Bound) -> str:
         query = statement(
@@ -108,13 +106,18 @@ class KeyRanges:
             conditions.append(sql.SQL("{} <= ({})").format(place, _literals(high)))
         return sql.SQL(" AND ").join(conditions)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._server.poll(self._table, self._plan.oid, indexed=True) as at:
-            if at.shape != self._plan.shape:
-                raise TableReplaced(f"table {self._plan.qualified}: its columns or triggers have changed")
-            yield
-
 
 def _literals(bound: tuple[str, ...]) -> sql.Composable:
     return sql.SQL(", ").join(map(sql.Literal, bound))
+
+
+def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
+    """The keys of all rows that belong in the topic, in one snapshot, in chunks.
+
+    Raises psycopg.Error, RowError, and TableReplaced where it is another table.
+    """
+    parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
+    with snapshot_of(server, plan, changed=True):
+        reader = ChunkReader(server.connection, "keys", statement("source/keys", **parts))
+        while rows := reader.page():
+            yield [key for key in map(plan.rows.render_key, rows) if key is not None]

@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactory.kafka.client import Kafka
-from compactory.records import Partition
 from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.plan.table_plan import Reading, TablePlan, key_of
-from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 
+from ..config.connector import ConnectorConfig
+from ..cursor.offset import SourceOffset
+from ..plan.table_plan import Reading, TablePlan, key_of
+from ..postgres.server import Server
+from ..publish.stored_offsets import StoredOffset, read_offsets
+from ..publish.topics import TopicReader
 from .checker import Finding, Rules
-from .first_pass import DIGESTED, QUICK, Fingerprint, FirstPass, Tally
+from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome
 from .progress import Progress, untold
 from .suspects import Suspects
 from .table_side import Look, TableSide
-from .topic_side import TopicSide
 
 __all__ = ["Options", "Overall", "Verifier"]
 
@@ -41,7 +40,7 @@ class Overall(Protocol):
     def __call__(
         self, topic: str, marks: Mapping[int, int], looks: Iterator[tuple[int, Look]], rules: Rules, most: int
     ) -> Tally:
-        """Judge every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
+        """Check every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
 
         The topic's ends are to be taken after the last look. ``most`` suspects are kept by number.
         """
@@ -98,7 +97,7 @@ class Verifier:
     def run(self, topic: str, *, whole: bool = True) -> Outcome:
         """Compare. ``whole`` False: the connector publishes more tables there, so that extra keys may be theirs."""
         began = time.monotonic()
-        with TopicSide(self._kafka, topic) as side:
+        with TopicReader(self._kafka, topic) as side:
             fingerprint = DIGESTED if self._options.digests or self._overall else QUICK
             tally = self._first(side, fingerprint, whole)
             deadline = time.monotonic() + self._options.wait
@@ -109,15 +108,15 @@ class Verifier:
             rounds = self._follow(side, suspects, whole, deadline)
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
-    def _first(self, side: TopicSide, fingerprint: Fingerprint, whole: bool) -> Tally:
+    def _first(self, side: TopicReader, fingerprint: Fingerprint, whole: bool) -> Tally:
         if self._overall is not None:
-            marks = _numbered(side.ends())
+            marks = side.ends()
             topic_state = self._topic_state(side.topic, whole)
             return self._overall(side.topic, marks, self._looks(topic_state), topic_state.rules, _MOST_SUSPECTS)
-        with FirstPass(fingerprint) as first:
+        with Comparison(fingerprint) as first:
             return self._pass(side, first, whole)
 
-    def _pass(self, side: TopicSide, first: FirstPass, whole: bool) -> Tally:
+    def _pass(self, side: TopicReader, first: Comparison, whole: bool) -> Tally:
         marks = side.ends()
         topic_state = self._topic_state(side.topic, whole)
         done = 0
@@ -129,12 +128,12 @@ class Verifier:
         side.rewind()
         done = 0
         for records in side.read_to(side.ends()):
-            first.take_records(records, _numbered(marks))
+            first.take_records(records, marks)
             done += len(records)
             self._progress(f"topic {side.topic}", done)
         return first.compare(topic_state.rules, _MOST_SUSPECTS)
 
-    def _follow(self, side: TopicSide, suspects: Suspects, whole: bool, deadline: float) -> int:
+    def _follow(self, side: TopicReader, suspects: Suspects, whole: bool, deadline: float) -> int:
         """Look again until there is a verdict on every key, nothing will come any more, or the time is up."""
         if not suspects.watched:
             return 0
@@ -153,7 +152,7 @@ class Verifier:
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 1.5)
 
-    def _round(self, side: TopicSide, suspects: Suspects, whole: bool, *, scan: bool) -> None:
+    def _round(self, side: TopicReader, suspects: Suspects, whole: bool, *, scan: bool) -> None:
         marks = side.ends()
         topic_state = self._topic_state(side.topic, whole)
         suspects.begin_rows()
@@ -162,7 +161,7 @@ class Verifier:
                 suspects.take_rows(number, rows)
         for records in side.read_to(side.ends()):
             suspects.take_records(records)
-        suspects.judge(_numbered(marks), topic_state.rules)
+        suspects.check(marks, topic_state.rules)
 
     def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""
@@ -225,7 +224,7 @@ class Verifier:
         if text not in self._notes:
             self._notes.append(text)
 
-    def _outcome(self, side: TopicSide, tally: Tally, suspects: Suspects, rounds: int, seconds: float) -> Outcome:
+    def _outcome(self, side: TopicReader, tally: Tally, suspects: Suspects, rounds: int, seconds: float) -> Outcome:
         findings = tally.findings.copy()
         findings.subtract(tally.suspects[number] for number in suspects.findings)
         findings.update(suspects.findings.values())
@@ -259,7 +258,3 @@ def _about(stored: StoredOffset | None, topic: str, topic_id: str | None) -> Sou
     if known is not None and topic_id is not None and known != (topic, topic_id):
         return None
     return stored.offset
-
-
-def _numbered(ends: Mapping[Partition, int]) -> dict[int, int]:
-    return {part.partition: end for part, end in ends.items()}

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import LiteralString, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from psycopg import sql
 
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.plan.row_order import since
-from compactory_connectors.source.plan.sql_renderer import Formatted, respelt
-from compactory_connectors.source.plan.table_plan import Reading, TablePlan
-from compactory_connectors.source.poll.conditions import Conditions
-from compactory_connectors.source.poll.prefetch import results_ahead
-from compactory_connectors.source.poll.rendering import logged_columns
-from compactory_connectors.source.postgres.page_size import PAGE_ROWS, PageFill
-from compactory_connectors.source.postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
-from compactory_connectors.source.record.column_value import composite_parts
-from compactory_connectors.source.record.record import KeyParts, RowError
-
+from ..cursor.offset import SourceOffset
+from ..plan.row_order import since
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.conditions import Conditions
+from ..poll.living_rows import snapshot_of, type_name
+from ..poll.rendering import logged_columns
+from ..poll.written_rows import FIRST, WrittenRows
+from ..postgres.page_size import PAGE_ROWS, PageFill
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from ..record.record import KeyParts, RowError
 from .checker import Row
 from .due import due_deletions, due_rows
 
@@ -76,32 +74,23 @@ class Look:
 
     def records(self, topic: str) -> Iterator[list[Expected]]:
         """The same without the rows themselves: written by Postgres where it can, which is faster."""
-        parts = self.plan.rows.formatted
-        if parts is None or self.server.connection.info.parameter_status("server_encoding") != "UTF8":
+        written = WrittenRows(self.server, self.plan)
+        if not written.usable:
             yield from self.rows(topic)
             return
-        yield from self._formatted(parts, topic)
-        yield from self.rows(topic, ())
-
-    def _formatted(self, parts: Formatted, topic: str) -> Iterator[list[Expected]]:
-        astray: sql.Composable = sql.SQL("NULL")
-        if parts.astray is not None:
-            astray = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._columns)
-        query = self._query(sql.SQL("{}, {}, {}").format(parts.key, parts.value, astray), None)
-        with closing(results_ahead(self.server.connection, "formatted", query, PageFill(PAGE_ROWS))) as results:
+        query = self._query(written.columns(), None)
+        with closing(written.results("formatted", query, PageFill(PAGE_ROWS))) as results:
             for result, _, _ in results:
-                get, numbers = result.get_value, range(result.ntuples)
-                keys, values = [get(row, 0) for row in numbers], [get(row, 1) for row in numbers]
-                keys = respelt(keys) if parts.key_escapes else keys
-                values = respelt(values) if parts.value_escapes else values
+                keys, values, fallback = written.read(result)
                 found: list[Expected] = []
-                for row, key, value in zip(numbers, keys, values, strict=True):
-                    flags, whole = get(row, 3) or b"0", get(row, 2)
-                    if whole is not None:
-                        found += self._expected([*composite_parts(whole), flags], topic)
+                for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+                    flags = result.get_value(row, FIRST) or b"0"
+                    if row in fallback:
+                        found += self._expected([*fallback[row], flags], topic)
                     elif key is not None:
                         found.append((key, value, 0 if flags == b"0" else int(flags), ()))
                 yield found
+        yield from self.rows(topic, ())
 
     def _query(self, columns: sql.Composable, only: Sequence[KeyParts] | None) -> sql.Composed:
         return statement(
@@ -181,7 +170,7 @@ class Look:
         for name, declared, parts in columns:
             texts = sorted({part.decode() for part in parts if part is not None})
             equal = sql.SQL("{} IN (SELECT v::{} FROM unnest({}::text[]) AS v)").format(
-                sql.Identifier("t", name), _type(declared), sql.Literal(texts)
+                sql.Identifier("t", name), type_name(declared), sql.Literal(texts)
             )
             nullable = sql.SQL("({} OR {} IS NULL)").format(equal, sql.Identifier("t", name))
             conditions.append(nullable if None in parts else equal)
@@ -203,16 +192,5 @@ class TableSide:
     @contextmanager
     def look(self, offset: SourceOffset | None) -> Iterator[Look]:
         """A snapshot of now; ``offset`` is what the source has stored."""
-        plan = self.plan
-        if plan.kind in "rp":
-            table = sql.Identifier(plan.schema, plan.name)
-            with self._server.poll(table, plan.oid, serializable=plan.serializable) as at:
-                yield Look(self._server, plan, offset, at)
-        else:
-            with self._server.reading(serializable=plan.serializable):
-                yield Look(self._server, plan, offset, None)
-
-
-def _type(declared: str) -> sql.SQL:
-    """A type's name as the catalogue writes it, quoted where it needs to be."""
-    return sql.SQL(cast("LiteralString", declared))  # type: ignore[redundant-cast]  # mypy takes it for str
+        with snapshot_of(self._server, self.plan, changed=True) as at:
+            yield Look(self._server, self.plan, offset, at)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from psycopg import sql
 
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.plan import row_order as place
-from compactory_connectors.source.plan.table_plan import Reading, TablePlan
-from compactory_connectors.source.poll.conditions import Conditions
-from compactory_connectors.source.poll.new_rows import NewRowsReader
-from compactory_connectors.source.postgres.server import PollSnapshot, Server
+from ..cursor.offset import SourceOffset
+from ..plan import row_order as place
+from ..plan.table_plan import Reading, TablePlan
+from ..poll.conditions import Conditions
+from ..poll.new_rows import NewRowsReader
+from ..postgres.server import PollSnapshot, Server
 
 __all__ = ["due_deletions", "due_rows"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from compactory.kafka.client import Message
-from compactory_connectors.source.postgres.server import RawRow
-from compactory_connectors.source.record.record import KeyParts
 
-from .checker import Finding, Row, Rules, Stored, judge
+from ..postgres.server import RawRow
+from ..record.record import KeyParts
+from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Difference, Found
 from .table_side import Expected
 
@@ -33,16 +33,14 @@ class Suspects:
         self._records: dict[int, dict[int, Found]] = {}
         self._rows: dict[int, list[Expected]] = {}
         self._parts: dict[int, set[tuple[int, KeyParts]]] = {}
-        self._judged_by: tuple[Mapping[int, int], Rules] = ({}, Rules())
+        self._checked_by: tuple[Mapping[int, int], Rules] = ({}, Rules())
 
     def take_records(self, messages: Iterable[Message]) -> None:
         """Records of the topic, those of a partition in its order."""
         number_of, watched = self._number_of, self.watched
         for message in messages:
             key = message.key()
-            assert isinstance(key, bytes)
-            number = number_of(key)
-            if number in watched:
+            if isinstance(key, bytes) and (number := number_of(key)) in watched:
                 found = _found(key, message)
                 self._records.setdefault(number, {})[found.partition] = found
 
@@ -69,20 +67,20 @@ class Suspects:
         """Whether a row of each watched key was seen, so that it can be looked up."""
         return self.watched <= self._parts.keys()
 
-    def judge(self, marks: Mapping[int, int], rules: Rules) -> None:
+    def check(self, marks: Mapping[int, int], rules: Rules) -> None:
         """Say something of every watched key; those on which there is a verdict now are watched no more."""
-        self._judged_by = marks, rules
+        self._checked_by = marks, rules
         for number in list(self.watched):
             rows = [(value or b"", flags) for _, value, flags, _ in self._rows.get(number, ())]
-            finding = judge(rows, self._stored(number, marks), rules)
+            finding = check(rows, self._stored(number, marks), rules)
             self.findings[number] = finding
             if not finding.open:
                 self.watched.discard(number)
 
     def give_up_on_sweeps(self) -> None:
         """The time is up: keys that a running source has not removed by now are there to stay, held or forgotten."""
-        marks, rules = self._judged_by
-        self.judge(marks, replace(rules, sweeps_later=False))
+        marks, rules = self._checked_by
+        self.check(marks, replace(rules, sweeps_later=False))
 
     def difference(self, number: int) -> Difference:
         """A key that differs for good, with both its values."""

@@ -1,4 +1,4 @@
-"""What is to be removed from a table's topic, and what of it has to wait (guarantees 10 and 13).
+"""Removes keys from a table's topic, or has a removal wait for an operator (guarantees 10 and 13).
 
 A poll that would remove suspiciously much publishes everything else and leaves its tombstones to a sweep, which knows
 what the topic has: it counts, removes, or holds. The offset says that a sweep is due, so that a hold outlives the
@@ -12,14 +12,19 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
+from psycopg import sql
 
 from ..control.removal import Copy, HeldRemoval, enough_left, removal_id, too_many
-from ..poll.record_batch import Reader, RecordBatch, pages
+from ..plan.table_plan import Reading
+from ..poll.conditions import Conditions
+from ..poll.reader import Reader
+from ..poll.record_batch import RecordBatch, pages
+from ..postgres.server import Server, statement
 from ..record.record import RowError
 from .pending_approval import PendingApproval
 from .sweeper import Found, Sweeper
 
-__all__ = ["Removals"]
+__all__ = ["TopicCleanup"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -30,16 +35,18 @@ _SOON = 0.1  # of the interval: when the first sweep after a start is due
 
 
 @dataclass(slots=True, kw_only=True)
-class Removals:
-    """The removals of one table. Owned by the session's thread.
+class TopicCleanup:
+    """Checks the removals of a table's polls, and sweeps its topic. Owned by the session's thread.
 
     ``percent`` of the keys may be removed at once, ``page_rows`` in one Kafka transaction. ``interval``: seconds
     between two sweeps, 0 for none but those that are needed. ``catch_up`` polls the table and says whether it came to
     its end, ``send`` publishes the tombstones of copies with an offset.
     """
 
+    reader: Reader
+    server: Server
     sweeper: Sweeper
-    hold: PendingApproval
+    approval: PendingApproval
     percent: int
     page_rows: int
     interval: float
@@ -57,7 +64,7 @@ class Removals:
     _opened: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        if self.interval and self._reader.plan.sweeps:
+        if self.interval and self.reader.plan.sweeps:
             self._due = time.monotonic() + self.interval * _SOON
 
     @property
@@ -72,17 +79,17 @@ class Removals:
     @property
     def pending(self) -> bool:
         """Whether a sweep goes on, or is needed and not held."""
-        offset = self._reader.offset
-        wanted = offset.sweep and offset.seen_snapshot is not None and not self.hold.active
+        offset = self.reader.offset
+        wanted = offset.sweep and offset.seen_snapshot is not None and not self.approval.active
         return self._running is not None or (wanted and self._sweepable)
 
     def begin(self) -> None:
         """A poll begins."""
         self._leaving = self._passing = False
-        if self.hold.hear():
+        if self.approval.hear():
             self._due = 0.0
 
-    def gate(self, batch: RecordBatch) -> RecordBatch:
+    def check(self, batch: RecordBatch) -> RecordBatch:
         """A batch as it may be published: without its tombstones where the poll has suspiciously many.
 
         Raises RemovalHeld where the poll can't be divided.
@@ -91,18 +98,17 @@ class Removals:
             return batch
         if not self._leaving:
             values = [each.key for each in batch.removals if each.value is not None]
-            gone = [*values, *(record[0] for record in batch.records if record[1] is None)]
-            removed = len(gone) and len(gone) + self._reader.removals_left()
-            if not self._suspicious(removed):
+            gone = values + [record[0] for record in batch.records if record[1] is None]
+            if not gone or not self._suspicious(removed := len(gone) + self.reader.removals_left()):
                 return batch
-            if values or not self._reader.plan.sweeps:
+            if values or not self.reader.plan.sweeps:
                 self._refuse(removed, [key for key in gone if key is not None])
                 return batch
             self._leaving = True
             log.warning("removals of a poll are left to a sweep", table=self._name, removed=removed)
-        return self.leave(batch)
+        return self.leave_to_sweep(batch)
 
-    def leave(self, batch: RecordBatch) -> RecordBatch:
+    def leave_to_sweep(self, batch: RecordBatch) -> RecordBatch:
         """A batch without its tombstones, which a sweep is to send."""
         self._left, self._due = True, 0.0
         puts = [record for record in batch.records if record[1] is not None]
@@ -110,12 +116,12 @@ class Removals:
 
     def ended(self) -> None:
         """A poll was published to its end."""
-        plan = self._reader.plan
+        plan = self.reader.plan
         if plan.sweeps_always:
             self._due = 0.0
         if self._refused:
             self._refused = False
-            self.hold.release()
+            self.approval.release()
 
     def tend(self) -> int:
         """Go a step further with what is due; how many tombstones that sent. Raises what sweeping raises."""
@@ -143,19 +149,15 @@ class Removals:
     @property
     def _sweepable(self) -> bool:
         """Whether its keys are all that may be in the topic; of a view, rows may be missing that were sent."""
-        return self._reader.plan.sweeps or self._reader.plan.sweeps_always
-
-    @property
-    def _reader(self) -> Reader:
-        return self.sweeper.reader
+        return self.reader.plan.sweeps or self.reader.plan.sweeps_always
 
     @property
     def _name(self) -> str:
-        return self._reader.plan.qualified
+        return self.reader.plan.qualified
 
     def _sweep(self) -> Generator[int]:
         self._due = time.monotonic() + self.interval if self.interval else float("inf")
-        self._left, partitions = False, self._reader.offset.partitions
+        self._left, partitions = False, self.reader.offset.partitions
         steps = self.sweeper.run()
         try:
             yield from self._end((yield from _steps(steps)), partitions)
@@ -166,15 +168,15 @@ class Removals:
 
     def _end(self, found: Found, partitions: tuple[int, ...]) -> Iterator[int]:
         """Remove what a sweep has found, which began when the table had these partitions."""
-        if found.vanished and not self._reader.plan.sweeps_always and not self._caught_up():
+        if found.vanished and not self.reader.plan.sweeps_always and not self._caught_up():
             self.sweeper.forget()
             return
         found = replace(found, vanished=tuple(self.sweeper.untouched(found.vanished)))
         if self._stays(found):
             return
         yield from self._remove(found)
-        if self._reader.offset.sweep and not self._left and self._reader.offset.partitions == partitions:
-            self.send((), RecordBatch([], replace(self._reader.offset, sweep=False)))
+        if self.reader.offset.sweep and not self._left and self.reader.offset.partitions == partitions:
+            self.send((), RecordBatch([], replace(self.reader.offset, sweep=False)))
 
     def _caught_up(self) -> bool:
         self._leaving = self._passing = False  # it is a poll of its own
@@ -183,7 +185,7 @@ class Removals:
     def _stays(self, found: Found) -> bool:
         """Whether what has vanished must stay in the topic for now; shown if it must."""
         keys = {copy.key for copy in found.vanished}
-        missing = f"{len(keys)} of {found.keys} keys of topic {self._reader.plan.topic!r} are not in table {self._name}"
+        missing = f"{len(keys)} of {found.keys} keys of topic {self.reader.plan.topic!r} are not in table {self._name}"
         if keys and self.others:
             self._doubt(
                 f"{missing} and may be of {', '.join(self.others)}, which was published there too; give each table a"
@@ -192,12 +194,12 @@ class Removals:
             return True
         if not too_many(len(keys), found.keys, self.percent):
             return False
-        known = self.hold.removal if found.known else None
+        known = self.approval.removal if found.known else None
         removal = HeldRemoval(id=known.id if known else removal_id(keys), removed=len(keys), keys=found.keys)
-        if self.hold.allows(removal):
+        if self.approval.allows(removal):
             return False
         self.sweeper.remember(found.vanished)
-        self.hold.keep(removal, f"{missing}, {removal.percent} %; {self._limit()}; lookups go on with them")
+        self.approval.keep(removal, f"{missing}, {removal.percent} %; {self._limit()}; lookups go on with them")
         self._look_again()
         return True
 
@@ -210,7 +212,7 @@ class Removals:
             left = self.sweeper.untouched(copies)
             self._send(left)
             yield len(left)
-        self.hold.release()
+        self.approval.release()
         if not self.interval or len(strays) < len(found.strays):
             self.sweeper.forget()  # a sweep that knows the ranges would not find the strays again
         if found.vanished or strays:
@@ -230,26 +232,35 @@ class Removals:
 
     def _send(self, copies: Sequence[Copy]) -> None:
         if copies:
-            self.send(copies, RecordBatch([], self._reader.offset))
+            self.send(copies, RecordBatch([], self.reader.offset))
 
     def _suspicious(self, removed: int) -> bool:
         enough = enough_left(removed, self.percent)
-        return enough > 0 and self._reader.survivors(enough) < enough
+        return enough > 0 and self._living_rows(enough) < enough
+
+    def _living_rows(self, limit: int) -> int:
+        """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
+        plan = self.reader.plan
+        if plan.reading is Reading.NEW_ROWS:  # nothing is ever removed
+            return limit
+        alive = Conditions(plan).alive()
+        parts = {"relation": plan.relation(), "alive": alive, "limit": sql.Literal(limit)}
+        return int(self.server.scalar(statement("source/survivors", **parts)))
 
     def _refuse(self, removed: int, keys: list[bytes]) -> None:
         """Hold a poll that can't be divided, unless it was approved."""
-        left = self._reader.survivors(enough_left(removed, self.percent))
+        left = self._living_rows(enough_left(removed, self.percent))
         removal = HeldRemoval(id=removal_id(keys), removed=removed, keys=removed + left)
-        what = f"a poll would remove {removed} of {removal.keys} keys of topic {self._reader.plan.topic!r}"
+        what = f"a poll would remove {removed} of {removal.keys} keys of topic {self.reader.plan.topic!r}"
         self._refused = True
-        self.hold.refuse(removal, f"{what}, {removal.percent} %; {self._limit()}; the table waits as a whole")
+        self.approval.refuse(removal, f"{what}, {removal.percent} %; {self._limit()}; the table waits as a whole")
         self._passing = True
 
     def _limit(self) -> str:
         return f"compactory.max.removed.percent is {self.percent}"
 
     def _doubt(self, detail: str) -> None:
-        self.hold.doubt(detail)
+        self.approval.doubt(detail)
         self._look_again()
 
     def _look_again(self) -> None:

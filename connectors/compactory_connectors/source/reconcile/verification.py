@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.plan.planning import plan_tables
-from compactory_connectors.source.plan.table_plan import TablePlan
-from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.publish.stored_offsets import matching
 
+from ..config.connector import ConnectorConfig
+from ..plan.planning import plan_tables
+from ..plan.table_plan import TablePlan
+from ..postgres.server import Server
+from ..publish.stored_offsets import matching
 from .outcome import Outcome
 from .progress import Progress, untold
 from .verifier import Options, Overall, Verifier

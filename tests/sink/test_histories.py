@@ -1,0 +1,207 @@
+"""Processes that are killed, frozen and joined by others at any moment: the counters are exact at the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from compactory.kafka.client import Kafka
+from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.database import install
+from tests.sink.harness import Bench, Mortal
+from tests.source.proof import LONG
+from tests.source.workload import wait_until
+from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.proxy import Proxy
+
+LARGE = ("batch=500",)
+
+
+class Producing:
+    """Produces in a thread of its own, and counts what Kafka has taken."""
+
+    def __init__(self, bench: Bench, topic: str, seeded: random.Random) -> None:
+        self._bench, self._topic, self._random = bench, topic, seeded
+        self.produced: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+        assert self._bench.producer.flush(120) == 0
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            for _ in range(self._random.randint(0, 20)):
+                key = f"k{self._random.randrange(8)}"
+                self._bench.producer.produce(self._topic, str(self._random.random()), key)
+                self.produced[key] += 1
+            self._bench.producer.poll(0)
+
+
+def history(
+    bench: Bench,
+    seeded: random.Random,
+    seconds: float,
+    start: Callable[[str], Mortal],
+    outages: Callable[[], object] = lambda: None,
+    count: int = 3,
+) -> None:
+    topic = bench.topic(3)
+    mortals = [start(topic) for _ in range(count)]
+    over = threading.Event()
+    timer = threading.Timer(seconds, over.set)
+    timer.start()
+    producing = Producing(bench, topic, random.Random(seeded.getrandbits(32)))
+    with producing.running():
+        while not over.is_set():
+            number = seeded.randrange(len(mortals))
+            if seeded.random() < 0.6:
+                mortals[number].end()
+                over.wait(seeded.random())
+                mortals[number] = start(topic)
+            else:
+                mortals[number].freeze()
+                over.wait(seeded.random() * 8)  # past its session, or not
+                mortals[number].resume()
+            outages()
+            over.wait(seeded.random() * 3)
+    bench.wait_for_end(topic, 120)
+    bench.compare(producing.produced)
+
+
+@pytest.mark.parametrize("parallel", ["1", pytest.param("3", marks=pytest.mark.proof)])
+def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(
+    bench: Bench, seeded: random.Random, parallel: str
+) -> None:
+    """Guarantee 16: three processes, rebalances every few seconds."""
+    history(
+        bench, seeded, 6.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, f"parallel={parallel}"), count=2
+    )
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize("seconds", [LONG])
+def test_long_histories_with_outages_of_all_kinds(
+    own_servers: tuple[Bench, PostgresServer, ApacheKafka, Proxy],
+    seeded: random.Random,
+    seconds: float,
+    strategy: str,
+) -> None:
+    """Guarantee 16, with Postgres killed, a broker that is frozen or killed, and a network that is cut."""
+    bench, postgres, kafka, proxy = own_servers
+    wait = threading.Event().wait
+    place = urlsplit(bench.url)
+    url = bench.url.replace(f":{place.port}", f":{proxy.port}")
+
+    def outages() -> None:
+        chance = seeded.random()
+        if chance < 0.1:
+            postgres.kill()
+            postgres.start()
+            bench.sql.close()
+            bench.sql = psycopg.connect(bench.url, autocommit=True)
+        elif chance < 0.15:
+            kafka.freeze()
+            wait(10)
+            kafka.thaw()
+        elif chance < 0.3:
+            proxy.cut(reset=seeded.random() < 0.5)
+        elif chance < 0.4:
+            proxy.freeze()
+            wait(seeded.random() * 5)
+            proxy.thaw()
+
+    given = f"partition.assignment.strategy={strategy}"
+    history(bench, seeded, seconds, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, given, url=url), outages)
+
+
+@pytest.fixture
+def own_servers(
+    unique: Callable[[str], str],
+) -> Iterator[tuple[Bench, PostgresServer, ApacheKafka, Proxy]]:
+    """A sink on servers that may be killed, behind a network that may be cut."""
+    postgres, kafka = PostgresServer(), ApacheKafka()
+    try:
+        postgres.start()
+        kafka.start()
+        install(postgres.url())
+        proxy = Proxy(urlsplit(postgres.url()).port)
+        bench = Bench(postgres.url(), Kafka(kafka.address), kafka.address, unique)
+        yield bench, postgres, kafka, proxy
+        bench.close()
+        proxy.close()
+    finally:
+        kafka.remove()
+        postgres.remove()
+
+
+def test_a_database_that_is_restored_gets_the_records_since(bench: Bench) -> None:
+    """Guarantee 16: an older backup has an older offset. Kafka's committed one is ahead and counts for nothing."""
+    topic = bench.topic(2)
+    bench.produce(topic, [(f"k{n % 5}", str(n)) for n in range(50)])
+    assert _until_end(bench, topic)
+    backup = bench.unique("backup").replace("-", "_")
+    admin = bench.url.rpartition("/")[0] + "/postgres"
+    name = bench.url.rpartition("/")[2]
+    bench.sql.close()
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{backup}" TEMPLATE "{name}"')
+    bench.sql = psycopg.connect(bench.url, autocommit=True)
+    bench.produce(topic, [(f"k{n % 5}", str(n)) for n in range(50, 90)])
+    assert _until_end(bench, topic)
+    bench.sql.close()
+    bench.url = bench.url.rpartition("/")[0] + f"/{backup}"
+    bench.sql = psycopg.connect(bench.url, autocommit=True)
+    assert sum(bench.applied().values()) == 50
+    try:
+        assert _until_end(bench, topic)
+        bench.compare(Counter(f"k{n % 5}" for n in range(90)))
+    finally:
+        bench.sql.close()
+        with psycopg.connect(admin, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{backup}" WITH (FORCE)')
+
+
+def _until_end(bench: Bench, topic: str) -> bool:
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    return sink.stop()
+
+
+def test_a_postgres_that_is_away_is_waited_for(bench: Bench) -> None:
+    """Guarantee 16, and the sink stays in its group meanwhile, alive and ready."""
+    proxy = Proxy(urlsplit(bench.url).port)
+    place = urlsplit(bench.url)
+    url, bench.url = bench.url, bench.url.replace(f":{place.port}", f":{proxy.port}")
+    try:
+        topic = bench.topic()
+        bench.produce(topic, [("k", "1")])
+        sink = bench.sink(topic)
+        bench.wait_for_values("1")
+        wait_until(lambda: sink.board.located, what="readiness")
+        target, proxy.target = proxy.target, None
+        proxy.cut(reset=True)
+        bench.produce(topic, [("k", "2")])
+        wait_until(lambda: sink.board.picture()["detail"] is not None, what="the outage")
+        assert sink.board.live(300, 60)
+        assert sink.board.located
+        proxy.target = target
+        bench.wait_for_values("1", "2")
+        bench.compare(Counter({"k": 2}))
+    finally:
+        bench.url = url
+        proxy.close()
