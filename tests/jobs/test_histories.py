@@ -23,6 +23,7 @@ from tests.source.proof import LONG
 from tests.source.workload import wait_until
 
 GROUPS = [f"g{n}" for n in range(8)]
+_LEFT = 'SELECT state, "group", executor, position, rescues, count(*) FROM compactory.jobs_live GROUP BY 1, 2, 3, 4, 5'
 _NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
 
 
@@ -131,7 +132,10 @@ def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str
         while not over.is_set():
             disturb(bench, executors, kafka, seeded, over.wait)
             outages()
-    wait_until(lambda: bench.count("compactory.jobs_live") == 0, 60, "everything")
+    try:
+        wait_until(lambda: bench.count("compactory.jobs_live") == 0, 90, "everything")
+    finally:
+        print(bench.sql.execute(_LEFT).fetchall(), bench.column("SELECT id FROM compactory.job_executors"))
     compare(bench, crowd.committed)
 
 

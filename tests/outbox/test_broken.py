@@ -11,6 +11,7 @@ import pytest
 from compactory_connectors.database.position import Position
 from compactory_connectors.outbox import OutboxMessage
 from compactory_connectors.outbox.sender import Sender
+from compactory_connectors.outbox.sent_ids import SentMarks
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH
 from tests.source.workload import wait_until
@@ -43,7 +44,7 @@ def test_without_the_fence_a_frozen_holder_sends_again(
 def test_without_the_ids_of_the_last_transaction_it_is_sent_again(
     bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sender, "_settle", lambda *_: None)
+    monkeypatch.setattr(SentMarks, "last", lambda *_: None)
     topic = published(bench)
     mortal = bench.mortal("after commit")
     wait_until(lambda: mortal.process.poll() is not None, what="the signal")

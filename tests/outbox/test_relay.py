@@ -11,7 +11,7 @@ import pytest
 from compactory import GlobalStore
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender
+from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
@@ -259,3 +259,29 @@ def test_a_relay_starts_before_kafka(bench: Bench, monkeypatch: pytest.MonkeyPat
     finally:
         assert relay.stop()
         proxy.close()
+
+
+def test_a_take_over_that_fails_half_way_repeats_nothing(
+    bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 15: the lock changes hands with the delete of what its holder sent last, or not at all."""
+    topic = bench.topic()
+    with bench.sql.transaction():
+        bench.outbox.publish_list(
+            bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 3)]
+        )
+    mortal = bench.mortal("after commit")
+    wait_until(lambda: mortal.process.poll() is not None, what="the signal")
+    delete, calls = table.OutboxTable._delete_sent, []
+
+    def failing(self: table.OutboxTable, *given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            raise psycopg.OperationalError("the server was restarted")
+        delete(self, *given)
+
+    monkeypatch.setattr(table.OutboxTable, "_delete_sent", failing)
+    bench.relay(batch=BATCH)
+    wait_until(lambda: bench.left() == 0, what="the take-over")
+    assert calls
+    assert bench.values(topic) == [f"{n}" for n in range(BATCH * 3)]

@@ -167,6 +167,8 @@ class OwnConsumer:
         own = {
             "group.id": self._group_id,
             "enable.auto.commit": False,
+            "session.timeout.ms": 10_000,  # as long as an executor may be silent in Postgres
+            "heartbeat.interval.ms": 2_000,
             "partition.assignment.strategy": "cooperative-sticky",
             "auto.offset.reset": "latest",
         }

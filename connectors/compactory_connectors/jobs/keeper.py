@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import psycopg
 import structlog
 from psycopg import sql
 
@@ -87,6 +88,7 @@ class Keeper:
         self._executor: int | None = None
         self._executors: tuple[int, ...] = ()
         self._pool: tuple[int, ...] = ()
+        self._dead: set[int] = set()  # executors whose jobs are to be taken back
         self._assigned: Assigned | None = None
         self._position = Position.at(0, 0)
         self._full = False
@@ -279,21 +281,20 @@ class Keeper:
             self._board.lost()
             return
         del self._held[job.id]
-        if outcome is None or not (item.committed or job.id in ended):
+        lost = outcome is None or not (item.committed or job.id in ended)
+        if outcome is None or lost:
             self._board.lost()
             log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
-            self._back += [Outcome.back(left) for left in rest]
-            return
-        self._board.ended(job.type, _word(outcome), item.seconds)
-        if job.group is None:
-            return
-        passes = outcome.state in {"succeeded", "cancelled"} or not outcome.holds
-        if rest and passes and self._ours(rest[0]) and not self.stopping.is_set():
-            self._attempts.put(rest)
-            return
+        else:
+            self._board.ended(job.type, _word(outcome), item.seconds)
+            passes = outcome.state in {"succeeded", "cancelled"} or not outcome.holds
+            if rest and passes and self._ours(rest[0]) and not self.stopping.is_set():
+                self._attempts.put(rest)
+                return
         self._back += [Outcome.back(left) for left in rest]
-        self._freed.add(job.group)
-        self._groups[job.group] = None
+        if job.group is not None:
+            self._freed.add(job.group)
+            self._groups[job.group] = None
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
         """What is done now and then: heartbeat, rescues, assignment, retention, figures."""
@@ -301,11 +302,12 @@ class Keeper:
             self._beat(table)
         if self._executor is not None and self._due("follow", _FOLLOW):
             self._follow(table)
-        if self._due("expire", _BEAT) and table.expire(self._keep) >= 10_000:
-            self._next["expire"] = 0.0
+        if self._due("expire", _BEAT):
+            self._bounded(connection, "expire", lambda: self._expire(table))
         if self._due("sample", _SAMPLE):
-            self._board.sampled(type_statuses(connection))
+            self._bounded(connection, "sample", lambda: self._board.sampled(type_statuses(connection)))
         if self._due("whole", _WHOLE):
+            self._bounded(connection, "whole", lambda: self._dead.update(table.orphans()))
             self._look_again(table)
         now = time.monotonic()
         for attempt in self._attempts.running():
@@ -319,6 +321,19 @@ class Keeper:
                 attempt.overdue = True
                 attempt.end()
 
+    def _bounded(self, connection: WatchedConnection, what: str, look: Callable[[], object]) -> None:
+        """Do what is not urgent, and later where it takes long: a snapshot that somebody holds keeps dead rows."""
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL statement_timeout = '1s'")
+                look()
+        except psycopg.errors.QueryCanceled:
+            self._next[what] = time.monotonic() + _WHOLE
+
+    def _expire(self, table: JobTable) -> None:
+        if table.expire(self._keep) >= 10_000:
+            self._next["expire"] = 0.0
+
     def _beat(self, table: JobTable) -> None:
         found = table.beat(self._assignment.pool)
         if not found.registered:
@@ -328,18 +343,26 @@ class Keeper:
             log.warning("an executor is taken for dead", executor=executor)
             table.bury(executor)
             self._next["beat"] = time.monotonic() + 0.1  # its sessions end meanwhile
-        rescued = table.rescue()
-        if rescued:
-            self._board.rescued(len(rescued))
-            log.warning("jobs of a dead executor were taken back", jobs=len(rescued))
+        self._dead |= set(found.lapsed) | set(self._executors).difference(found.all)
+        rescued = sum(self._rescue(table, executor) for executor in sorted(self._dead))
         if found.all != self._executors or rescued:
             self._executors = found.all
             self._look_again(table)
         self._pool = found.pool
-        wanted = set(table.cancelling())
-        for attempt in self._attempts.running():
-            if attempt.job.id in wanted:
-                attempt.end()
+        running = {attempt.job.id: attempt for attempt in self._attempts.running()}
+        for job in table.cancelling(list(running)) if running else ():
+            running[job].end()
+
+    def _rescue(self, table: JobTable, executor: int) -> int:
+        """Take back the jobs of an executor that has gone, once its sessions have ended; how many there were."""
+        rescued = table.rescue(executor)
+        if rescued is None:
+            return 0
+        self._dead.discard(executor)
+        if rescued:
+            self._board.rescued(len(rescued))
+            log.warning("jobs of a dead executor were taken back", executor=executor, jobs=len(rescued))
+        return len(rescued)
 
     def _follow(self, table: JobTable) -> None:
         """See which partitions are ours, and hand back what has not begun of those that are not any more."""

@@ -169,7 +169,7 @@ class JobTable:
     ) -> tuple[list[Chain], set[str]]:
         """Claim the first jobs of groups, up to ``depth`` of each.
 
-        The chains, and those of ``freed`` that somebody else just looks at.
+        The chains, and those groups that somebody else just looks at: they are to be looked at again.
         Of ``freed`` groups, in which a job of ours has ended, first jobs that are another executor's are shown to it.
         """
         given = self._given | {"partitions": list(assigned.partitions), "of": assigned.of, "token": next(self._tokens)}
@@ -190,7 +190,7 @@ class JobTable:
         chains: dict[str, Chain] = {}
         for row in sorted(taken.fetchall(), key=lambda row: row[0]):
             chains.setdefault(row[2], []).append(Claimed(*row))
-        return list(chains.values()), set(freed.difference(locked))
+        return list(chains.values()), set(groups).difference(locked)
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
         """Go on after the connection was lost: hand back what was claimed and not heard of; False: not yet."""
@@ -224,19 +224,21 @@ class JobTable:
             self._connection.execute(query("jobs/unregister"), {"executor": executor})
             self._connection.execute(query("jobs/fence"), {"executor": executor})
 
-    def rescue(self) -> list[tuple[int, str, str]]:
-        """Take back the jobs of dead executors whose sessions have ended: id, type and state of each."""
-        found: list[tuple[int, str, str]] = []
-        for (executor,) in self._connection.execute(query("jobs/orphans")).fetchall():
-            left = self._connection.execute(query("jobs/fence"), {"executor": executor}).fetchone()
-            if left == (0,):
-                given = {"executor": executor, "spread": timedelta(seconds=SPREAD)}
-                found += self._connection.execute(query("jobs/rescue"), given).fetchall()
-        return found
+    def orphans(self) -> list[int]:
+        """Executors that jobs name as theirs, and that are not registered."""
+        return [row[0] for row in self._connection.execute(query("jobs/orphans"))]
 
-    def cancelling(self) -> list[int]:
-        """Ids of our jobs that an operator wants to end."""
-        return [row[1] for row in self._connection.execute(query("jobs/cancelling"), self._given)]
+    def rescue(self, executor: int) -> list[tuple[int, str, str]] | None:
+        """Take back the jobs of a dead executor: id, type and state of each; None while its sessions have not ended."""
+        left = self._connection.execute(query("jobs/fence"), {"executor": executor}).fetchone()
+        if left != (0,):
+            return None
+        given = {"executor": executor, "spread": timedelta(seconds=SPREAD)}
+        return self._connection.execute(query("jobs/rescue"), given).fetchall()
+
+    def cancelling(self, jobs: Sequence[int]) -> set[int]:
+        """Those of our jobs that an operator wants to end."""
+        return {row[0] for row in self._connection.execute(query("jobs/cancelling"), {"ids": list(jobs)})}
 
     def tick(self, name: str, tick: datetime, enqueue: Callable[[psycopg.Connection[Any]], object]) -> None:
         """Enqueue a periodic job, where nobody has for this tick."""

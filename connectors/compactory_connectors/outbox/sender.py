@@ -164,14 +164,13 @@ class Sender:
 
     def _serve(self, pending: Pending) -> int:
         """Take a topic's lock where it is to be had, and send; how many messages."""
-        if pending.lapsed is not None:
-            self._fence(pending.lapsed)
-        claim = self._table.claim(pending)
+        last = self._fence(pending.lapsed, pending.topic) if pending.lapsed is not None else None
+        claim = self._table.claim(pending, last)
         if claim is None:
             return 0
         self._lost = Pending(pending.topic, self._holder, own=True)
         if pending.lapsed is not None:
-            self._settle(pending)
+            log.info("topic taken over", topic=pending.topic, holder=pending.lapsed)
         with self._shared.board.sending(pending.topic):
             try:
                 sent = self._drain(claim, pending)
@@ -285,20 +284,15 @@ class Sender:
         self._shared.board.set_aside(topic)
         log.error("message set aside", topic=topic, id=rows[0][0], error=str(error))
 
-    def _fence(self, holder: str) -> None:
-        """Make sure that a holder that did not renew its lock can't send any more, and that what it sent is settled.
+    def _fence(self, holder: str, topic: str) -> SentIds | None:
+        """Make sure that a holder that did not renew its lock can't send any more; what it sent last.
 
         A frozen one may have locks on rows in Postgres: its session ends as well.
         """
         with closing(self._producer(holder)) as publisher:
             publisher.open()
         self._table.end_session(holder)
-
-    def _settle(self, pending: Pending) -> None:
-        """Delete what the holder before had sent and not yet deleted."""
-        last = self._marks.last(str(pending.lapsed), pending.topic)
-        deleted = self._table.delete_sent(pending.topic, last) if last is not None else 0
-        log.info("topic taken over", topic=pending.topic, holder=pending.lapsed, sent_already=deleted)
+        return self._marks.last(holder, topic)
 
     def _producer(self, holder: str) -> Publisher:
         # a wake-up for each message doubles what producing costs; a commit does not wait for the linger time

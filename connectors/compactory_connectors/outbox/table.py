@@ -89,12 +89,18 @@ class OutboxTable:
             "pause": timedelta(seconds=PAUSE),
         }
 
-    def claim(self, pending: Pending) -> Claim | None:
-        """Take the topic's lock; None where another was quicker. The lapsed holder must be fenced by then."""
+    def claim(self, pending: Pending, last: SentIds | None = None) -> Claim | None:
+        """Take the topic's lock; None where another was quicker. The lapsed holder must be fenced by then.
+
+        What that one sent ``last`` is deleted in the same transaction: nobody looks for it under its name again.
+        """
         given = self._given | {"topic": pending.topic, "lapsed": pending.lapsed, "own": pending.own}
-        row = self._connection.execute(query("outbox/claim"), given).fetchone()
-        if row is None:
-            return None
+        with self._connection.transaction():
+            row = self._connection.execute(query("outbox/claim"), given).fetchone()
+            if row is None:
+                return None
+            if last is not None:
+                self._delete_sent(pending.topic, last)
         return Claim(pending.topic, Position.at(row[0], row[2]), row[1])
 
     def read(self, claim: Claim, done: Sequence[int], limit: int, size: int) -> Batch:
@@ -173,8 +179,8 @@ class OutboxTable:
             self._lock(topic)
             self._connection.execute(query("outbox/hold_back"), {"topic": topic, "ids": list(messages)})
 
-    def delete_sent(self, topic: str, sent: SentIds) -> int:
-        """Delete what a holder that died has sent, where it had no time to; how many there were."""
+    def _delete_sent(self, topic: str, sent: SentIds) -> None:
+        """Delete what a holder that died has sent, where it had no time to."""
         given = {
             "topic": topic,
             "ids": sent.ids,
@@ -182,7 +188,7 @@ class OutboxTable:
             "created": sent.created,
             "count": len(sent.ids),
         }
-        return self._connection.execute(query("outbox/delete_sent"), given).rowcount
+        self._connection.execute(query("outbox/delete_sent"), given)
 
     def tell_limits(self, sizes: Mapping[str, int]) -> None:
         """Keep how many bytes the broker takes in a message of these topics, for those who publish."""

@@ -207,8 +207,8 @@ moved AS (
 SELECT id FROM moved UNION ALL SELECT id FROM kept;
 
 -- name: jobs/cancelling
--- Attempts of an executor that an operator wants to end.
-SELECT token, id FROM compactory.jobs_live WHERE state = 'running' AND executor = %(executor)s AND cancelling;
+-- Of these attempts, those that an operator wants to end. By id: an index on what runs is full of what has run.
+SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state = 'running' AND cancelling;
 
 -- name: jobs/expire
 -- Forget finished jobs that are old enough, some at a time.
