@@ -281,21 +281,20 @@ class Keeper:
             self._board.lost()
             return
         del self._held[job.id]
-        if outcome is None or not (item.committed or job.id in ended):
+        lost = outcome is None or not (item.committed or job.id in ended)
+        if outcome is None or lost:
             self._board.lost()
             log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
-            self._back += [Outcome.back(left) for left in rest]
-            return
-        self._board.ended(job.type, _word(outcome), item.seconds)
-        if job.group is None:
-            return
-        passes = outcome.state in {"succeeded", "cancelled"} or not outcome.holds
-        if rest and passes and self._ours(rest[0]) and not self.stopping.is_set():
-            self._attempts.put(rest)
-            return
+        else:
+            self._board.ended(job.type, _word(outcome), item.seconds)
+            passes = outcome.state in {"succeeded", "cancelled"} or not outcome.holds
+            if rest and passes and self._ours(rest[0]) and not self.stopping.is_set():
+                self._attempts.put(rest)
+                return
         self._back += [Outcome.back(left) for left in rest]
-        self._freed.add(job.group)
-        self._groups[job.group] = None
+        if job.group is not None:
+            self._freed.add(job.group)
+            self._groups[job.group] = None
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
         """What is done now and then: heartbeat, rescues, assignment, retention, figures."""

@@ -169,7 +169,7 @@ class JobTable:
     ) -> tuple[list[Chain], set[str]]:
         """Claim the first jobs of groups, up to ``depth`` of each.
 
-        The chains, and those of ``freed`` that somebody else just looks at.
+        The chains, and those groups that somebody else just looks at: they are to be looked at again.
         Of ``freed`` groups, in which a job of ours has ended, first jobs that are another executor's are shown to it.
         """
         given = self._given | {"partitions": list(assigned.partitions), "of": assigned.of, "token": next(self._tokens)}
@@ -190,7 +190,7 @@ class JobTable:
         chains: dict[str, Chain] = {}
         for row in sorted(taken.fetchall(), key=lambda row: row[0]):
             chains.setdefault(row[2], []).append(Claimed(*row))
-        return list(chains.values()), set(freed.difference(locked))
+        return list(chains.values()), set(groups).difference(locked)
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
         """Go on after the connection was lost: hand back what was claimed and not heard of; False: not yet."""

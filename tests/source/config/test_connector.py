@@ -496,3 +496,21 @@ def test_keys_are_found_exactly_before_by_prefix() -> None:
     assert find_setting("topic.creation.x.partitions").name == "topic.creation.*"  # type: ignore[union-attr]
     assert find_setting("topic.creation.") is None
     assert find_setting("nonsense") is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},  # JsonConverter writes schemas unless told otherwise
+        {"value.converter": "org.apache.kafka.connect.storage.StringConverter"},
+    ],
+)
+def test_a_function_of_the_users_needs_json_without_schemas(changes: dict[str, str]) -> None:
+    function = {"compactory.transform": "copy:copy"}
+    refused = (
+        "compactory.transform: values must be JSON without schemas; set value.converter to"
+        " org.apache.kafka.connect.json.JsonConverter and value.converter.schemas.enable=false"
+    )
+    assert problems(changes | function) == [refused]
+    free = {"value.converter.schemas.enable": "false"}
+    assert len(read(free | function).transforms) == 1

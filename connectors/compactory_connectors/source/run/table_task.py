@@ -14,10 +14,9 @@ import structlog
 from compactory.kafka.client import Kafka
 
 from ..control.control import Control, Stop
-from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.removal import Copy
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
-from ..cursor.resend_reason import ResendReason
 from ..plan.table_plan import TablePlan
 from ..poll.cursor_reader import PlaceReader
 from ..poll.reader import Reader
@@ -34,6 +33,7 @@ from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError
+from .partition_growth import PartitionGrowth
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ log = structlog.get_logger("compactory.source")
 
 _LOGGED = 20
 """Skipped rows of one page that are logged one by one, where that is asked for."""
-
-_REPAIR = "every row is sent again, and stray records get tombstones"
-_LEAVE = "new records go to their new partitions, and the former ones are left to you"
-_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +83,7 @@ class TableTask:
     guard: RemovalGuard = field(init=False)
     _comparison: Comparison | None = None  # with what its topic holds, while the offset says so
     _stop: Stop | None = None
-    _barred: bool = False  # nothing may be sent: its topic has grown
+    _growth: PartitionGrowth = field(init=False)
     _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
@@ -96,11 +92,15 @@ class TableTask:
         context, connector = self.context, self.context.connector
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
+        approval = PendingApproval(connector.name, self.name, context.control, context.board)
+        self._growth = PartitionGrowth(
+            kafka=context.kafka, plan=self.plan, approval=approval, partitions=self.partitions
+        )
         self.cleanup = TopicCleanup(
             reader=self.reader,
             server=self.server,
             sweeper=Sweeper(context.kafka, self.server, self.plan, self._home),
-            approval=PendingApproval(connector.name, self.name, context.control, context.board),
+            approval=approval,
             percent=connector.max_removed_percent,
             page_rows=min(PAGE_ROWS, connector.batch_max_rows),
             interval=connector.sweep_interval_ms / 1000,
@@ -123,14 +123,13 @@ class TableTask:
     @property
     def sweeping(self) -> bool:
         """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not (self.schedule.ailing or self._barred) and self.cleanup.wake_at <= time.monotonic()
+        return not (self.schedule.ailing or self._growth.waits) and self.cleanup.wake_at <= time.monotonic()
 
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
-        return (
-            self.schedule.due if self.schedule.ailing or self._barred else min(self.schedule.due, self.cleanup.wake_at)
-        )
+        sweeps = not (self.schedule.ailing or self._growth.waits)
+        return min(self.schedule.due, self.cleanup.wake_at) if sweeps else self.schedule.due
 
     def go_on_with(self, reader: Reader) -> None:
         """Read with another reader from now on; a sweep begins anew."""
@@ -145,7 +144,7 @@ class TableTask:
         """
         before = self.reader.offset
         self.cleanup.begin()
-        self._check_partitions()
+        self._follow_topic()
         self._compare(before)
         empty = self._begins_empty()
         sent, ended = self._poll(stop, gated=not empty)
@@ -203,40 +202,14 @@ class TableTask:
         found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
         return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
 
-    def _check_partitions(self) -> None:
-        """Hold a table whose topic has more partitions than its records were spread over (guarantee 10)."""
-        known, now = self.reader.offset.spread, self.partitions
-        self._barred = known is not None and known != now and not self.plan.keyless
-        if self._barred:
-            growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
-            if self._stamped_by_brokers():
-                self.cleanup.approval.doubt(why := f"{self._grown(known, now)}; {_ANEW}")
-                raise RemovalHeld(growth, why)
-            remedy = _REPAIR if self.plan.sweeps else _LEAVE
-            self.cleanup.approval.refuse(growth, f"{self._grown(known, now)}; approved, {remedy}")
-            self.cleanup.approval.release()
-            self._barred = False
-            if self.plan.sweeps:
-                # not compared: what belongs in another partition now has to be sent, though the topic has it
-                self._assume(replace(self.reader.offset.afresh(ResendReason.SPREAD), compare=False))
-        self._assume(replace(self.reader.offset, spread=now))
+    def _follow_topic(self) -> None:
+        """Adapt the offset to the partitions and keys of now. Raises RemovalHeld where an operator has to approve."""
+        offset = self._growth.check(self.reader.offset)
         if self.plan.sweeps:
             facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
-            self._assume(self.reader.offset.with_keys(self._keys))
-
-    def _assume(self, offset: SourceOffset) -> None:
+            offset = offset.with_keys(self._keys)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
-
-    def _grown(self, known: int | None, now: int) -> str:
-        return (
-            f"topic {self.plan.topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
-            " have in their former partitions would stay there"
-        )
-
-    def _stamped_by_brokers(self) -> bool:
-        config = self.context.kafka.topic_configs([self.plan.topic]).get(self.plan.topic, {})
-        return config.get("message.timestamp.type") == "LogAppendTime"
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
