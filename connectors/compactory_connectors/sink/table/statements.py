@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import LiteralString, cast
 
 from psycopg import sql
 
@@ -69,7 +70,8 @@ def _defined(column: str, schema: Schema | None, *, needed: bool) -> sql.Compose
     if schema is None:
         raise RecordRefused(f"has no schema, so that nothing tells the type of column {column}: create it by hand")
     null = " NOT NULL" if needed or not schema.optional else ""
-    return sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(column_type(schema) + null))
+    kind = cast("LiteralString", column_type(schema) + null)  # type: ignore[redundant-cast]  # mypy takes it for str
+    return sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
 
 
 def _names(columns: tuple[str, ...]) -> sql.Composed:
