@@ -66,7 +66,6 @@ def add_columns(target: Target, missing: Wanted) -> sql.Composed:
 
 
 def _defined(column: str, schema: Schema | None, *, needed: bool) -> sql.Composed:
-
     if schema is None:
         raise RecordRefused(f"has no schema, so that nothing tells the type of column {column}: create it by hand")
     null = " NOT NULL" if needed or not schema.optional else ""

@@ -138,10 +138,10 @@ class TopicReader:
     def _passed(self, message: Message) -> bool:
         """Go on behind a message; whether it is a record. Control records at the tail show only in an EOF event."""
         error, part, offset = message.error(), message.partition(), message.offset()
+        if message.topic() is None or part is None or offset is None:
+            return False  # about the client: it looks for the coordinator of a group although it needs none
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
             raise KafkaException(error)
-        if part is None or offset is None:
-            return False
         self._positions[part] = offset + (error is None)
         return error is None
 
