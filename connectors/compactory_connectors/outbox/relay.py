@@ -1,4 +1,7 @@
-"""The relay: a keeper that finds topics with messages and renews locks, and threads that send."""
+"""The relay: a keeper that finds topics with messages and renews locks, and threads that send.
+
+A topic's lock is taken by the thread that sends it, in `sender`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators' orders to a running source: given by any thread, carried out by the source's own.
+"""Operators' orders to a running source: given by any thread, carried out by the source's own, in `run.session`.
 
 Orders are kept, not queued: asking twice is asking once. Tables go by their name in the status (``schema.table``).
 A pause is kept in the offsets topic as well, so that it survives the process. The key of that record is

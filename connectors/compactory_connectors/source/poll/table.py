@@ -1,7 +1,7 @@
 """One table's changes since an offset, as pages of records to publish.
 
-All decisions about what a poll must send are here: the conditions on row versions, the order of emission, and deletes
-that would hit a living key. It reads Postgres and knows nothing of Kafka's client.
+`conditions` says which row versions a poll selects, `poll_rows` reads them in the order of emission, and `rendering`
+makes records of them. It reads Postgres and knows nothing of Kafka's client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the offsets topic holds of connectors, table by table, for people and for tools that edit it.
+"""The stored offsets of all connectors, table by table, for operators and for commands that edit them.
 
-Reading takes nothing but Kafka. The source itself reads :func:`topics.stored_values`.
+Reading needs only Kafka. The source itself reads :func:`topics.stored_values`, and writes with `publisher`.
 """
 
 from __future__ import annotations
