@@ -16,8 +16,8 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database.jdbc_url import Connection, checked_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from .assignment import Assignment, FollowedConsumer, OwnConsumer, Share
 from .keeper import Keeper
+from .partition_assignment import Assignment, FollowedConsumer, OwnConsumer, Share
 from .registry import Jobs
 from .status import Board
 from .table import open_jobs

@@ -27,9 +27,9 @@ from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
-from .assignment import Assignment
 from .attempt import Attempts
 from .job import NewJob
+from .partition_assignment import Assignment
 from .registry import Jobs
 from .status import Board, type_statuses
 from .table import Assigned, Chain, Claimed, JobTable, Outcome, open_jobs
