@@ -6,6 +6,7 @@ uvicorn with httptools has no such limits: a head may be endless, and a request 
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -22,8 +23,11 @@ _CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so tha
 class Connection(HttpToolsProtocol):
     """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop."""
 
+    _numbers = count()
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.number = next(self._numbers)  # of two that came in the same millisecond of the loop's clock
         self._refusal: Exception | None = None  # what a callback of the parser raised
         self._asked_since: float | None = None  # when the next request was first waited for, or began; None: it is here
         self._begun = False  # whether its first byte is here
@@ -60,7 +64,7 @@ class Connection(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         waiting = [
-            (since, id(other), other)
+            (since, other.number, other)
             for other in self.connections
             if isinstance(other, Connection) and other is not self and (since := other.waits_since()) is not None
         ]

@@ -255,6 +255,7 @@ def test_rows_to_send_again_wait_for_a_lock_to_end(bench: Bench) -> None:
     bench.wait_for_records(2)
 
 
+@pytest.mark.usefixtures("own_kafka")  # the topic of heartbeats belongs to all sources of a Kafka
 def test_heartbeats_that_kafka_refuses_hold_no_table_up(bench: Bench) -> None:
     """Guarantee 12: the session goes on."""
     install(bench.sql)

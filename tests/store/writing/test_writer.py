@@ -318,7 +318,7 @@ def test_a_topic_that_does_not_exist(topics: Topics, open_writer: Writers, open_
     name = topics.create()
     with pytest.raises(ConfigError, match=f"does not exist on .*did you mean {name!r}"):
         open_writer(f"{name}x").put("k", {})
-    new = topics.unique("entirely-new")
+    new = topics.unique("quite-unlike-any-other")
     with pytest.raises(ConfigError, match="or give create=True"):
         open_writer(new).start()
     token = open_writer(new, create=True).put("k", {"n": 1})
