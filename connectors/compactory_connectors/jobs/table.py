@@ -10,13 +10,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import psycopg
-from psycopg.rows import dict_row, tuple_row
+from psycopg.rows import tuple_row
 
-from compactory.errors import ConfigError
+from compactory_connectors.database.installed import Part, open_part
 from compactory_connectors.database.position import Position
-from compactory_connectors.database.session import refuse_pooling
 from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.database.watched_connection import WatchedConnection, connect
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOB_GROUP_LOCK_CLASS, query
 
 __all__ = [
@@ -37,6 +36,8 @@ TTL: Final = 10.0
 
 SPREAD: Final = 5.0
 """Seconds over which the jobs of a dead executor come back, at their first rescue."""
+
+_JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
 _LATE = timedelta(seconds=60)  # how long transactions may take whose jobs are found at once when they come due
 
@@ -293,28 +294,6 @@ def _runnable(heads: Iterable[tuple[str, int, bool, bool]]) -> tuple[list[int], 
 
 
 def open_jobs(conninfo: Mapping[str, Any], purpose: str) -> WatchedConnection:
-    """A connection in autocommit to a database with jobs.
-
-    Raises psycopg.Error, and ConfigError for a standby, a pooler, missing migrations or rights.
-    """
-    connection = connect({**conninfo, "application_name": f"compactory-jobs {purpose}"[:63]})
-    try:
-        refuse_pooling(connection)
-        connection.execute(query("jobs/settings"))
-        row = connection.cursor(row_factory=dict_row).execute(query("jobs/server")).fetchone()
-        assert row is not None
-        if row["standby"]:
-            raise ConfigError("jobs need a read-write server, and this one is a standby: name the primary")
-        if not row["installed"]:
-            raise ConfigError("jobs are not installed in this database: compactory sql install")
-        lacking = connection.execute(query("jobs/rights")).fetchall()
-        if lacking:
-            raise ConfigError(
-                f"{role} may not run jobs: GRANT {needed} TO {role}; compactory jobs roles grants it"
-                for role, needed in lacking
-            )
-    except (psycopg.Error, ConfigError):
-        connection.close()
-        raise
-    connection.prepare_threshold = 1
+    """A connection in autocommit to a database with jobs; see `open_part`."""
+    connection, _ = open_part(conninfo, _JOBS, purpose)
     return connection

@@ -10,13 +10,12 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg.rows import dict_row
 
-from compactory.errors import ConfigError, LeaseLost
+from compactory.errors import LeaseLost
+from compactory_connectors.database.installed import Part, open_part, session_name
 from compactory_connectors.database.position import Position
-from compactory_connectors.database.session import refuse_pooling
 from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.database.watched_connection import WatchedConnection, connect
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import query
 
 from .sent_ids import SentIds
@@ -30,6 +29,8 @@ _INT4 = 2**31 - 1
 
 PAUSE: Final = 60.0
 """Seconds for which a topic is left alone after an error of its own."""
+
+_OUTBOX = Part(name="outbox", needs="the outbox needs", installed="the outbox is", may="send the outbox")
 
 
 More: TypeAlias = tuple[str | None, Mapping[str, Any] | None, bool]
@@ -164,7 +165,7 @@ class OutboxTable:
 
     def end_session(self, holder: str) -> None:
         """End the session of a holder that is fenced, where it is of the same role."""
-        self._connection.execute(query("outbox/end_session"), {"name": _session_name(holder)})
+        self._connection.execute(query("outbox/end_session"), {"name": session_name(_OUTBOX, holder)})
 
     def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
         """Move a message that Kafka refuses out of the way; with ``holds`` later ones of its key wait."""
@@ -236,33 +237,7 @@ def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
     )
 
 
-def _session_name(purpose: str) -> str:
-    return f"compactory-outbox {purpose}"[:63]
-
-
 def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConnection, str]:
-    """A connection in autocommit to a database with an outbox, and which database that is.
-
-    Raises psycopg.Error, and ConfigError for a standby, a pooler, missing migrations or rights.
-    """
-    connection = connect({**conninfo, "application_name": _session_name(purpose)})
-    try:
-        refuse_pooling(connection)
-        connection.execute(query("outbox/settings"))
-        row = connection.cursor(row_factory=dict_row).execute(query("outbox/server")).fetchone()
-        assert row is not None
-        if row["standby"]:
-            raise ConfigError("the outbox needs a read-write server, and this one is a standby: name the primary")
-        if not row["installed"]:
-            raise ConfigError("the outbox is not installed in this database: compactory sql install")
-        lacking = connection.execute(query("outbox/rights")).fetchall()
-        if lacking:
-            raise ConfigError(
-                f"{role} may not send the outbox: GRANT {needed} TO {role}; compactory outbox roles grants it"
-                for role, needed in lacking
-            )
-    except (psycopg.Error, ConfigError):
-        connection.close()
-        raise
-    connection.prepare_threshold = 1
-    return connection, row["identity"]
+    """A connection in autocommit to a database with an outbox, and which database that is; see `open_part`."""
+    connection, server = open_part(conninfo, _OUTBOX, purpose)
+    return connection, server["identity"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -43,8 +44,6 @@ def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPr
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
-    import re
-
     if config.topics[0].startswith("^"):
         return [name for name in kafka.topic_names() if re.match(config.topics[0], name)]
     return list(config.topics)

@@ -1,0 +1,64 @@
+"""Opening a connection for a part of schema ``compactory``: outbox, jobs or sink, once it is installed and allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from compactory.errors import ConfigError
+from compactory_sql import query
+
+from .session import refuse_pooling
+from .watched_connection import WatchedConnection, connect
+
+__all__ = ["Part", "open_part"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part by the prefix of its queries, and the beginnings and the end of sentences about it."""
+
+    name: str
+    needs: str
+    installed: str
+    may: str
+
+
+def open_part(
+    conninfo: Mapping[str, Any], part: Part, purpose: str, settings: Mapping[str, Any] | None = None
+) -> tuple[WatchedConnection, Mapping[str, Any]]:
+    """A connection in autocommit, named ``compactory-PART PURPOSE``, and what the query ``PART/server`` found.
+
+    ``settings`` are parameters of ``PART/settings``. Raises psycopg.Error, and ConfigError for a standby, a pooler,
+    missing migrations or rights.
+    """
+    connection = connect({**conninfo, "application_name": session_name(part, purpose)})
+    try:
+        refuse_pooling(connection)
+        connection.execute(query(f"{part.name}/settings"), settings)
+        row = connection.cursor(row_factory=dict_row).execute(query(f"{part.name}/server")).fetchone()
+        assert row is not None
+        if row["standby"]:
+            raise ConfigError(f"{part.needs} a read-write server, and this one is a standby: name the primary")
+        if not row["installed"]:
+            raise ConfigError(f"{part.installed} not installed in this database: compactory sql install")
+        lacking = connection.execute(query(f"{part.name}/rights")).fetchall()
+        if lacking:
+            raise ConfigError(
+                f"{role} may not {part.may}: GRANT {needed} TO {role}; compactory {part.name} roles grants it"
+                for role, needed in lacking
+            )
+    except (psycopg.Error, ConfigError):
+        connection.close()
+        raise
+    connection.prepare_threshold = 1
+    return connection, row
+
+
+def session_name(part: Part, purpose: str) -> str:
+    """The name that Postgres shows of such a connection, as long as it may be."""
+    return f"compactory-{part.name} {purpose}"[:63]
