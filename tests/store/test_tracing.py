@@ -28,7 +28,7 @@ def provider() -> Iterator[TracerProvider]:
     made.add_span_processor(SimpleSpanProcessor(_exporter))
     trace.set_tracer_provider(made)
     yield made
-    made.shutdown()
+    _exporter.shutdown()
 
 
 @pytest.fixture
