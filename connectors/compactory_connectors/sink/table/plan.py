@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 from compactory_connectors.source.record.schema import Schema, Type
@@ -12,19 +14,22 @@ from ..failure import RecordRefused
 from ..record import SinkRecord
 from .decoding import Decoded
 from .sink_config import SinkConfig
-from .target import Target, adapter
+from .target import Target, conversion
 
 __all__ = ["Plan", "Row", "Wanted", "columns_of", "kafka_columns", "plan_of"]
 
-Row: TypeAlias = tuple[Any, ...]
+Row: TypeAlias = list[Any]
 Wanted: TypeAlias = dict[str, tuple[str, str, Schema | None]]
-"""Columns: where the value comes from (key, value, whole key, topic …), under which name, with which schema."""
+"""Columns: where the value comes from (record, key, whole key, value), under which name, with which schema.
+
+They are in this order, as no mode takes its primary key from two places.
+"""
 
 _KAFKA = ("__connect_topic", "__connect_partition", "__connect_offset")
 _PLACES: tuple[tuple[str, str, Schema], ...] = (
-    ("topic", "", Schema(type=Type.STRING)),
-    ("partition", "", Schema(type=Type.INT32)),
-    ("offset", "", Schema(type=Type.INT64)),
+    ("record", "topic", Schema(type=Type.STRING)),
+    ("record", "partition", Schema(type=Type.INT32)),
+    ("record", "offset", Schema(type=Type.INT64)),
 )
 
 
@@ -35,11 +40,15 @@ def kafka_columns(config: SinkConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """``columns`` begin with ``key``, those of the primary key; ``row`` makes a row of a record, in their order."""
+    """``columns`` begin with ``key``, those of the primary key; ``row`` makes a row of a record, in their order.
+
+    ``deletes``: records of this shape are tombstones.
+    """
 
     target: Target
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    deletes: bool
     row: Callable[[SinkRecord, Any, Any], Row]
 
 
@@ -88,38 +97,45 @@ def _fields(half: Decoded, what: str) -> dict[str, Schema | None]:
     return dict.fromkeys(half.value)
 
 
-def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...]) -> Plan:
+def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...], *, deletes: bool) -> Plan:
     """The plan. All columns must be in the table."""
-    given = [
-        (source, name, adapter(schema, target.columns[column])) for column, (source, name, schema) in wanted.items()
+    names: dict[str, list[str]] = defaultdict(list)
+    for source, name, _ in wanted.values():
+        names[source].append(name)
+    conversions = [
+        (number, found.fits, found.convert)
+        for number, (column, (_, _, schema)) in enumerate(wanted.items())
+        if (found := conversion(schema, target.columns[column])) is not None
     ]
-    fields = [(name, convert) for source, name, convert in given if source == "value"]
-    others = [(source, name, convert) for source, name, convert in given if source != "value"]
-    return Plan(target, tuple(wanted), key, _row_of(others, fields))
-
-
-_Convert = Callable[[Any], Any] | None
-
-
-def _row_of(
-    others: list[tuple[str, str, _Convert]], fields: list[tuple[str, _Convert]]
-) -> Callable[[SinkRecord, Any, Any], Row]:
-    """One function for the fields of the value, which nearly all columns are."""
+    of_record = attrgetter(*names["record"]) if names["record"] else _nothing
+    of_key = (lambda key: (key,)) if "whole key" in names else _fields_of(names["key"])
+    of_value = _fields_of(names["value"])
 
     def row(record: SinkRecord, key: Any, value: Any) -> Row:
-        return (
-            *[_other(source, name, convert, record, key) for source, name, convert in others],
-            *[
-                found if (found := value.get(name)) is None or convert is None else convert(found)
-                for name, convert in fields
-            ],
-        )
+        found = [*of_record(record), *of_key(key), *of_value(value)]
+        for number, fits, convert in conversions:
+            given = found[number]
+            if given is not None and given.__class__ is not fits:
+                found[number] = convert(given)
+        return found
 
-    return row
+    return Plan(target, tuple(wanted), key, deletes, row)
 
 
-def _other(source: str, name: str, convert: _Convert, record: SinkRecord, key: Any) -> Any:
-    if source in {"topic", "partition", "offset"}:
-        return getattr(record, source)
-    found = key if source == "whole key" else key.get(name)
-    return found if found is None or convert is None else convert(found)
+def _nothing(_: object) -> tuple[()]:
+    return ()
+
+
+def _fields_of(names: Sequence[str]) -> Callable[[Any], Iterable[Any]]:
+    """Those fields of a struct; one that it does not have is null."""
+    if not names:
+        return _nothing
+    get = itemgetter(*names) if len(names) > 1 else lambda struct: (struct[names[0]],)
+
+    def fields(struct: Any) -> Iterable[Any]:
+        try:
+            return get(struct)
+        except KeyError:
+            return map(struct.get, names)
+
+    return fields

@@ -7,8 +7,9 @@ by the line that COPY names, and for what the merge refuses in halves (see `appl
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -28,6 +29,7 @@ from .target import Target, read_target
 __all__ = ["TableWriter"]
 
 _LINE = re.compile(r"^COPY \S+, line (\d+)", re.MULTILINE)
+Written: TypeAlias = tuple[SinkRecord, Row]
 _PIECE = 100  # rows of a COPY where one before was refused
 
 
@@ -35,10 +37,10 @@ class TableWriter:
     """Implements the handler of `TransactionalSink`. Owned by the thread of one connection at a time."""
 
     def __init__(self, config: SinkConfig) -> None:
-        self._config = config
-        self._chain = Chain(config.transforms)
-        self._plans: dict[Any, Plan] = {}
-        self._staged: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.config = config
+        self._chain = Chain(config.transforms) if config.transforms else None
+        self._wants_key = config.pk_mode == "record_key" or bool(config.transforms)
+        self._plans: dict[Any, tuple[Plan, Any]] = {}
 
     def __call__(self, connection: psycopg.Connection[Any], records: Records) -> None:
         """Write a batch. Raises RecordRefused, psycopg.Error, ConfigError."""
@@ -48,42 +50,49 @@ class TableWriter:
             self._plans.clear()  # the transaction that made tables or columns is rolled back
             raise
 
-    def decoded(self, record: SinkRecord) -> tuple[str, Decoded | None, Decoded | None] | None:
-        """Topic, key and value behind the transforms; None: a Filter drops it. Raises RecordRefused."""
-        wants_key = self._config.pk_mode == "record_key" or bool(self._config.transforms)
-        key = self._config.key(record.key, record.topic, "key") if wants_key and record.key is not None else None
-        value = None if record.value is None else self._config.value(record.value, record.topic, "value")
-        if value is not None and value.value is None:
-            value = None
-        return self._chain.apply(record.topic, key, value)
+    def placed(self, connection: psycopg.Connection[Any], record: SinkRecord) -> tuple[Plan, Row] | None:
+        """Where a record is written, and its row; None: a Filter drops it. Raises RecordRefused.
 
-    def plan(self, connection: psycopg.Connection[Any], topic: str, key: Decoded | None, value: Decoded | None) -> Plan:
-        """How such a record is written. Creates or changes the table where that is wanted."""
+        Creates or changes the table where that is wanted.
+        """
+        topic, key, value = record.topic, None, None
+        if self._wants_key and record.key is not None:
+            key = self.config.key(record.key, topic, "key")
+        if record.value is not None:
+            value = self.config.value(record.value, topic, "value")
+            if value.value is None:
+                value = None
+        if self._chain is not None:
+            change = self._chain.apply(topic, key, value)
+            if change is None:
+                return None
+            topic, key, value = change
         shape = topic, _shape(key), _shape(value)
-        found = self._plans.get(shape)
-        if found is None:
+        if shape not in self._plans:
             if len(self._plans) > 1000:
                 self._plans.clear()
-            found = self._plans[shape] = self._made(connection, topic, key, value)
-        return found
+            schemas = key and key.schema, value and value.schema  # kept, so that no other has their id
+            self._plans[shape] = self._made(connection, topic, key, value), schemas
+        plan = self._plans[shape][0]
+        return plan, plan.row(record, key and key.value, value and value.value)
 
     def _made(
         self, connection: psycopg.Connection[Any], topic: str, key: Decoded | None, value: Decoded | None
     ) -> Plan:
-        wanted, primary = columns_of(self._config, key, value)
-        name = self._config.table_format.replace("${topic}", topic)
+        wanted, primary = columns_of(self.config, key, value)
+        name = self.config.table_format.replace("${topic}", topic)
         target = read_target(connection, name)
         if target is None:
             target = self._create(connection, name, wanted, primary)
         missing = {column: source for column, source in wanted.items() if column not in target.columns}
         if missing:
             target = self._evolve(connection, target, missing)
-        return plan_of(target, wanted, primary)
+        return plan_of(target, wanted, primary, deletes=value is None)
 
     def _create(
         self, connection: psycopg.Connection[Any], name: str, wanted: Wanted, primary: tuple[str, ...]
     ) -> Target:
-        if not self._config.auto_create:
+        if not self.config.auto_create:
             raise ConfigError(f"there is no table {name}: create it, or set auto.create=true")
         connection.execute(create_table(name, wanted, primary))
         target = read_target(connection, name)
@@ -92,7 +101,7 @@ class TableWriter:
 
     def _evolve(self, connection: psycopg.Connection[Any], target: Target, missing: Wanted) -> Target:
         names = ", ".join(missing)
-        if not self._config.auto_evolve:
+        if not self.config.auto_evolve:
             raise RecordRefused(
                 f"table {target.text} has no column for {names}: add it, set auto.evolve=true, or leave the field out"
                 " by fields.whitelist"
@@ -102,40 +111,39 @@ class TableWriter:
         assert found is not None
         return found
 
-    @property
-    def config(self) -> SinkConfig:
-        """What it was made with."""
-        return self._config
-
 
 def _shape(half: Decoded | None) -> Any:
+    """What a plan depends on: a schema, by its id, or the names of fields."""
     if half is None:
         return None
-    if half.schema is not None:
-        return half.schema
-    return tuple(half.value) if isinstance(half.value, dict) else type(half.value)
+    schema, value = half
+    if schema is not None:
+        return id(schema)
+    return tuple(value) if value.__class__ is dict else value.__class__
 
 
 class _Writing:
     """One call: rows are gathered by plan, and written where order asks for it and at the end."""
 
     def __init__(self, writer: TableWriter, connection: psycopg.Connection[Any], records: Records) -> None:
-        self._writer = writer
-        self._config = writer.config
+        self._placed = writer.placed
+        self._mode = writer.config.insert_mode
+        self._deletes = writer.config.delete
         self._connection = connection
         self._records = records
-        self._rows: dict[Plan, list[tuple[SinkRecord, Row]]] = {}
-        self._newest: dict[tuple[str, Row], tuple[Plan, SinkRecord, Row]] = {}
-        self._deleted: dict[tuple[str, Row], tuple[Plan, SinkRecord]] = {}
+        self._rows: dict[Plan, list[Written]] = defaultdict(list)
+        self._newest: dict[Any, tuple[Plan, Written]] = {}
+        self._deleted: dict[Any, tuple[Plan, Written]] = {}
         self._replaced = False
         self._used: set[str] = set()
 
     def run(self) -> None:
+        failed, waits, take = self._records.failed, self._records.waits, self._take
         for record in self._records:
-            if self._records.waits(record):
+            if failed and waits(record):
                 continue
             try:
-                self._take(record)
+                take(record)
             except RecordRefused as error:
                 self._records.set_aside(record, str(error))
             except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
@@ -143,54 +151,48 @@ class _Writing:
         self._flush()
 
     def _take(self, record: SinkRecord) -> None:
-        change = self._writer.decoded(record)
-        if change is None:
+        placed = self._placed(self._connection, record)
+        if placed is None:
             return
-        topic, key, value = change
-        if value is None:
-            self._take_tombstone(record, topic, key)
-            return
-        plan = self._writer.plan(self._connection, topic, key, value)
-        row = plan.row(record, key.value if key else None, value.value)
-        if self._config.insert_mode == "insert":
-            if self._deleted and (plan.target.text, row[: len(plan.key)]) in self._deleted:
+        plan, row = placed
+        place = (plan.target.text, *row[: len(plan.key)])
+        if plan.deletes:
+            self._take_tombstone(place, plan, record, row)
+        elif self._mode == "insert":
+            if place in self._deleted:
                 self._flush()
-            self._rows.setdefault(plan, []).append((record, row))
-            return
-        place = plan.target.text, row[: len(plan.key)]
-        before = self._newest.get(place)
-        if place in self._deleted or (before is not None and before[0] is not plan):
-            self._flush()  # the older row has to be there, or to be gone, first
-        elif before is not None:
-            self._replaced = True
-        self._newest[place] = plan, record, row
+            self._rows[plan].append((record, row))
+        else:
+            before = self._newest.get(place)
+            if place in self._deleted or (before is not None and before[0] is not plan):
+                self._flush()  # the older row has to be there, or to be gone, first
+            elif before is not None:
+                self._replaced = True
+            self._newest[place] = plan, (record, row)
 
-    def _take_tombstone(self, record: SinkRecord, topic: str, key: Decoded | None) -> None:
-        if not self._config.delete:
+    def _take_tombstone(self, place: Any, plan: Plan, record: SinkRecord, row: Row) -> None:
+        if not self._deletes:
             raise RecordRefused("is a tombstone, and delete.enabled is false")
-        plan = self._writer.plan(self._connection, topic, key, None)
-        row = plan.row(record, key.value if key else None, {})
-        place = plan.target.text, row
-        if self._config.insert_mode == "insert" and self._rows:
+        if self._mode == "insert" and self._rows:
             self._flush()
         self._newest.pop(place, None)
-        self._deleted[place] = plan, record
+        self._deleted[place] = plan, (record, row)
 
     def _flush(self) -> None:
-        deleted: dict[Plan, list[tuple[SinkRecord, Row]]] = {}
-        for (_, row), (plan, record) in self._deleted.items():
-            deleted.setdefault(plan, []).append((record, row))
+        deleted: dict[Plan, list[Written]] = defaultdict(list)
+        for plan, written in self._deleted.values():
+            deleted[plan].append(written)
         for plan, rows in deleted.items():
             self._write(plan, rows, delete(plan.target, plan.key))
-        for plan, record, row in self._newest.values():
-            self._rows.setdefault(plan, []).append((record, row))
+        for plan, written in self._newest.values():
+            self._rows[plan].append(written)
         for plan, rows in self._rows.items():
-            self._write(plan, rows, merge(self._config.insert_mode, plan))
+            self._write(plan, rows, merge(self._mode, plan))
         self._rows.clear()
         self._newest.clear()
         self._deleted.clear()
 
-    def _write(self, plan: Plan, rows: Sequence[tuple[SinkRecord, Row]], statement: sql.Composed) -> None:
+    def _write(self, plan: Plan, rows: Sequence[Written], statement: sql.Composed) -> None:
         name = self._staging(plan)
         for record, reason in self._copy(name, plan, rows):
             if self._replaced:  # an older record of the key may have to be written in its place
@@ -224,7 +226,7 @@ class _Writing:
                 sql.SQL("ALTER TABLE pg_temp.{} {}").format(sql.Identifier(name), sql.SQL(", ").join(alter))
             )
 
-    def _copy(self, name: str, plan: Plan, rows: Sequence[tuple[SinkRecord, Row]]) -> Iterator[tuple[SinkRecord, str]]:
+    def _copy(self, name: str, plan: Plan, rows: Sequence[Written]) -> Iterator[tuple[SinkRecord, str]]:
         """Fill the temporary table; yield what Postgres refuses of it, with the reason."""
         size = len(rows)
         start = 0
@@ -244,7 +246,7 @@ class _Writing:
             else:
                 start += len(piece)
 
-    def _copy_piece(self, name: str, plan: Plan, rows: Sequence[tuple[SinkRecord, Row]]) -> None:
+    def _copy_piece(self, name: str, plan: Plan, rows: Sequence[Written]) -> None:
         if not rows:
             return
         columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
