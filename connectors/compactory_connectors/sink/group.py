@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -18,7 +19,7 @@ from compactory.records import Partition
 
 from .failure import SinkStopped
 
-__all__ = ["DEFAULTS", "Group", "Locate"]
+__all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
 
 log = structlog.get_logger("compactory.sink")
 
@@ -32,6 +33,24 @@ DEFAULTS: dict[str, Any] = {
 
 _BEGINNING = -2
 
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """Next offsets of a partition since it was last located: what the database has, and what was read ahead."""
+
+    offset: int
+    read: int
+
+
+class Fetched(NamedTuple):
+    """Records of one partition that follow each other from ``start`` on."""
+
+    partition: Partition
+    position: Position
+    start: int
+    messages: list[Message]
+
+
 Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 """Where partitions go on. Raises Unreachable, SinkStopped."""
 
@@ -39,7 +58,7 @@ Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 class Group:
     """Membership of one process. Owned by one thread.
 
-    ``positions`` are the next offsets of our partitions as the database last said; None where it was not asked yet.
+    ``positions`` are those of our partitions; None where the database was not asked yet.
     """
 
     def __init__(self, kafka: Kafka, topics: Iterable[str], group: str, properties: Mapping[str, Any]) -> None:
@@ -47,7 +66,7 @@ class Group:
         chosen = {**DEFAULTS, **properties, **kafka.properties()}
         strategy = str(chosen["partition.assignment.strategy"])
         self._incremental = "cooperative" in strategy or chosen.get("group.protocol") == "consumer"
-        self.positions: dict[Partition, int | None] = {}
+        self.positions: dict[Partition, Position | None] = {}
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""
         self._locate: Locate | None = None
@@ -67,24 +86,43 @@ class Group:
         self.lose(self.positions)
         self._consumer.pause(_listed(self.positions))
 
-    def poll(self, limit: int, timeout: float) -> dict[Partition, list[Message]]:
+    def poll(self, limit: int, timeout: float) -> list[Fetched]:
         """Up to ``limit`` records of our partitions, waiting ``timeout`` seconds for the first.
 
         Raises SinkStopped, Unreachable, CompactoryError.
         """
         self._settle()
-        found: dict[Partition, list[Message]] = defaultdict(list)
+        found: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
         for message in self._messages(limit, timeout):
             error = message.error()
-            if error is not None:
+            if error is None:
+                found[message.topic(), message.partition()].append(message)
+            else:
                 self._event(error, message)
-                continue
-            found[Partition(message.topic() or "", message.partition() or 0)].append(message)
-        return {part: its for part, its in found.items() if self.positions.get(part) is not None}
+        return [fetched for place, its in found.items() if (fetched := self._fetched(Partition(*place), its))]
+
+    def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
+        position = self.positions.get(partition)
+        if position is None:
+            return None
+        start, first, last = position.read, messages[0].offset(), messages[-1].offset()
+        assert first is not None
+        assert last is not None
+        if first < start:  # read before a rebalance within this poll
+            self.lose([partition])
+            return None
+        position.read = last + 1
+        return Fetched(partition, position, start, messages)
+
+    def is_current(self, fetched: Fetched) -> bool:
+        """Whether the partition is ours still, and was not located anew since these records were read."""
+        return self.positions.get(fetched.partition) is fetched.position
 
     def advance(self, partition: Partition, offset: int) -> None:
         """The database has everything below this offset."""
-        self.positions[partition] = offset
+        position = self.positions[partition]
+        assert position is not None
+        position.offset, position.read = offset, max(offset, position.read)
 
     def lose(self, partitions: Iterable[Partition]) -> None:
         """Ask the database anew where these go on; what was read of them and not applied is read again."""
@@ -106,7 +144,7 @@ class Group:
         for part, position in self.positions.items():
             if position is not None:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
-                reached = max(position, self.ends.get(part, 0))
+                reached = max(position.offset, self.ends.get(part, 0))
                 found[part] = max(0, high - reached)
         return found
 
@@ -119,17 +157,22 @@ class Group:
         self._commit(self.positions, wait=True)
         self._consumer.close()
 
+    def offsets(self) -> dict[Partition, int | None]:
+        """The next offsets of our partitions; None where the database was not asked yet."""
+        return {part: None if position is None else position.offset for part, position in self.positions.items()}
+
     def _commit(self, partitions: Iterable[Partition], *, wait: bool) -> None:
-        due = {part: at for part in partitions if (at := self.positions.get(part)) is not None}
+        offsets = self.offsets()
+        due = {part: at for part in partitions if (at := offsets.get(part)) is not None}
         due = {part: at for part, at in due.items() if self._committed.get(part) != at}
         if not due:
             return
-        offsets = [TopicPartition(part.topic, part.partition, at) for part, at in due.items()]
+        listed = [TopicPartition(part.topic, part.partition, at) for part, at in due.items()]
         try:
             if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+                self._consumer.commit(offsets=listed, asynchronous=False)
             else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+                self._consumer.commit(offsets=listed, asynchronous=True)
         except KafkaException as error:
             log.debug("offsets were not committed to Kafka", error=str(error))
         else:
@@ -145,7 +188,7 @@ class Group:
         for item in partitions:
             item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        self.positions.update(located)
+        self.positions.update({part: Position(offset, offset) for part, offset in located.items()})
         consumer.resume(_listed(located))  # a pause outlives an assignment
         if unknown := [part for part in ours if part not in located]:
             consumer.pause(_listed(unknown))
@@ -197,7 +240,7 @@ class Group:
                 log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
                 continue
             self._consumer.resume(_listed([part]))
-            self.positions[part] = offset
+            self.positions[part] = Position(offset, offset)
 
     def _event(self, error: KafkaError, message: Message) -> None:
         part = Partition(message.topic() or "", message.partition() or 0)

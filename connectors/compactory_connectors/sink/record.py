@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from compactory.kafka.client import Message
@@ -28,8 +28,9 @@ class SinkRecord(NamedTuple):
     @classmethod
     def of(cls, messages: Iterable[Message]) -> list[SinkRecord]:
         """The client's messages as records."""
+        make = cls._make
         return [
-            cls(m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.timestamp()[1], m.headers() or ())  # type: ignore[arg-type]
+            make((m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.timestamp()[1], m.headers() or ()))
             for m in messages
         ]
 
@@ -49,8 +50,15 @@ class Records(list[SinkRecord]):
     def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True) -> None:
         super().__init__(records)
         self.failed: list[Failed] = []
+        self.prepared: Any = None
+        """What the handler's ``prepare`` made of them."""
         self._holds = holds
         self._held: set[bytes] = set()
+
+    def forget(self) -> None:
+        """As if none had been set aside."""
+        self.failed.clear()
+        self._held.clear()
 
     def set_aside(self, record: SinkRecord, reason: str) -> None:
         """Have this record set aside in the same transaction; ``reason`` must not show values.
