@@ -68,7 +68,7 @@ class Applying:
         self.alone = threading.Lock()
         """Held while threads take turns."""
 
-    def prepare(self, messages: Iterable[Message]) -> Records:
+    def prepare(self, messages: Sequence[Message]) -> Records:
         """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
         with collector_paused():  # they come by the thousand, and hold no cycles
             records = self._given(SinkRecord.of(messages))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from compactory.errors import CompactoryError, Unreachable
+from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
@@ -92,13 +93,16 @@ class Group:
         Raises SinkStopped, Unreachable, CompactoryError.
         """
         self._settle()
+        messages = self._messages(limit, timeout)
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if not self._is_event(message)]
         found: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
-        for message in self._messages(limit, timeout):
-            error = message.error()
-            if error is None:
-                found[message.topic(), message.partition()].append(message)
-            else:
-                self._event(error, message)
+        places = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        if messages and places.count(places[0]) == len(places):
+            found[places[0]] = messages
+        else:
+            for place, message in zip(places, messages, strict=True):
+                found[place].append(message)
         return [fetched for place, its in found.items() if (fetched := self._fetched(Partition(*place), its))]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
@@ -217,7 +221,8 @@ class Group:
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
             first = self._consumer.poll(timeout)
-            more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
+            with collector_paused():
+                more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
         self._raise_failure()
@@ -241,6 +246,12 @@ class Group:
                 continue
             self._consumer.resume(_listed([part]))
             self.positions[part] = Position(offset, offset)
+
+    def _is_event(self, message: Message) -> bool:
+        error = message.error()
+        if error is not None:
+            self._event(error, message)
+        return error is not None
 
     def _event(self, error: KafkaError, message: Message) -> None:
         part = Partition(message.topic() or "", message.partition() or 0)

@@ -62,7 +62,7 @@ class Session:
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
                 found = self.group.poll(self.batch, 0 if due else _POLL)
-                read = [(fetched, ahead.submit(self.applying.prepare, fetched.messages)) for fetched in found]
+                read = [(it._replace(messages=[]), ahead.submit(self.applying.prepare, it.messages)) for it in found]
                 for fetched, records in due:
                     if self.group.is_current(fetched):
                         self._apply(fetched, records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import sql
@@ -14,7 +14,7 @@ from .plan import Plan, Row
 from .sink_config import SinkConfig
 from .statements import delete, merge
 
-__all__ = ["Gathering", "Placed", "Write", "Written"]
+__all__ = ["NOT_FITTING", "Gathering", "Placed", "Write", "Written", "write_of"]
 
 Placed: TypeAlias = tuple[Plan, Row]
 Written: TypeAlias = tuple[SinkRecord, Row]
@@ -27,6 +27,19 @@ class Write(NamedTuple):
     rows: list[Written]
     statement: sql.Composed
     replaced: bool
+
+
+NOT_FITTING = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
+"""What a value raises that does not fit its schema or its column."""
+
+
+def write_of(mode: str, plan: Plan, records: Sequence[SinkRecord], rows: Sequence[Row]) -> Write:
+    """One write of records that have values."""
+    written = list(zip(records, rows, strict=True))
+    if mode != "insert":
+        size = len(plan.key)
+        written = list(dict(zip([row[:size] for row in rows], written, strict=True)).values())
+    return Write(plan, written, merge(mode, plan), len(written) < len(rows))
 
 
 class Gathering:
@@ -53,7 +66,7 @@ class Gathering:
                 take(record)
             except RecordRefused as error:
                 self._records.set_aside(record, str(error))
-            except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+            except NOT_FITTING:
                 self._records.set_aside(record, "a field does not fit its schema or its column")
         self._flush()
         return self._writes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, methodcaller
+from types import NoneType
 from typing import Any, TypeAlias
 
 from compactory_connectors.source.record.schema import Schema, Type
@@ -14,11 +14,11 @@ from ..failure import RecordRefused
 from ..record import SinkRecord
 from .decoding import Decoded
 from .sink_config import SinkConfig
-from .target import Target, conversion
+from .target import Conversion, Target, conversion
 
 __all__ = ["Plan", "Row", "Wanted", "columns_of", "kafka_columns", "plan_of"]
 
-Row: TypeAlias = list[Any]
+Row: TypeAlias = tuple[Any, ...]
 Wanted: TypeAlias = dict[str, tuple[str, str, Schema | None]]
 """Columns: where the value comes from (record, key, whole key, value), under which name, with which schema.
 
@@ -40,7 +40,7 @@ def kafka_columns(config: SinkConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """``columns`` begin with ``key``, those of the primary key; ``row`` makes a row of a record, in their order.
+    """``columns`` begin with ``key``, those of the primary key; ``rows`` makes rows of records, keys and values.
 
     ``deletes``: records of this shape are tombstones.
     """
@@ -49,7 +49,7 @@ class Plan:
     columns: tuple[str, ...]
     key: tuple[str, ...]
     deletes: bool
-    row: Callable[[SinkRecord, Any, Any], Row]
+    rows: Callable[[Sequence[SinkRecord], Sequence[Any], Sequence[Any]], list[Row]]
 
 
 def columns_of(config: SinkConfig, key: Decoded | None, value: Decoded | None) -> tuple[Wanted, tuple[str, ...]]:
@@ -70,6 +70,8 @@ def columns_of(config: SinkConfig, key: Decoded | None, value: Decoded | None) -
     for name, schema in fields.items():
         if name not in wanted and (not config.whitelist or name in config.whitelist):
             wanted[name] = ("value", name, schema)
+    if not wanted:
+        raise RecordRefused("has no field to write")
     return wanted, primary
 
 
@@ -99,43 +101,46 @@ def _fields(half: Decoded, what: str) -> dict[str, Schema | None]:
 
 def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...], *, deletes: bool) -> Plan:
     """The plan. All columns must be in the table."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for source, name, _ in wanted.values():
-        names[source].append(name)
-    conversions = [
-        (number, found.fits, found.convert)
+    fields = [(source, _getter(*place)) for place in wanted.values() for source in place[:1]]
+    conversions = {
+        number: found
         for number, (column, (_, _, schema)) in enumerate(wanted.items())
         if (found := conversion(schema, target.columns[column])) is not None
-    ]
-    of_record = attrgetter(*names["record"]) if names["record"] else _nothing
-    of_key = (lambda key: (key,)) if "whole key" in names else _fields_of(names["key"])
-    of_value = _fields_of(names["value"])
-
-    def row(record: SinkRecord, key: Any, value: Any) -> Row:
-        found = [*of_record(record), *of_key(key), *of_value(value)]
-        for number, fits, convert in conversions:
-            given = found[number]
-            if given is not None and given.__class__ is not fits:
-                found[number] = convert(given)
-        return found
-
-    return Plan(target, tuple(wanted), key, deletes, row)
+    }
+    return Plan(target, tuple(wanted), key, deletes, _Rows(fields, conversions))
 
 
-def _nothing(_: object) -> tuple[()]:
-    return ()
+_Convert = Callable[[Any], Any]
 
 
-def _fields_of(names: Sequence[str]) -> Callable[[Any], Iterable[Any]]:
-    """Those fields of a struct; one that it does not have is null."""
-    if not names:
-        return _nothing
-    get = itemgetter(*names) if len(names) > 1 else lambda struct: (struct[names[0]],)
+class _Rows:
+    """Makes rows, column by column: nearly all of the work is done by C."""
 
-    def fields(struct: Any) -> Iterable[Any]:
-        try:
-            return get(struct)
-        except KeyError:
-            return map(struct.get, names)
+    def __init__(
+        self, fields: Sequence[tuple[str, Callable[[Any], Any]]], conversions: Mapping[int, Conversion]
+    ) -> None:
+        self._fields = fields
+        self._conversions = conversions
 
-    return fields
+    def __call__(self, records: Sequence[SinkRecord], keys: Sequence[Any], values: Sequence[Any]) -> list[Row]:
+        halves = {"record": records, "key": keys, "whole key": keys, "value": values}
+        columns = [list(map(get, halves[source])) for source, get in self._fields]
+        for number, (fits, convert) in self._conversions.items():
+            column = columns[number]
+            if not {fits, NoneType}.issuperset(map(type, column)):
+                columns[number] = [
+                    value if value is None or value.__class__ is fits else convert(value) for value in column
+                ]
+        return list(zip(*columns, strict=True))
+
+
+def _getter(source: str, name: str, schema: Schema | None) -> _Convert:
+    if source == "record":
+        return attrgetter(name)
+    if source == "whole key":
+        return _itself
+    return itemgetter(name) if schema is None else methodcaller("get", name)  # a field that is left out is null
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -23,7 +23,7 @@ from ..failure import RecordRefused
 from ..record import Records, SinkRecord
 from .chain import Chain
 from .decoding import Decoded
-from .gathering import Gathering, Placed, Write, Written
+from .gathering import NOT_FITTING, Gathering, Placed, Write, Written, write_of
 from .plan import Plan, Wanted, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
@@ -68,7 +68,26 @@ class TableWriter:
 
     def _gathered(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
         with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
-            return Gathering(self.config, records, partial(self.placed, connection)).run()
+            return self._alike(records) or Gathering(self.config, records, partial(self.placed, connection)).run()
+
+    def _alike(self, records: Records) -> list[Write]:
+        """The write of records of one shape that is known, all at a time; nothing where they are not so simple."""
+        if not records or self._chain is not None:
+            return []
+        config, topic = self.config, records[0].topic
+        try:
+            values: list[Any] = [config.value(record.value, topic, "value") for record in records]  # type: ignore[arg-type]
+            keys: list[Any] = [None] * len(records)
+            if self._wants_key:
+                keys = [config.key(record.key, topic, "key") for record in records]  # type: ignore[arg-type]
+            shapes = set(zip(map(_shape, keys), map(_shape, values), strict=True))
+            if len(shapes) > 1 or (topic, *shapes.pop()) not in self._plans:
+                return []
+            plan = self._plans[topic, _shape(keys[0]), _shape(values[0])][0]
+            halves = [[half and half.value for half in part] for part in (keys, values)]
+            return [write_of(config.insert_mode, plan, records, plan.rows(records, *halves))]
+        except (RecordRefused, *NOT_FITTING):
+            return []
 
     def placed(self, connection: psycopg.Connection[Any] | None, record: SinkRecord) -> Placed | None:
         """Where a record is written, and its row; None: a Filter drops it. Raises RecordRefused.
@@ -96,7 +115,7 @@ class TableWriter:
             schemas = key and key.schema, value and value.schema  # kept, so that no other has their id
             self._plans[shape] = self._made(connection, topic, key, value), schemas
         plan = self._plans[shape][0]
-        return plan, plan.row(record, key and key.value, value and value.value)
+        return plan, plan.rows([record], [key and key.value], [value and value.value])[0]
 
     def _made(
         self, connection: psycopg.Connection[Any], topic: str, key: Decoded | None, value: Decoded | None
