@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from compactory.worker import Worker
+from ..context.flags import option
 
 if TYPE_CHECKING:
+    from compactory.worker import Worker
     from compactory_api.listen import Listen
     from compactory_api.protocol.access import Tokens
 
-__all__ = ["health_on", "listen_on"]
+__all__ = ["ListenOption", "health_on", "listen_on"]
+
+ListenOption = Annotated[
+    str | None, option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status there.")
+]
 
 
 def listen_on(text: str | None) -> Listen | None:

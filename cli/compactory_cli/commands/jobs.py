@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.database import connected, give_roles
+from ..context.flags import Flags, LogLevel, argument, command, option
+from ..views.terminal import number, output, print_count, print_json, seconds, table
+from .health import ListenOption, health_on, listen_on
+from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,11 +24,9 @@ __all__ = ["app"]
 
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
-Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]…", help="Ids of jobs.", show_default=False)]
-OneType = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Those of this type.", show_default=False)]
-OneGroup = Annotated[
-    str | None, typer.Option("--group", metavar="NAME", help="Those of this group.", show_default=False)
-]
+Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of jobs.")]
+OneType = Annotated[str | None, option("--type", metavar="TYPE", help="Those of this type.")]
+OneGroup = Annotated[str | None, option("--group", metavar="NAME", help="Those of this group.")]
 All = Annotated[bool, typer.Option("--all", help="Those of every type.")]
 
 
@@ -33,29 +34,20 @@ All = Annotated[bool, typer.Option("--all", help="Those of every type.")]
 @command
 def run(
     flags: Flags,
-    jobs: Annotated[str, typer.Argument(metavar="MODULE:JOBS", help="Where the `Jobs` with the handlers are.")],
+    jobs: Annotated[str, argument(metavar="MODULE:JOBS", help="Where the `Jobs` with the handlers are.")],
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs at a time.")] = 30,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="NAME", help="Follow this topic's partitions.", show_default=False),
+        option("--topic", metavar="NAME", help="Follow this topic's partitions."),
     ] = None,
     group_id: Annotated[
         str | None,
-        typer.Option("--group-id", metavar="ID", help="In this consumer group of their own.", show_default=False),
+        option("--group-id", metavar="ID", help="In this consumer group of their own."),
     ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve /livez, /readyz, /metrics and /v1/status there.",
-            show_default=False,
-        ),
-    ] = None,
+    listen: ListenOption = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run beside each other."""
     from ..context.session import Problems, begin
-    from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
@@ -69,9 +61,6 @@ def run(
     from compactory.errors import Unreachable
     from compactory_connectors.jobs import JobExecutor
     from compactory_connectors.jobs.worker import JobsWorker
-
-    from ..views.terminal import number, output, print_json
-    from .workers import stopping
 
     executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
     with stopping() as stop, health_on(place, configuration.tokens)([JobsWorker(executor)]):
@@ -94,10 +83,6 @@ def run(
 @command
 def status(flags: Flags) -> None:
     """Show what waits, since when, and which executors run."""
-    from ..context.session import begin
-    from ..views.terminal import number, output, print_json, seconds, table
-
-    begin(flags)
     from compactory_connectors.jobs.status import executor_statuses, type_statuses
 
     with _connected(flags) as connection:
@@ -128,18 +113,12 @@ def list_jobs(
     type_: OneType = None,
     state: Annotated[
         str | None,
-        typer.Option(
-            "--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled.", show_default=False
-        ),
+        option("--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled."),
     ] = None,
     group: OneGroup = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
 ) -> None:
     """List jobs, newest first."""
-    from ..context.session import begin
-    from ..views.terminal import output, print_json, table
-
-    begin(flags)
     from compactory_connectors.jobs.operators import jobs_where
 
     with _connected(flags) as connection:
@@ -161,14 +140,9 @@ def list_jobs(
 
 @app.command("show")
 @command
-def show(flags: Flags, id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a job.")]) -> None:
+def show(flags: Flags, id_: Annotated[int, argument(metavar="ID", help="Id of a job.")]) -> None:
     """Show one job: everything but its payload, and the traceback of its last failure."""
     from compactory.errors import ConfigError
-
-    from ..context.session import begin
-    from ..views.terminal import output, print_json
-
-    begin(flags)
     from compactory_connectors.jobs.operators import jobs_where
 
     with _connected(flags) as connection:
@@ -222,24 +196,12 @@ def roles(
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
     """Make a database role for services that enqueue and one for executors, with just their rights."""
-    import psycopg
-
     from compactory_connectors import database
-    from compactory_connectors.database.postgres_errors import postgres_errors
 
-    from ..context.session import begin
-    from ..views.terminal import output, print_json
-
-    postgres = begin(flags).postgres()
-    parameters: dict[str, Any] = {**postgres.conninfo}
-    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
-        texts = (database.plan_jobs_grants if only_print else database.grant_jobs)(connection, enqueuer, executor)
-    if flags.json:
-        print_json({"sql": list(texts)})
-    elif only_print:
-        print("".join(f"{text};\n" for text in texts), end="")
-    else:
-        output().print(f"[green]✓[/] {enqueuer} and {executor} have their rights", highlight=False)
+    grant = database.plan_jobs_grants if only_print else database.grant_jobs
+    give_roles(
+        flags, lambda connection: grant(connection, enqueuer, executor), [enqueuer, executor], only_print=only_print
+    )
 
 
 def _imported(place: str) -> Jobs:
@@ -276,29 +238,14 @@ def _fields(row: JobRow) -> dict[str, Any]:
 def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], act: Any, outcome: str) -> None:
     from compactory.errors import ConfigError
 
-    from ..context.session import begin
-    from ..views.terminal import number, output, print_json
-
-    begin(flags)
     if sum((bool(ids), *(bool(other) for other in others))) != 1:
         raise ConfigError("which jobs? give ids, or one of the options")
     with _connected(flags) as connection:
         count = act(connection)
-    if flags.json:
-        print_json({"jobs": count})
-    else:
-        output().print(f"{number(count)} job{'s' if count != 1 else ''} {outcome}", highlight=False)
+    print_count(count, "job", outcome, as_json=flags.json)
 
 
-@contextmanager
-def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
-    from contextlib import closing
-
-    from compactory_connectors.database.postgres_errors import postgres_errors
+def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.jobs.table import open_jobs
 
-    from ..context.configuration import load
-
-    postgres = load(flags).postgres()
-    with postgres_errors(postgres), closing(open_jobs(postgres.conninfo, "command")) as connection:
-        yield connection
+    return connected(flags, open_jobs)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.database import connected, give_roles
+from ..context.flags import Flags, LogLevel, argument, command, option
+from ..views.terminal import decoded, legible, number, output, print_count, print_json, seconds, table
+from .health import ListenOption, health_on, listen_on
+from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,10 +23,8 @@ __all__ = ["app"]
 
 app = typer.Typer(name="outbox", help="Send to Kafka what transactions have published.", no_args_is_help=True)
 
-Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]…", help="Ids of messages.", show_default=False)]
-OneTopic = Annotated[
-    str | None, typer.Option("--topic", metavar="NAME", help="Those of this topic.", show_default=False)
-]
+Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of messages.")]
+OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
 All = Annotated[bool, typer.Option("--all", help="Those of every topic.")]
 
 
@@ -34,22 +35,13 @@ def run(
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Topics sent at a time.")] = 2,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="NAME", help="Only this one; may be repeated.", show_default=False),
+        option("--topic", metavar="NAME", help="Only this one; may be repeated."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Send what is committed by now, then end.")] = False,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve /livez, /readyz, /metrics and /v1/status there.",
-            show_default=False,
-        ),
-    ] = None,
+    listen: ListenOption = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
     from ..context.session import Problems, begin
-    from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()
@@ -62,9 +54,6 @@ def run(
     from compactory.errors import CompactoryError, Unreachable
     from compactory_connectors.outbox import OutboxRelay
     from compactory_connectors.outbox.worker import OutboxWorker
-
-    from ..views.terminal import number, output, print_json
-    from .workers import stopping
 
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
     with stopping() as stop, health_on(place, configuration.tokens)([OutboxWorker(relay)]):
@@ -95,10 +84,6 @@ def run(
 @command
 def status(flags: Flags) -> None:
     """Show what waits, since when, and which relay sends it."""
-    from ..context.session import begin
-    from ..views.terminal import number, output, print_json, seconds, table
-
-    begin(flags)
     with _connected(flags) as connection:
         found = _statuses(connection)
     if flags.json:
@@ -129,10 +114,6 @@ def status(flags: Flags) -> None:
 @command
 def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, why, and those that wait behind them. Exits 1 where there are any."""
-    from ..context.session import begin
-    from ..views.terminal import decoded, legible, number, output, print_json, table
-
-    begin(flags)
     from compactory_connectors.outbox.failed import failed_messages
 
     with _connected(flags) as connection:
@@ -198,42 +179,20 @@ def roles(
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
     """Make a database role for services that publish and one for relays, with just their rights."""
-    import psycopg
-
     from compactory_connectors import database
-    from compactory_connectors.database.postgres_errors import postgres_errors
 
-    from ..context.session import begin
-    from ..views.terminal import output, print_json
-
-    postgres = begin(flags).postgres()
-    parameters: dict[str, Any] = {**postgres.conninfo}
-    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
-        plan = database.plan_outbox_grants if only_print else database.grant_outbox
-        texts = plan(connection, publisher, relay)
-    if flags.json:
-        print_json({"sql": list(texts)})
-    elif only_print:
-        print("".join(f"{text};\n" for text in texts), end="")
-    else:
-        output().print(f"[green]✓[/] {publisher} and {relay} have their rights", highlight=False)
+    grant = database.plan_outbox_grants if only_print else database.grant_outbox
+    give_roles(flags, lambda connection: grant(connection, publisher, relay), [publisher, relay], only_print=only_print)
 
 
 def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
     from compactory.errors import ConfigError
 
-    from ..context.session import begin
-    from ..views.terminal import number, output, print_json
-
-    begin(flags)
     if sum((bool(ids), topic is not None, everything)) != 1:
         raise ConfigError("which messages? give ids, --topic NAME or --all")
     with _connected(flags) as connection:
         count = act(connection, topic, ids or ())
-    if flags.json:
-        print_json({"messages": count})
-    else:
-        output().print(f"{number(count)} message{'s' if count != 1 else ''} {outcome}", highlight=False)
+    print_count(count, "message", outcome, as_json=flags.json)
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:
@@ -242,17 +201,7 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
     return [item for item in topic_statuses(connection) if not topics or item.topic in topics]
 
 
-@contextmanager
-def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
-    from contextlib import closing
-
-    from compactory_connectors.database.postgres_errors import postgres_errors
+def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.outbox.table import open_outbox
 
-    from ..context.configuration import load
-
-    postgres = load(flags).postgres()
-    with postgres_errors(postgres):
-        connection, _ = open_outbox(postgres.conninfo, "command")
-        with closing(connection):
-            yield connection
+    return connected(flags, lambda conninfo, purpose: open_outbox(conninfo, purpose)[0])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.database import connected, give_roles
+from ..context.flags import Flags, LogLevel, argument, command, option
 from ..context.loading import Providers
+from ..views.terminal import decoded, legible, number, output, print_count, print_json, table
+from .health import ListenOption, health_on, listen_on
+from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,21 +28,17 @@ app = typer.Typer(name="sink", help="Write topics to Postgres tables, each recor
 offsets_app = typer.Typer(name="offsets", help="Look at a sink's offsets, or set one.", no_args_is_help=True)
 app.add_typer(offsets_app)
 
-Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's name.")]
-OneTopic = Annotated[
-    str | None, typer.Option("--topic", metavar="NAME", help="Those of this topic.", show_default=False)
-]
-OnePartition = Annotated[
-    int | None, typer.Option("--partition", metavar="N", help="Those of this partition.", show_default=False)
-]
-OneOffset = Annotated[int | None, typer.Option("--offset", metavar="N", help="The one there.", show_default=False)]
+Sink = Annotated[str, argument(metavar="SINK", help="The sink's name.")]
+OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
+OnePartition = Annotated[int | None, option("--partition", metavar="N", help="Those of this partition.")]
+OneOffset = Annotated[int | None, option("--offset", metavar="N", help="The one there.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    sink: Annotated[Path, typer.Argument(metavar="SINK.json", help="A JDBC sink connector's configuration.")],
+    sink: Annotated[Path, argument(metavar="SINK.json", help="A JDBC sink connector's configuration.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show table, SQL and first rows; write nothing.")] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
@@ -48,20 +47,11 @@ def run(
     consuming_ttl: Annotated[
         float, typer.Option("--consuming-ttl", metavar="SECONDS", help="Not live after this time within a batch.")
     ] = 60.0,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve /livez, /readyz, /metrics and /v1/status there.",
-            show_default=False,
-        ),
-    ] = None,
+    listen: ListenOption = None,
 ) -> None:
     """Write what comes until SIGTERM or Ctrl-C. Processes with one sink share its partitions."""
     from ..context.loading import provider_files
     from ..context.session import Problems, begin
-    from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
     from compactory_connectors.sink.table.sink_config import load_sink
@@ -78,9 +68,6 @@ def run(
         return
     from compactory_connectors.sink.table.writing import table_sink
     from compactory_connectors.sink.worker import SinkWorker
-
-    from ..views.terminal import number, output, print_json
-    from .workers import stopping
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
@@ -102,8 +89,6 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
     from rich.markup import escape
 
     from compactory_connectors.sink.table.preview import preview
-
-    from ..views.terminal import output, print_json, table
 
     found = preview(config, kafka)
     if flags.json:
@@ -133,7 +118,7 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
 @command
 def status(
     flags: Flags,
-    sink: Annotated[str | None, typer.Argument(metavar="[SINK]", help="Its name.", show_default=False)] = None,
+    sink: Annotated[str | None, argument(metavar="[SINK]", help="Its name.")] = None,
 ) -> None:
     """Show each partition: where its sink is, how far behind, and what was set aside."""
     from compactory.errors import CompactoryError
@@ -141,7 +126,6 @@ def status(
     from compactory_connectors.sink.offsets import partition_offsets
 
     from ..context.session import begin
-    from ..views.terminal import number, output, print_json, table
 
     configuration = begin(flags)
     with _connected(flags) as connection:
@@ -183,10 +167,6 @@ def show(flags: Flags, sink: Sink) -> None:
     """Show the next offset of each partition, as the database has it."""
     from compactory_connectors.sink.offsets import partition_offsets
 
-    from ..context.session import begin
-    from ..views.terminal import output, print_json, table
-
-    begin(flags)
     with _connected(flags) as connection:
         found = partition_offsets(connection, sink)
     if flags.json:
@@ -204,9 +184,9 @@ def show(flags: Flags, sink: Sink) -> None:
 def set_(
     flags: Flags,
     sink: Sink,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its topic.")],
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Its partition.")],
-    offset: Annotated[str, typer.Argument(metavar="OFFSET", help="A number, earliest or latest.")],
+    topic: Annotated[str, argument(metavar="TOPIC", help="Its topic.")],
+    partition: Annotated[int, argument(metavar="PARTITION", help="Its partition.")],
+    offset: Annotated[str, argument(metavar="OFFSET", help="A number, earliest or latest.")],
 ) -> None:
     """Have a sink go on at another offset; one that runs seeks at once. Records before it are not applied (again)."""
     from compactory.errors import ConfigError
@@ -214,7 +194,6 @@ def set_(
     from compactory_connectors.sink.offsets import set_offset
 
     from ..context.session import begin
-    from ..views.terminal import output, print_json
 
     kafka = begin(flags).kafka()
     part = Partition(topic, partition)
@@ -247,10 +226,6 @@ def failed(
 
     from compactory_connectors.sink.failed import failed_records
 
-    from ..context.session import begin
-    from ..views.terminal import decoded, legible, number, output, print_json, table
-
-    begin(flags)
     with _connected(flags) as connection:
         found = failed_records(connection, sink, topic, partition, offset)
     if flags.json:
@@ -306,56 +281,27 @@ def drop(
 
 
 def _operate(flags: Flags, act: Any, outcome: str, *chosen: Any) -> None:
-    from ..context.session import begin
-    from ..views.terminal import number, output, print_json
-
-    begin(flags)
     with _connected(flags) as connection:
         count = act(connection, *chosen)
-    if flags.json:
-        print_json({"records": count})
-    else:
-        output().print(f"{number(count)} record{'s' if count != 1 else ''} {outcome}", highlight=False)
+    print_count(count, "record", outcome, as_json=flags.json)
 
 
 @app.command("roles")
 @command
 def roles(
     flags: Flags,
-    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]…", help="Tables that the sink writes.")] = None,
+    tables: Annotated[list[str] | None, argument(metavar="[TABLE]…", help="Tables that the sink writes.")] = None,
     role: Annotated[str, typer.Option("--role", metavar="ROLE", help="The sink's role.")] = "compactory_sink",
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
     """Make a database role for sinks, with just the rights to keep offsets and to write these tables."""
-    import psycopg
-
     from compactory_connectors import database
-    from compactory_connectors.database.postgres_errors import postgres_errors
 
-    from ..context.session import begin
-    from ..views.terminal import output, print_json
-
-    postgres = begin(flags).postgres()
-    parameters: dict[str, Any] = {**postgres.conninfo}
-    with postgres_errors(postgres), psycopg.connect(**parameters, autocommit=True) as connection:
-        texts = (database.plan_sink_grants if only_print else database.grant_sink)(connection, role, tables or ())
-    if flags.json:
-        print_json({"sql": list(texts)})
-    elif only_print:
-        print("".join(f"{text};\n" for text in texts), end="")
-    else:
-        output().print(f"[green]✓[/] {role} has its rights", highlight=False)
+    grant = database.plan_sink_grants if only_print else database.grant_sink
+    give_roles(flags, lambda connection: grant(connection, role, tables or ()), [role], only_print=only_print)
 
 
-@contextmanager
-def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
-    from contextlib import closing
-
-    from compactory_connectors.database.postgres_errors import postgres_errors
+def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.sink.connecting import open_sink
 
-    from ..context.configuration import load
-
-    postgres = load(flags).postgres()
-    with postgres_errors(postgres), closing(open_sink(postgres.conninfo, "command")) as connection:
-        yield connection
+    return connected(flags, open_sink)

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command, option
+from ..context.flags import Flags, LogLevel, command
 from ..context.loading import Connectors, Providers, load_connectors
 from . import source_control, source_offsets
+from .health import ListenOption, health_on, listen_on
 
 __all__ = ["app"]
 
@@ -42,10 +43,7 @@ def run(
     no_create_topics: Annotated[
         bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
     ] = False,
-    listen: Annotated[
-        str | None,
-        option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status there."),
-    ] = None,
+    listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
     from ..context.session import begin
@@ -55,7 +53,6 @@ def run(
         _preview(flags, connectors, provider, records=True)
         return
     from ..context.session import Problems
-    from .health import health_on, listen_on
 
     configuration = begin(flags, LogLevel.INFO)
     problems = Problems()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..context.database import connected, give_roles
 from ..context.flags import Flags, command
 from ..views.terminal import output, print_json, say, table
 
@@ -28,7 +27,7 @@ def install(flags: Flags) -> None:
     """Apply the migrations of schema compactory that the database lacks."""
     from compactory_connectors import database
 
-    with _connected(flags) as connection:
+    with connected(flags) as connection:
         done = database.install(connection)
     if flags.json:
         print_json({"applied": [{"version": item.version, "name": item.name} for item in done]})
@@ -45,7 +44,7 @@ def status(flags: Flags) -> None:
     """Show migrations and adopted tables; exit 1 when something is pending or wrong."""
     from compactory_connectors import database
 
-    with _connected(flags) as connection:
+    with connected(flags) as connection:
         found = database.status(connection)
     if flags.json:
         print_json(_status_json(found))
@@ -81,7 +80,7 @@ def adopt(
     adoption = database.Adoption(
         table=name, key=columns, active=active, timestamp=timestamp, id=incrementing, notify=not no_notify
     )
-    with _connected(flags) as connection:
+    with connected(flags) as connection:
         if only_print:
             _print_script(database.plan(connection, adoption), as_json=flags.json)
         else:
@@ -102,14 +101,14 @@ def roles(
     from compactory_connectors import database
 
     names = database.Roles(owner=owner, source=source, writer=writer)
-    with _connected(flags) as connection:
-        texts = (database.plan_grants if only_print else database.grant)(connection, tables, names)
-    if flags.json:
-        print_json({"tables": tables, "sql": list(texts)})
-    elif only_print:
-        print("".join(f"{text};\n" for text in texts), end="")
-    else:
-        output().print(f"[green]✓[/] {owner}, {source} and {writer} have their rights", highlight=False)
+    grant = database.plan_grants if only_print else database.grant
+    give_roles(
+        flags,
+        lambda connection: grant(connection, tables, names),
+        [owner, source, writer],
+        only_print=only_print,
+        tables=tables,
+    )
 
 
 @app.command("prune")
@@ -130,7 +129,7 @@ def prune(
     from ..context.session import begin
 
     offsets = read_offsets(begin(flags).kafka())
-    with _connected(flags) as connection:
+    with connected(flags) as connection:
         found = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
     if flags.json:
         print_json({"dry_run": dry_run, "tables": [asdict(each) for each in found]})
@@ -140,21 +139,6 @@ def prune(
         say(f"{each.table}: {done}")
     if not found:
         output().print("nothing to do: no deletion is logged")
-
-
-@contextmanager
-def _connected(flags: Flags) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in autocommit to the configured database; the driver's errors become ours, without the password."""
-    import psycopg
-
-    from compactory_connectors.database.postgres_errors import postgres_errors
-
-    from ..context.session import begin
-
-    target = begin(flags).postgres()
-    parameters: dict[str, Any] = {"connect_timeout": 10, "application_name": "compactory-sql", **target.conninfo}
-    with postgres_errors(target), psycopg.connect(**parameters, autocommit=True) as connection:
-        yield connection
 
 
 def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool) -> None:

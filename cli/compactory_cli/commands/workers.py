@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from compactory.errors import ConfigError
@@ -20,8 +18,9 @@ from compactory_connectors.source.run.worker import SourceWorker
 
 from ..views.loading_bars import LoadBars
 from ..views.terminal import number, output, print_json
+from .stopping import stopping
 
-__all__ = ["run_sources", "stopping"]
+__all__ = ["run_sources"]
 
 _LOOK = 0.1  # seconds between looks whether the sources are done
 _GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledged by then is sent by the next one
@@ -59,25 +58,6 @@ def run_sources(
     else:
         for status in statuses:
             output().print(_line(status, "done" if once else "stopped"), highlight=False)
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
-    stop = threading.Event()
-    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
-
-    def ask(sign: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(sign, before[signal.Signals(sign)])
-
-    for sign in before:
-        signal.signal(sign, ask)
-    try:
-        yield stop
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
 
 
 def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:

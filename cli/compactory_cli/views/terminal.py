@@ -11,7 +11,20 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["cut", "decoded", "errors", "legible", "named", "number", "output", "print_json", "say", "seconds", "table"]
+__all__ = [
+    "cut",
+    "decoded",
+    "errors",
+    "legible",
+    "named",
+    "number",
+    "output",
+    "print_count",
+    "print_json",
+    "say",
+    "seconds",
+    "table",
+]
 
 _WIDTH = 60  # characters of a value that are shown around the place where two differ
 
@@ -43,6 +56,14 @@ def say(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def print_count(count: int, noun: str, outcome: str, *, as_json: bool) -> None:
+    """``3 jobs cancelled``, or ``{"jobs": 3}``."""
+    if as_json:
+        print_json({f"{noun}s": count})
+    else:
+        output().print(f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", highlight=False)
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
 }
 
 _BEGINNING = -2
+_OURS = "of a Compactory sink, for monitoring only"
+"""Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,13 +111,7 @@ class Group:
         position = self.positions.get(partition)
         if position is None:
             return None
-        start, first, last = position.read, messages[0].offset(), messages[-1].offset()
-        assert first is not None
-        assert last is not None
-        if first < start:  # read before a rebalance within this poll
-            self.lose([partition])
-            return None
-        position.read = last + 1
+        start, position.read = position.read, (messages[-1].offset() or 0) + 1
         return Fetched(partition, position, start, messages)
 
     def is_current(self, fetched: Fetched) -> bool:
@@ -135,12 +131,16 @@ class Group:
                 self.positions[part] = None
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Offsets that the group committed to Kafka, where there are any. Raises Unreachable."""
+        """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
         try:
             answers = self._consumer.committed(_listed(partitions), timeout=10)
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
-        return {Partition(item.topic, item.partition): item.offset for item in answers if item.offset >= 0}
+        return {
+            Partition(item.topic, item.partition): item.offset
+            for item in answers
+            if item.offset >= 0 and item.metadata != _OURS
+        }
 
     def lag(self) -> dict[Partition, int]:
         """Records that are not applied yet, as far as the client knows, without asking the broker."""
@@ -171,7 +171,7 @@ class Group:
         due = {part: at for part, at in due.items() if self._committed.get(part) != at}
         if not due:
             return
-        listed = [TopicPartition(part.topic, part.partition, at) for part, at in due.items()]
+        listed = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
         try:
             if wait:
                 self._consumer.commit(offsets=listed, asynchronous=False)
@@ -221,11 +221,15 @@ class Group:
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
             first = self._consumer.poll(timeout)
+            rebalances = self.rebalances
             with collector_paused():
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
         self._raise_failure()
+        if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
+            self.lose(self.positions)
+            return []
         return [first, *more] if first is not None else []
 
     def _raise_failure(self) -> None:

@@ -1,0 +1,60 @@
+"""The database of a command: connected to, and given roles; the driver's errors become ours, without the password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..views.terminal import output, print_json
+from .flags import Flags
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["connected", "give_roles"]
+
+
+@contextmanager
+def connected(
+    flags: Flags, connect: Callable[[Mapping[str, Any], str], psycopg.Connection[Any]] | None = None
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in autocommit to the configured database; ``connect`` opens one that checks more."""
+    from compactory_connectors.database.postgres_errors import postgres_errors
+
+    from .session import begin
+
+    postgres = begin(flags).postgres()
+    with postgres_errors(postgres), closing((connect or _connect)(postgres.conninfo, "command")) as connection:
+        yield connection
+
+
+def give_roles(
+    flags: Flags,
+    grant: Callable[[psycopg.Connection[Any]], Sequence[str]],
+    roles: Sequence[str],
+    *,
+    only_print: bool,
+    **shown: object,
+) -> None:
+    """Run ``grant``, which makes the roles or only plans them, and print its SQL or that the roles have their rights.
+
+    ``shown`` is added to the JSON.
+    """
+    with connected(flags) as connection:
+        texts = grant(connection)
+    if flags.json:
+        print_json({**shown, "sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        *others, last = roles
+        named = f"{', '.join(others)} and {last} have their" if others else f"{last} has its"
+        output().print(f"[green]✓[/] {named} rights", highlight=False)
+
+
+def _connect(conninfo: Mapping[str, Any], _purpose: str) -> psycopg.Connection[Any]:
+    import psycopg
+
+    parameters: dict[str, Any] = {"connect_timeout": 10, "application_name": "compactory-sql", **conninfo}
+    return psycopg.connect(**parameters, autocommit=True)
