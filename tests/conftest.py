@@ -24,6 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 from compactory.errors import Unreachable
 from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.database import install
 from tests.stack import apache_kafka, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
@@ -157,6 +158,20 @@ def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> I
     if postgres_server.running:
         with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def migrated(database: str) -> str:
+    """URL of a database with Compactory's tables and functions."""
+    install(database)
+    return database
+
+
+@pytest.fixture
+def conn(migrated: str) -> Iterator[psycopg.Connection]:
+    """A service's connection."""
+    with psycopg.connect(migrated) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
-from compactory_connectors.database import install
 from compactory_connectors.jobs import keeper, table
 from tests.jobs.harness import Bench
-
-
-@pytest.fixture
-def migrated(database: str) -> str:
-    """URL of a database with the tables of jobs."""
-    install(database)
-    return database
-
-
-@pytest.fixture
-def conn(migrated: str) -> Iterator[psycopg.Connection]:
-    """A service's connection."""
-    with psycopg.connect(migrated) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from compactory_connectors.jobs import JobExecutor, Jobs
 from tests.source.workload import wait_until
+from tests.stack.mortal import Mortal
 
-__all__ = ["Bench", "Mortal"]
+__all__ = ["Bench"]
 
 EFFECTS = """
 CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, job int8, type text, "group" text, attempt int, version int);
 CREATE TABLE collisions (job int8, "group" text);
 """
-
-
-class Mortal:
-    """An executor in a process of its own."""
-
-    def __init__(self, url: str, *options: str) -> None:
-        self.process = subprocess.Popen([sys.executable, "-m", "tests.jobs.mortal", url, *options])
-
-    def send(self, sign: signal.Signals) -> None:
-        self.process.send_signal(sign)
-
-    def stopped(self) -> bool:
-        """Whether SIGSTOP has hit it."""
-        status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return status.rpartition(")")[2].split()[0] == "T"
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 class Bench:
@@ -63,7 +40,7 @@ class Bench:
         return executor
 
     def mortal(self, *options: str) -> Mortal:
-        self._mortals.append(Mortal(self.url, *options))
+        self._mortals.append(Mortal("tests.jobs.mortal", self.url, *options))
         return self._mortals[-1]
 
     def state(self, job: int) -> str:

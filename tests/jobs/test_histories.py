@@ -9,7 +9,6 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -18,74 +17,36 @@ from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from compactory_connectors.jobs import Jobs, NewJob
-from tests.jobs.harness import Bench, Mortal
+from tests.jobs.harness import Bench
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
+from tests.stack.crowd import Crowd, Undo
+from tests.stack.mortal import Mortal
 
 GROUPS = [f"g{n}" for n in range(8)]
 _LEFT = 'SELECT state, "group", executor, position, rescues, count(*) FROM compactory.jobs_live GROUP BY 1, 2, 3, 4, 5'
 _NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
 
 
-class Undo(Exception):
-    """Rolls back."""
+class Services(Crowd):
+    """Change groups and enqueue; return the ids of jobs."""
 
-
-class Crowd:
-    """Services that enqueue in transactions of their own; a server that is away is waited for."""
-
-    def __init__(self, url: str, seeded: random.Random, count: int = 4) -> None:
-        self._url = url
+    def __init__(self, url: str, seeded: random.Random) -> None:
+        super().__init__(url, seeded, count=4)
         self._jobs = Jobs()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.committed: set[int] = set()
-        self.errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=[random.Random(seeded.getrandbits(32))]) for _ in range(count)
-        ]
 
-    @contextmanager
-    def enqueueing(self) -> Iterator[None]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
-        assert not self.errors, self.errors
-
-    def _run(self, random_: random.Random) -> None:
-        while not self._stop.is_set():
-            try:
-                with psycopg.connect(self._url) as connection:
-                    while not self._stop.is_set():
-                        self._transaction(connection, random_)
-            except psycopg.OperationalError:
-                self._stop.wait(0.1)
-            except BaseException as error:  # noqa: BLE001 - shown by enqueueing()
-                self.errors.append(error)
-                return
-
-    def _transaction(self, connection: psycopg.Connection, random_: random.Random) -> None:
+    def write(self, connection: psycopg.Connection, random_: random.Random) -> list[int]:
         kinds = random_.choices(["write", "plain", "async"], k=random_.randint(0, 4))
         batch = [NewJob(type=kind, origin=f"{random_.random()}") for kind in kinds]
-        try:
-            with connection.transaction():
-                for group in sorted(random_.sample(GROUPS, random_.randint(0, 2))):
-                    row = connection.execute(_NEXT, [group]).fetchone()
-                    assert row is not None
-                    batch.append(NewJob(type="write", payload={"version": row[0]}, group=group, origin=f"{row[0]}"))
-                made = self._jobs.enqueue_many(connection, batch)
-                self._stop.wait(random_.random() * (0.6 if random_.random() < 0.1 else 0.02))
-                if random_.random() < 0.1:
-                    raise Undo
-        except Undo:
-            return
-        with self._lock:
-            self.committed.update(made)
+        for group in sorted(random_.sample(GROUPS, random_.randint(0, 2))):
+            row = connection.execute(_NEXT, [group]).fetchone()
+            assert row is not None
+            batch.append(NewJob(type="write", payload={"version": row[0]}, group=group, origin=f"{row[0]}"))
+        made = self._jobs.enqueue_many(connection, batch)
+        self.wait(random_.random() * (0.6 if random_.random() < 0.1 else 0.02))
+        if random_.random() < 0.1:
+            raise Undo
+        return made
 
 
 def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: random.Random, wait: Callable) -> None:
@@ -95,12 +56,12 @@ def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: ra
     if chance < 0.4:
         executors[number].end()
     elif chance < 0.7:
-        executors[number].send(signal.SIGSTOP)
+        executors[number].freeze()
         wait(random_.random() * 2.5)
-        executors[number].send(signal.SIGCONT)
+        executors[number].resume()
     else:
         executors[number].send(signal.SIGTERM)
-    if executors[number].process.poll() is not None or chance >= 0.7:
+    if executors[number].ended() or chance >= 0.7:
         executors[number].process.wait(20)
         executors[number] = bench.mortal(*kafka)
     wait(random_.random())
@@ -123,12 +84,12 @@ def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str
     bench.sql.execute('CREATE TABLE versions ("group" text PRIMARY KEY, version int)')
     with bench.sql.cursor() as cursor:
         cursor.executemany("INSERT INTO versions VALUES (%s, 0)", [[group] for group in GROUPS])
-    crowd = Crowd(bench.url, seeded)
+    services = Services(bench.url, seeded)
     executors = [bench.mortal(*kafka) for _ in range(3)]
     over = threading.Event()
     timer = threading.Timer(seconds, over.set)
     timer.start()
-    with crowd.enqueueing():
+    with services.writing():
         while not over.is_set():
             disturb(bench, executors, kafka, seeded, over.wait)
             outages()
@@ -136,7 +97,7 @@ def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str
         wait_until(lambda: bench.count("compactory.jobs_live") == 0, 90, "everything")
     finally:
         print(bench.sql.execute(_LEFT).fetchall(), bench.column("SELECT id FROM compactory.job_executors"))
-    compare(bench, crowd.committed)
+    compare(bench, services.committed)
 
 
 def test_executors_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:

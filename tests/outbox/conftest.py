@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
 from compactory_connectors.outbox import relay, table
 from tests.outbox.harness import Bench
-
-
-@pytest.fixture
-def migrated(database: str) -> str:
-    """URL of a database with the outbox's tables."""
-    install(database)
-    return database
-
-
-@pytest.fixture
-def conn(migrated: str) -> Iterator[psycopg.Connection]:
-    """A service's connection."""
-    with psycopg.connect(migrated) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -16,8 +12,9 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.source.publish.topics import read
 from tests.source.workload import wait_until
+from tests.stack.mortal import Mortal
 
-__all__ = ["Bench", "Mortal", "Sent"]
+__all__ = ["Bench", "Sent"]
 
 
 class Sent(NamedTuple):
@@ -27,30 +24,6 @@ class Sent(NamedTuple):
     key: str | None
     value: str | None
     partition: int
-
-
-class Mortal:
-    """A relay in a process of its own; a signal hits it at a step of its second Kafka transaction."""
-
-    def __init__(self, url: str, kafka: str, step: str = "", sign: str = "SIGKILL", log: Path | None = None) -> None:
-        command = [sys.executable, "-m", "tests.outbox.mortal", url, kafka, step, sign]
-        self._log = log.open("ab") if log is not None else None
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-
-    def stopped(self) -> bool:
-        """Whether SIGSTOP has hit it."""
-        status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return status.rpartition(")")[2].split()[0] == "T"
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        if self._log is not None:
-            self._log.close()
 
 
 class Bench:
@@ -81,7 +54,7 @@ class Bench:
         return relay
 
     def mortal(self, step: str = "", sign: str = "SIGKILL") -> Mortal:
-        self._mortals.append(Mortal(self.url, self.address, step, sign))
+        self._mortals.append(Mortal("tests.outbox.mortal", self.url, self.address, step, sign))
         return self._mortals[-1]
 
     def drain(self, **options: Any) -> None:

@@ -6,11 +6,10 @@ A writer that changes a key locks its row and publishes its next version, so tha
 from __future__ import annotations
 
 import random
-import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -19,90 +18,50 @@ from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from compactory_connectors.outbox import Outbox, OutboxMessage
-from tests.outbox.harness import Bench, Mortal
+from tests.outbox.harness import Bench
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.crowd import Crowd, Undo
+from tests.stack.mortal import Mortal
 
 KEYS = [f"k{n}" for n in range(6)]
 
 
-class Undo(Exception):
-    """Rolls back."""
+class Services(Crowd):
+    """Change keys, and publish messages that depend on nothing, whose ids they return."""
 
-
-class Crowd:
-    """Writers in threads of their own; a server that is away is waited for."""
-
-    def __init__(self, url: str, topics: list[str], seeded: random.Random, count: int = 8) -> None:
-        self._url, self._topics = url, topics
+    def __init__(self, url: str, topics: list[str], seeded: random.Random) -> None:
+        super().__init__(url, seeded, count=8)
+        self._topics = topics
         self._outbox = Outbox()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.free: set[int] = set()  # ids of messages that depend on nothing, committed for certain
-        self.errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=[random.Random(seeded.getrandbits(32))]) for _ in range(count)
-        ]
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
-        assert not self.errors, self.errors
-
-    def _run(self, random_: random.Random) -> None:
-        while not self._stop.is_set():
-            try:
-                with psycopg.connect(self._url) as connection:
-                    while not self._stop.is_set():
-                        self._transaction(connection, random_)
-            except psycopg.OperationalError:
-                self._stop.wait(0.1)
-            except BaseException as error:  # noqa: BLE001 - shown by writing()
-                self.errors.append(error)
-                return
-
-    def _transaction(self, connection: psycopg.Connection, random_: random.Random) -> None:
+    def write(self, connection: psycopg.Connection, random_: random.Random) -> list[int]:
         free: list[int] = []
-        try:
-            with connection.transaction():
-                for key in sorted(random_.sample(KEYS, random_.randint(0, 2))):
-                    self._change(connection, random_, key)
-                if random_.random() < 0.5:
-                    batch = [
-                        OutboxMessage(topic=random_.choice(self._topics), payload="free", key="free")
-                        for _ in range(random_.randint(1, 5))
-                    ]
-                    free += self._outbox.publish_list(connection, batch)
-                if random_.random() < 0.1:
-                    self._stop.wait(random_.random())  # commits late
-                if random_.random() < 0.15:
-                    raise Undo
-        except Undo:
-            return
-        with self._lock:
-            self.free.update(free)
+        for key in sorted(random_.sample(KEYS, random_.randint(0, 2))):
+            self._change(connection, random_, key)
+        if random_.random() < 0.5:
+            batch = [
+                OutboxMessage(topic=random_.choice(self._topics), payload="free", key="free")
+                for _ in range(random_.randint(1, 5))
+            ]
+            free = self._outbox.publish_list(connection, batch)
+        if random_.random() < 0.1:
+            self.wait(random_.random())  # commits late
+        if random_.random() < 0.15:
+            raise Undo
+        return free
 
     def _change(self, connection: psycopg.Connection, random_: random.Random, key: str) -> None:
         statement = "UPDATE versions SET version = version + 1 WHERE topic = %s AND key = %s RETURNING version"
         for topic in self._topics:
-            try:
-                with connection.transaction():
-                    for _ in range(random_.randint(1, 2)):
-                        row = connection.execute(statement, [topic, key]).fetchone()
-                        assert row is not None
-                        self._outbox.publish(connection, topic, str(row[0]), key=key)
-                    if random_.random() < 0.15:
-                        raise Undo
-            except Undo:
-                pass
+            with suppress(Undo), connection.transaction():
+                for _ in range(random_.randint(1, 2)):
+                    row = connection.execute(statement, [topic, key]).fetchone()
+                    assert row is not None
+                    self._outbox.publish(connection, topic, str(row[0]), key=key)
+                if random_.random() < 0.15:
+                    raise Undo
 
 
 def prepared(bench: Bench) -> list[str]:
@@ -121,7 +80,7 @@ def disturb(bench: Bench, relays: list[Mortal], random_: random.Random, wait: Ca
         wait(random_.random())
         relays[number] = bench.mortal()
     else:
-        relays[number].process.send_signal(signal.SIGSTOP)
+        relays[number].freeze()
         wait(random_.random() * 3)
         relays[number].resume()
     wait(random_.random() * 2)
@@ -144,17 +103,17 @@ def compare(bench: Bench, topics: list[str], free: set[int]) -> None:
 
 def history(bench: Bench, seeded: random.Random, seconds: float, outages: Callable[[], object]) -> None:
     topics = prepared(bench)
-    crowd = Crowd(bench.url, topics, seeded)
+    services = Services(bench.url, topics, seeded)
     relays = [bench.mortal(), bench.mortal()]
     over = threading.Event()
     timer = threading.Timer(seconds, over.set)
     timer.start()
-    with crowd.writing():
+    with services.writing():
         while not over.is_set():
             disturb(bench, relays, seeded, over.wait)
             outages()
     wait_until(lambda: bench.left() == 0, 60, "everything")
-    compare(bench, topics, crowd.free)
+    compare(bench, topics, services.committed)
 
 
 def test_relays_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
 from tests.sink.harness import Bench
 
 
 @pytest.fixture
-def bench(database: str, kafka: str, unique: Callable[[str], str]) -> Iterator[Bench]:
+def bench(migrated: str, kafka: str, unique: Callable[[str], str]) -> Iterator[Bench]:
     """A sink's database and topics on the run's Postgres and Kafka."""
-    install(database)
-    bench = Bench(database, Kafka(kafka), kafka, unique)
+    bench = Bench(migrated, Kafka(kafka), kafka, unique)
     yield bench
     bench.close()

@@ -5,12 +5,8 @@ Each record of a topic adds one to the counter of its key: a record that is lost
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,12 +15,18 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.sink import Records, TransactionalSink
 from tests.source.workload import wait_until
+from tests.stack.mortal import Mortal
 
-__all__ = ["Bench", "Mortal", "count"]
+__all__ = ["Bench", "count"]
 
 COUNTERS = """
 CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
-CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text);
+CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text,
+                      number int8 GENERATED ALWAYS AS IDENTITY);
+"""
+
+BEFORE = """
+SELECT *, lag(number) OVER (PARTITION BY topic, partition, key ORDER BY "offset") AS before FROM effects
 """
 
 
@@ -43,36 +45,6 @@ def count(connection: psycopg.Connection[Any], records: Records) -> None:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
-
-
-class Mortal:
-    """A sink in a process of its own; a signal hits it at a step of a transaction, or whenever it is sent."""
-
-    def __init__(self, *arguments: str, log: Path | None = None) -> None:
-        self._log = log.open("ab") if log is not None else None
-        command = [sys.executable, "-m", "tests.sink.mortal", *arguments]
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-
-    def stopped(self) -> bool:
-        """Whether SIGSTOP has hit it."""
-        status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return status.rpartition(")")[2].split()[0] == "T"
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        if self._log is not None:
-            self._log.close()
 
 
 class Bench:
@@ -110,7 +82,8 @@ class Bench:
         return sink
 
     def mortal(self, topic: str, *arguments: str, url: str | None = None, kafka: str | None = None) -> Mortal:
-        self._mortals.append(Mortal(url or self.url, kafka or self.address, self.name, topic, *arguments))
+        given = (url or self.url, kafka or self.address, self.name, topic, *arguments)
+        self._mortals.append(Mortal("tests.sink.mortal", *given))
         return self._mortals[-1]
 
     def rows(self, statement: str, *parameters: Any) -> list[Any]:
@@ -148,6 +121,7 @@ class Bench:
         """Every record was applied once, and those of a key in their order."""
         assert self.applied() == produced
         assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
+        assert self.rows(f'SELECT key, "offset" FROM ({BEFORE}) AS e WHERE before > number') == []
 
     def close(self) -> None:
         for mortal in self._mortals:

@@ -15,10 +15,11 @@ import pytest
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
-from tests.sink.harness import Bench, Mortal
+from tests.sink.harness import Bench
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.mortal import Mortal
 from tests.stack.proxy import Proxy
 
 LARGE = ("batch=500",)

@@ -6,6 +6,7 @@ savepoint, until the record stands alone; it is set aside in the same transactio
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -73,13 +74,14 @@ class Applying:
         with self.connection.transaction():
             self.offsets.known([partition])  # locks it
             failed: list[Failed] = []
-            self._isolate(self.failed.take_again(partition), failed, set())
+            self._isolate(self.failed.take_again(partition), failed, set(), stops=False)
             self.failed.add(failed)
         return failed
 
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""
-        self.offsets.move(batch.partition, batch.start, batch.end)
+        with self.connection.transaction():
+            self.offsets.finish(batch)
 
     def apply_part(self, batch: Batch, begin: Callable[[psycopg.Connection[Any]], None]) -> Outcome:
         """Apply some of a batch's records after ``begin``, which locks and notes them. Raises as :meth:`apply`."""
@@ -122,7 +124,7 @@ class Applying:
     def _records(self, batch: Batch, failed: list[Failed], *, held: bool, isolating: bool) -> None:
         blocked = self.failed.held(batch) if held else set()
         if isolating or blocked:
-            self._isolate(batch.records, failed, blocked)
+            self._isolate(batch.records, failed, blocked, stops=self._stops)
         else:
             self._call(batch.records, failed)
         if not self._stops:
@@ -143,13 +145,18 @@ class Applying:
             raise RecordRefused(given.failed[0].reason)
         failed += given.failed
 
-    def _isolate(self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes]) -> None:
-        """Apply records in halves; ``blocked`` are keys of which one was set aside."""
+    def _isolate(
+        self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes], *, stops: bool
+    ) -> None:
+        """Apply records in halves, with ``stops`` up to the first that fails; of ``blocked`` keys one was set aside."""
+        if stops and failed:
+            return
         waiting = [record for record in records if record.key in blocked]
         if waiting:
             failed += [Failed(record, None) for record in waiting]
-            records = [record for record in records if record.key not in blocked]
-        if not records or (self._stops and self._first_at_fault(failed)):
+            end = waiting[0].offset if stops else math.inf
+            records = [record for record in records if record.key not in blocked and record.offset < end]
+        if not records:
             return
         found: list[Failed] = []
         try:
@@ -160,8 +167,8 @@ class Applying:
             if not is_of_record(error):
                 raise
             if len(records) > 1:
-                self._isolate(records[: len(records) // 2], failed, blocked)
-                self._isolate(records[len(records) // 2 :], failed, blocked)
+                self._isolate(records[: len(records) // 2], failed, blocked, stops=stops)
+                self._isolate(records[len(records) // 2 :], failed, blocked, stops=stops)
                 return
             found = [Failed(records[0], reason_of(error), type(error).__qualname__)]
         failed += found

@@ -31,6 +31,8 @@ DEFAULTS: dict[str, Any] = {
 }
 
 _BEGINNING = -2
+_OURS = "of a Compactory sink, for monitoring only"
+"""Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
 Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 """Where partitions go on. Raises Unreachable, SinkStopped."""
@@ -93,12 +95,16 @@ class Group:
                 self.positions[part] = None
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Offsets that the group committed to Kafka, where there are any. Raises Unreachable."""
+        """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
         try:
             answers = self._consumer.committed(_listed(partitions), timeout=10)
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
-        return {Partition(item.topic, item.partition): item.offset for item in answers if item.offset >= 0}
+        return {
+            Partition(item.topic, item.partition): item.offset
+            for item in answers
+            if item.offset >= 0 and item.metadata != _OURS
+        }
 
     def lag(self) -> dict[Partition, int]:
         """Records that are not applied yet, as far as the client knows, without asking the broker."""
@@ -124,7 +130,7 @@ class Group:
         due = {part: at for part, at in due.items() if self._committed.get(part) != at}
         if not due:
             return
-        offsets = [TopicPartition(part.topic, part.partition, at) for part, at in due.items()]
+        offsets = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
         try:
             if wait:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -174,10 +180,14 @@ class Group:
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
             first = self._consumer.poll(timeout)
+            rebalances = self.rebalances
             more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
         self._raise_failure()
+        if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
+            self.lose(self.positions)
+            return []
         return [first, *more] if first is not None else []
 
     def _raise_failure(self) -> None:
