@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.jobs import Job, Jobs, NewJob, table
-from compactory_connectors.jobs.keeper import Keeper
+from compactory_connectors.jobs.claims import Claims
 from compactory_connectors.jobs.table import Outcome, outcomes_json
 from compactory_sql import query
 from tests.jobs.harness import Bench
@@ -62,7 +62,7 @@ def test_two_claims_of_one_group_see_each_other(bench: Bench, monkeypatch: pytes
         running.discard(job.id)
 
     if not checked:
-        replaced(monkeypatch, "jobs/heads", "r.state = 'running' AND", "false AND")
+        replaced(monkeypatch, "jobs/claim_groups", "r.state = 'running' AND", "false AND")
     jobs = [Jobs(), Jobs()]
     for each in jobs:
         each.handler("a")(handle)
@@ -84,8 +84,8 @@ def test_what_has_not_begun_is_handed_over(
 ) -> None:
     """On a rebalance an executor hands back what has not begun, within two seconds; else that waits for it."""
     if not handed:
-        monkeypatch.setattr(Keeper, "_give_back", lambda *_: None)
-    monkeypatch.setattr(Keeper, "_room", lambda self: 1000 if self._assigned is not None and not self._held else 0)
+        monkeypatch.setattr(Claims, "give_back", lambda *_: None)
+    monkeypatch.setattr(Claims, "room", lambda self: 1000 if self.assigned is not None and self.none else 0)
     until = time.monotonic() + 4.0
     began: dict[int, float] = {}
 

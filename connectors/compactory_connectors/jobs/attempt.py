@@ -124,6 +124,22 @@ class Attempts:
         with self._lock:
             return list(self._running.values())
 
+    def end(self) -> None:
+        """Ask every handler to end, once."""
+        for attempt in self.running():
+            if not attempt.stopping:
+                attempt.end()
+
+    def end_overdue(self) -> None:
+        """Ask functions to end whose time is over; the loop sees to coroutines."""
+        now = time.monotonic()
+        for attempt in self.running():
+            limit = attempt.handler.timeout
+            if limit is None or attempt.handler.is_async or attempt.overdue or now - attempt.began <= limit:
+                continue
+            attempt.overdue = True
+            attempt.end()
+
     @property
     def alive(self) -> bool:
         """Whether all threads run."""

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -28,11 +27,13 @@ from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
 from .attempt import Attempts
+from .claims import Claims, Ended
 from .job import NewJob
+from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
 from .status import Board, type_statuses
-from .table import Assigned, Chain, Claimed, JobTable, Outcome, open_jobs
+from .table import Assigned, Chain, JobTable, Outcome, open_jobs
 
 __all__ = ["Keeper"]
 
@@ -45,21 +46,6 @@ _WHOLE = 300.0  # seconds between looks at everything, for jobs that were writte
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
 _BUSY = 100  # jobs at once, from which on writers need not notify
-_AHEAD = 0.25  # seconds of work that are claimed before a thread is free
-_MOST = 1000  # jobs that are claimed at once
-_DEPTH = 20  # jobs of a group that are claimed at once where they are quick
-_QUICK = 100.0  # jobs a second that an executor must run for that
-_GROUPS = 100  # groups that are claimed at once: each takes a lock in the server's table of locks
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A chain whose first job has ended; see :class:`Attempts`."""
-
-    chain: Chain
-    outcome: Outcome | None
-    seconds: float
-    committed: bool
 
 
 class Keeper:
@@ -70,30 +56,19 @@ class Keeper:
     ) -> None:
         self._postgres = postgres
         self._jobs = jobs
-        self._concurrency = concurrency
-        self._assignment = assignment
         self._keep = keep
         self._board = board
+        self._membership = Membership(assignment, board)
         self._attempts = Attempts(concurrency, jobs.handlers, postgres.conninfo, self.ended)
+        self._claims = Claims(concurrency, self._attempts, board)
         self.stopping = threading.Event()
         self.hurry = threading.Event()  # attempts are to be ended
         self._finished = threading.Event()
         self._wakeup: Wakeup | None = None
         self._waits = False  # and is to be poked
         self._ending: deque[Ended] = deque()
-        self._back: list[Outcome] = []
-        self._held: dict[int, int] = {}  # ids of claimed jobs and their tokens
-        self._groups: dict[str, None] = {}  # to be looked at; in order
-        self._freed: set[str] = set()  # in which a job of ours has ended
         self._executor: int | None = None
-        self._executors: tuple[int, ...] = ()
-        self._pool: tuple[int, ...] = ()
-        self._dead: set[int] = set()  # executors whose jobs are to be taken back
-        self._assigned: Assigned | None = None
         self._position = Position.at(0, 0)
-        self._full = False
-        self._rate = 0.0  # jobs a second
-        self._voided = False
         self._pause = _SHORTEST
         self._later: float | None = None  # seconds until the next job comes due
         self._next: dict[str, float] = {}
@@ -147,11 +122,11 @@ class Keeper:
                 self._board.failed(str(error))
                 log.warning("jobs are not looked for", error=" ".join(str(error).split()))
                 if self.stopping.is_set() and not self._attempts.running():
-                    break  # what it holds is rescued by another
+                    break  # the jobs that it has claimed are rescued by another
                 (self._finished if self.stopping.is_set() else self.stopping).wait(backoff.pause())
             finally:
                 self._wakeup = None
-        self._assignment.stop()
+        self._membership.stop()
         self._attempts.stop(time.monotonic() + 1.0)
 
     def _table(self, connection: WatchedConnection) -> JobTable:
@@ -160,13 +135,13 @@ class Keeper:
         if self._executor is not None:
             _name(connection, f"{self._executor} keeper")
             table = JobTable(connection, self._executor, types)
-            if table.beat(self._assignment.pool).registered:
-                if not table.resume(f"compactory-jobs {self._executor} keeper", self._held):
+            if table.beat(self._membership.pool).registered:
+                if not table.resume(f"compactory-jobs {self._executor} keeper", self._claims.ids):
                     raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
                 self._look_again(table)
                 return table
             self._void()
-        table = JobTable.register(connection, f"{socket.gethostname()}:{os.getpid()}", self._assignment.pool, types)
+        table = JobTable.register(connection, f"{socket.gethostname()}:{os.getpid()}", self._membership.pool, types)
         self._executor = table.executor
         self._attempts.name(str(table.executor))
         _name(connection, f"{table.executor} keeper")
@@ -178,20 +153,13 @@ class Keeper:
         """It was taken for dead: others have its jobs, or will. It claims nothing until its attempts have ended."""
         log.warning("this executor was taken for dead, and begins anew", executor=self._executor)
         self._executor = None
-        self._attempts.take_back(lambda _: True)
-        for attempt in self._attempts.running():
-            attempt.end()
-        self._held.clear()
-        self._back.clear()
-        self._groups.clear()
-        self._freed.clear()
-        self._voided = True
+        self._claims.void()
+        self._attempts.end()
 
     def _look_again(self, table: JobTable) -> None:
         """Look at everything from the beginning."""
         self._position = Position.at(0, table.newest())
         table.look_again()
-        self._full = True
 
     def _due(self, what: str, seconds: float) -> bool:
         now = time.monotonic()
@@ -205,99 +173,38 @@ class Keeper:
         self._keep_up(table, connection)
         if self._executor is None:
             raise Unreachable("Postgres", "this executor was taken for dead, and registers again")
-        self._stop_where_told()
+        if self.stopping.is_set():
+            self._claims.stopping = True
+            self._claims.give_back(lambda _: True)
+        if self.hurry.is_set():
+            self._attempts.end()
         ending = [self._ending.popleft() for _ in range(len(self._ending))]
-        try:
-            found = self._work(table, ending)
-        except BaseException:
-            self._ending.extendleft(reversed(ending))
-            raise
-        if self.stopping.is_set() and not self._held and not self._back and not self._attempts.running():
+        found = self._work(table, ending)
+        if self.stopping.is_set() and self._claims.none and not self._attempts.running():
             table.unregister()
             self._finished.set()
             return
-        seconds = max(time.monotonic() - began, 1e-6)
-        self._rate += (len(ending) / seconds - self._rate) * min(1.0, 5 * seconds)
+        self._claims.measure(len(ending), max(time.monotonic() - began, 1e-6))
         self._sleep(wakeup, found, len(ending))
 
     def _work(self, table: JobTable, ending: list[Ended]) -> bool:
         """End attempts and claim jobs; whether there was anything to do."""
-        mine = [
-            item
-            for item in ending
-            if item.outcome is not None and self._held.get(item.outcome.id) == item.outcome.token
-        ]
-        outcomes = [item.outcome for item in mine if item.outcome is not None and not item.committed] + self._back
-        room = self._room()
-        assigned = self._assigned or Assigned((), 1)
-        batch = table.round(outcomes, assigned, self._position, room)
-        for outcome in self._back:
-            self._held.pop(outcome.id, None)
-        self._back = []
-        self._position, self._full = batch.position, batch.full and room > 0
-        self._later = batch.later
-        for item in ending:
-            self._settle(item, batch.ended)
-        for job in batch.jobs:
-            self._hold([job])
-        self._groups.update(dict.fromkeys(batch.groups))
-        refused = self._claim_groups(table, assigned) if self._groups and self._room() else True
+        plan = self._claims.plan(ending)
+        try:
+            batch = table.round(plan.request, self._claims.assigned or Assigned((), 1), self._position)
+        except BaseException:
+            self._ending.extendleft(reversed(ending))
+            raise
+        self._position, self._later = batch.position, batch.later
+        self._claims.settle(plan, batch)
         self._tick(table, batch.clock)
-        self._board.claimed(len(self._held))
-        return bool(batch.jobs or ending or self._full or self._back or not refused)
-
-    def _room(self) -> int:
-        """How many more jobs to claim."""
-        if self.stopping.is_set() or self._assigned is None or (self._voided and self._attempts.running()):
-            return 0
-        self._voided = False
-        ahead = self._concurrency + min(_MOST, int(self._rate * _AHEAD))
-        room = max(0, ahead - len(self._held))
-        return 0 if room < ahead // 4 else room
-
-    def _claim_groups(self, table: JobTable, assigned: Assigned) -> bool:
-        """Claim the first jobs of groups; whether somebody else looks at all of them just now."""
-        room = self._room()
-        names = list(self._groups)[: min(room, _GROUPS)]
-        freed = self._freed.intersection(names)
-        depth = min(_DEPTH, room // len(names)) if self._rate > _QUICK else 1
-        chains, refused = table.claim_groups(names, freed, assigned, depth)
-        for name in names:
-            del self._groups[name]
-        self._freed -= freed - refused
-        self._groups.update(dict.fromkeys(refused))
-        for chain in chains:
-            self._hold(chain)
-        return len(refused) == len(names)
-
-    def _hold(self, chain: Chain) -> None:
-        self._held.update((job.id, job.token) for job in chain)
-        self._attempts.put(chain)
-
-    def _settle(self, item: Ended, ended: frozenset[int]) -> None:
-        """A job of a chain is through: go on with the next, or hand the rest back."""
-        job, rest, outcome = item.chain[0], item.chain[1:], item.outcome
-        if self._held.get(job.id) != job.token:
-            self._board.lost()
-            return
-        del self._held[job.id]
-        lost = outcome is None or not (item.committed or job.id in ended)
-        if outcome is None or lost:
-            self._board.lost()
-            log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
-        else:
-            self._board.ended(job.type, _word(outcome), item.seconds)
-            passes = outcome.state in {"succeeded", "cancelled"} or not outcome.holds
-            if rest and passes and self._ours(rest[0]) and not self.stopping.is_set():
-                self._attempts.put(rest)
-                return
-        self._back += [Outcome.back(left) for left in rest]
-        if job.group is not None:
-            self._freed.add(job.group)
-            self._groups[job.group] = None
+        self._board.claimed(len(self._claims.ids))
+        looked = len(batch.refused) < len(plan.request.groups)
+        full = batch.full and plan.request.limit > 0
+        return bool(ending or batch.chains or batch.found or looked or full)
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
-        """What is done now and then: heartbeat, rescues, assignment, retention, figures."""
+        """What is done now and then: heartbeat, rescues, assignment, retention, figures, time-outs."""
         if self._due("beat", _BEAT):
             self._beat(table)
         if self._executor is not None and self._due("follow", _FOLLOW):
@@ -307,19 +214,9 @@ class Keeper:
         if self._due("sample", _SAMPLE):
             self._bounded(connection, "sample", lambda: self._board.sampled(type_statuses(connection)))
         if self._due("whole", _WHOLE):
-            self._bounded(connection, "whole", lambda: self._dead.update(table.orphans()))
+            self._bounded(connection, "whole", lambda: self._membership.look_for_orphans(table))
             self._look_again(table)
-        now = time.monotonic()
-        for attempt in self._attempts.running():
-            limit = attempt.handler.timeout
-            if (
-                limit is not None
-                and not attempt.overdue
-                and now - attempt.began > limit
-                and not attempt.handler.is_async
-            ):
-                attempt.overdue = True
-                attempt.end()
+        self._attempts.end_overdue()
 
     def _bounded(self, connection: WatchedConnection, what: str, look: Callable[[], object]) -> None:
         """Do what is not urgent, and later where it takes long: a snapshot that somebody holds keeps dead rows."""
@@ -335,59 +232,27 @@ class Keeper:
             self._next["expire"] = 0.0
 
     def _beat(self, table: JobTable) -> None:
-        found = table.beat(self._assignment.pool)
-        if not found.registered:
+        changed, buried = self._membership.beat(table)
+        if not self._membership.registered:
             self._void()
             return
-        for executor in found.lapsed:
-            log.warning("an executor is taken for dead", executor=executor)
-            table.bury(executor)
-            self._next["beat"] = time.monotonic() + 0.1  # its sessions end meanwhile
-        self._dead |= set(found.lapsed) | set(self._executors).difference(found.all)
-        rescued = sum(self._rescue(table, executor) for executor in sorted(self._dead))
-        if found.all != self._executors or rescued:
-            self._executors = found.all
+        if changed:
             self._look_again(table)
-        self._pool = found.pool
+        if buried:
+            self._next["beat"] = time.monotonic() + 0.1  # its sessions end meanwhile
         running = {attempt.job.id: attempt for attempt in self._attempts.running()}
         for job in table.cancelling(list(running)) if running else ():
             running[job].end()
 
-    def _rescue(self, table: JobTable, executor: int) -> int:
-        """Take back the jobs of an executor that has gone, once its sessions have ended; how many there were."""
-        rescued = table.rescue(executor)
-        if rescued is None:
-            return 0
-        self._dead.discard(executor)
-        if rescued:
-            self._board.rescued(len(rescued))
-            log.warning("jobs of a dead executor were taken back", executor=executor, jobs=len(rescued))
-        return len(rescued)
-
     def _follow(self, table: JobTable) -> None:
-        """See which partitions are ours, and hand back what has not begun of those that are not any more."""
-        assigned = self._assignment.assigned(self._pool, table.executor)
-        if assigned == self._assigned:
+        """See which partitions are ours. Jobs of others that no thread has begun are handed back."""
+        assigned = self._membership.assigned(table.executor)
+        if assigned == self._claims.assigned:
             return
-        self._assigned = assigned
-        self._give_back(lambda job: not self._ours(job))
+        self._claims.assigned = assigned
+        self._claims.give_back(lambda job: not self._claims.ours(job))
         self._look_again(table)
         self._board.follows(table.executor, list(assigned.partitions) if assigned is not None else [])
-
-    def _ours(self, job: Claimed) -> bool:
-        return self._assigned is not None and job.place % self._assigned.of in self._assigned.partitions
-
-    def _give_back(self, wanted: Callable[[Claimed], bool]) -> None:
-        for chain in self._attempts.take_back(wanted):
-            self._back += [Outcome.back(job) for job in chain]
-
-    def _stop_where_told(self) -> None:
-        if self.stopping.is_set():
-            self._give_back(lambda _: True)
-        if self.hurry.is_set():
-            for attempt in self._attempts.running():
-                if not attempt.stopping:
-                    attempt.end()
 
     def _tick(self, table: JobTable, clock: datetime) -> None:
         """Enqueue periodic jobs whose time has come."""
@@ -406,13 +271,13 @@ class Keeper:
         """Wait until there may be something to do."""
         if ended >= _BUSY:
             wakeup.wake()
-        room = self._room()
+        room = self._claims.room()
         if found:
             self._pause = _SHORTEST
-        if self._back or (found and room):
+        if self._claims.handing_back or (found and room):
             return
         if room and not wakeup.asleep and wakeup.sleep():
-            return  # and look once more: who committed before did not notify
+            return  # and look once more: writers that committed before did not notify
         self._waits = True
         if not self._ending:
             wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
@@ -422,10 +287,3 @@ class Keeper:
 
 def _name(connection: WatchedConnection, session: str) -> None:
     connection.execute(sql.SQL("SET application_name = {}").format(sql.Literal(f"compactory-jobs {session}")))
-
-
-def _word(outcome: Outcome) -> str:
-    """How an attempt ended, for figures."""
-    if outcome.state != "scheduled":
-        return outcome.state
-    return "handed back" if outcome.refund else "retried"

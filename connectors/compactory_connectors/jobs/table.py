@@ -27,6 +27,7 @@ __all__ = [
     "Executors",
     "JobTable",
     "Outcome",
+    "Request",
     "open_jobs",
     "outcomes_json",
 ]
@@ -91,12 +92,30 @@ class Outcome:
         return cls(id=job.id, token=job.token, state="scheduled", delay=delay, refund=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What a round came to: jobs without a group, groups to look at, and which attempts were still ours to end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a round is to do: attempts to end, how many jobs to claim, and from how many jobs of which groups.
 
-    jobs: list[Claimed]
-    groups: list[str]
+    Of ``freed`` groups, in which a job of ours has ended, a first job that is another executor's is shown to it.
+    """
+
+    outcomes: Sequence[Outcome]
+    limit: int
+    groups: Sequence[str] = ()
+    freed: Sequence[str] = ()
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a round came to. ``ended``: the attempts that were still ours; ``found``: groups with due jobs.
+
+    ``refused``: groups that somebody else just looks at, and that are to be looked at again.
+    """
+
+    chains: list[Chain]
+    found: list[str]
+    refused: frozenset[str]
     ended: frozenset[int]
     position: Position
     full: bool
@@ -129,69 +148,51 @@ class JobTable:
         row = self._connection.execute(query("jobs/newest")).fetchone()
         return row[0] if row is not None else 0
 
-    def round(self, outcomes: Sequence[Outcome], assigned: Assigned, position: Position, limit: int) -> Batch:
-        """End attempts, see what has come due and claim up to ``limit`` jobs, in one transaction and one round trip."""
-        token = next(self._tokens)
-        given = self._given | {"partitions": list(assigned.partitions), "of": assigned.of, "token": token}
-        reading = {
+    def round(self, request: Request, assigned: Assigned, position: Position) -> Batch:
+        """End attempts, see what has come due and claim jobs, in one transaction and one round trip."""
+        given = self._given | {
+            "partitions": list(assigned.partitions),
+            "of": assigned.of,
+            "token": next(self._tokens),
             "start": position.start,
             "running": [str(xid) for xid in position.running],
             "lows": list(position.running.values()),
-            "limit": limit,
+            "limit": request.limit,
+            "groups": list(request.groups),
+            "freed": list(request.freed),
+            "depth": request.depth,
         }
+        grouped: psycopg.Cursor[Any] | None = None
         with self._connection.pipeline():  # one transaction, which ends with it
-            ended = self._finish(outcomes) if outcomes else None
-            if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
+            finish = query("jobs/finish"), outcomes_json(request.outcomes)
+            ended = self._connection.execute(*finish) if request.outcomes else ()
+            if any(outcome.state == "scheduled" and not outcome.delay for outcome in request.outcomes):
                 self._connection.execute(query("jobs/notify"))
-            if limit:
+            if request.limit:
                 self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
-            cursor = self._connection.cursor(row_factory=tuple_row)
-            cursor.execute(query("jobs/claim"), given | reading)
-        rows = cursor.fetchall()
-        facts: Any = rows.pop(0)[9]
+            claimed = self._connection.cursor(row_factory=tuple_row).execute(query("jobs/claim"), given)
+            if request.groups:
+                self._connection.execute(query("jobs/lock_groups"), given)
+                self._connection.execute(query("jobs/supersede"))
+                grouped = self._connection.cursor(row_factory=tuple_row).execute(query("jobs/claim_groups"), given)
+        facts, free = _claimed(claimed)
+        locked, chained = _claimed(grouped) if grouped is not None else ({"locked": ()}, [])
         clock = datetime.fromisoformat(facts["clock"])
         self._looked(clock)
         after = position
-        if limit and not facts["skipped"]:
+        if request.limit and not facts["skipped"]:
             running = Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))
             after = position.after(running, facts["newest"], facts["last"])
         return Batch(
-            [Claimed(*row) for row in rows],
-            facts["groups"],
-            frozenset(row[0] for row in ended.fetchall()) if ended is not None else frozenset(),
-            after,
-            facts["last"] is not None,
-            clock,
-            facts["later"],
+            chains=[[job] for job in free] + _chains(chained),
+            found=facts["groups"],
+            refused=frozenset(request.groups).difference(locked["locked"]),
+            ended=frozenset(row[0] for row in ended),
+            position=after,
+            full=facts["last"] is not None,
+            clock=clock,
+            later=facts["later"],
         )
-
-    def claim_groups(
-        self, groups: Sequence[str], freed: Iterable[str], assigned: Assigned, depth: int
-    ) -> tuple[list[Chain], set[str]]:
-        """Claim the first jobs of groups, up to ``depth`` of each.
-
-        The chains, and those groups that somebody else just looks at: they are to be looked at again.
-        Of ``freed`` groups, in which a job of ours has ended, first jobs that are another executor's are shown to it.
-        """
-        given = self._given | {"partitions": list(assigned.partitions), "of": assigned.of, "token": next(self._tokens)}
-        freed = frozenset(freed)
-        with self._connection.transaction():
-            names = {"class": JOB_GROUP_LOCK_CLASS, "groups": list(groups)}
-            locked = [row[0] for row in self._connection.execute(query("jobs/lock_groups"), names)]
-            with self._connection.pipeline():
-                self._connection.execute(query("jobs/supersede"), {"groups": locked})
-                heads = self._connection.execute(query("jobs/heads"), given | {"groups": locked, "depth": depth})
-            mine, others = _runnable(heads.fetchall())
-            taken = self._connection.cursor(row_factory=tuple_row)
-            taken.execute(query("jobs/take"), given | {"ids": mine})
-            shown = [number for group, number in others.items() if group in freed]
-            if shown:
-                self._connection.execute(query("jobs/show_again"), {"ids": shown})
-                self._connection.execute(query("jobs/notify"))
-        chains: dict[str, Chain] = {}
-        for row in sorted(taken.fetchall(), key=lambda row: row[0]):
-            chains.setdefault(row[2], []).append(Claimed(*row))
-        return list(chains.values()), set(groups).difference(locked)
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
         """Go on after the connection was lost: hand back what was claimed and not heard of; False: not yet."""
@@ -261,9 +262,6 @@ class JobTable:
         """Look through all jobs that wait for their time."""
         self._whole_at = None
 
-    def _finish(self, outcomes: Sequence[Outcome]) -> psycopg.Cursor[Any]:
-        return self._connection.cursor(row_factory=tuple_row).execute(query("jobs/finish"), outcomes_json(outcomes))
-
     def _since(self) -> str | datetime:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
@@ -277,20 +275,18 @@ def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return {"outcomes": orjson.dumps(outcomes).decode()}
 
 
-def _runnable(heads: Iterable[tuple[str, int, bool, bool]]) -> tuple[list[int], dict[str, int]]:
-    """Which of the first jobs can be claimed, and the first job of groups where that is another executor's."""
-    mine: list[int] = []
-    others: dict[str, int] = {}
-    for group, rows in itertools.groupby(heads, key=lambda row: row[0]):
-        first = True
-        for _, number, due, own in rows:
-            if not due or not own:
-                if due and first:
-                    others[group] = number
-                break
-            mine.append(number)
-            first = False
-    return mine, others
+def _claimed(cursor: psycopg.Cursor[Any]) -> tuple[dict[str, Any], list[Claimed]]:
+    """The facts in the first row, and the jobs in the others."""
+    rows = cursor.fetchall()
+    return rows[0][9], [Claimed(*row) for row in rows[1:]]
+
+
+def _chains(jobs: Iterable[Claimed]) -> list[Chain]:
+    """Jobs of groups, by group and in their order."""
+    chains: dict[str | None, Chain] = {}
+    for job in sorted(jobs, key=lambda job: job.id):
+        chains.setdefault(job.group, []).append(job)
+    return list(chains.values())
 
 
 def open_jobs(conninfo: Mapping[str, Any], purpose: str) -> WatchedConnection:

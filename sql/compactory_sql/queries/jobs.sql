@@ -134,14 +134,17 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
  UNION ALL SELECT * FROM taken;
 
 -- name: jobs/lock_groups
--- The groups that nobody else claims now. Whoever has the lock sees all earlier claims in its next statement.
-SELECT g FROM unnest(%(groups)s::text[]) AS g WHERE pg_try_advisory_xact_lock(%(class)s, hashtext(g));
+-- Note the groups that nobody else claims now, for this transaction. Whoever has the lock of one sees all earlier claims in its
+-- next statement.
+SELECT set_config('compactory.locked_groups', coalesce(array_agg(g), '{}')::text, true)
+  FROM unnest(%(groups)s::text[]) AS g WHERE pg_try_advisory_xact_lock(%(class)s, hashtext(g));
 
 -- name: jobs/supersede
 -- Scheduled jobs of locked groups that have a newer job of their type with last_only.
 WITH newer AS MATERIALIZED (
     SELECT "group", type, max(id) AS id FROM compactory.jobs_live
-     WHERE last_only AND "group" = ANY (%(groups)s::text[]) AND state <> 'failed' GROUP BY "group", type),
+     WHERE last_only AND "group" = ANY (current_setting('compactory.locked_groups')::text[]) AND state <> 'failed'
+     GROUP BY "group", type),
 gone AS (
     DELETE FROM compactory.jobs_live AS j USING newer AS n
      WHERE j."group" = n."group" AND j.type = n.type AND j.id < n.id AND j.state = 'scheduled'
@@ -151,42 +154,50 @@ INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, p
 SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
        rescues, clock_timestamp(), 'superseded by job ' || newer FROM gone;
 
--- name: jobs/heads
--- The first jobs of locked groups in which none runs, without those that let others pass and are not due.
-SELECT g, h.id, h.state = 'scheduled' AND h.position IS NOT NULL AS due,
-       h.type = ANY (%(types)s) AND h.place %% %(of)s = ANY (%(partitions)s) AS mine
-  FROM unnest(%(groups)s::text[]) AS g
-  JOIN LATERAL (SELECT j.id, j.state, j.type, j.place, j.position FROM compactory.jobs_live AS j
-                 WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
-                 ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
- WHERE NOT EXISTS (SELECT FROM compactory.jobs_live AS r WHERE r.state = 'running' AND r."group" = g)
- ORDER BY g, h.id;
-
--- name: jobs/take
--- Claim jobs by id.
-UPDATE compactory.jobs_live AS j
-   SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
-       started_at = clock_timestamp()
- WHERE j.id = ANY (%(ids)s) AND j.state = 'scheduled'
-RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text, j.headers, j.run_at,
-          j.created_at;
-
--- name: jobs/show_again
--- Have the owners of these jobs, which are due, find them once more.
-UPDATE compactory.jobs_live SET position = NULL, run_at = clock_timestamp() WHERE id = ANY (%(ids)s) AND state = 'scheduled';
+-- name: jobs/claim_groups
+-- Claim the first jobs of locked groups in which none runs, as far as they are due and ours; those that let others pass and
+-- are not due don't count. Of freed groups, a first job that is another executor's is shown to that once more. The first row
+-- tells which groups were locked.
+WITH heads AS MATERIALIZED (
+    SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
+      FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
+      JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
+                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s) AS mine
+                      FROM compactory.jobs_live AS j
+                     WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
+                     ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
+     WHERE NOT EXISTS (SELECT FROM compactory.jobs_live AS r WHERE r.state = 'running' AND r."group" = g)
+    WINDOW w AS (PARTITION BY g ORDER BY h.id)),
+taken AS (
+    UPDATE compactory.jobs_live AS j
+       SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
+           started_at = clock_timestamp()
+      FROM heads AS h WHERE j.id = h.id AND h.ready AND j.state = 'scheduled'
+    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text AS payload,
+              j.headers, j.run_at, j.created_at),
+shown AS (
+    UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
+      FROM heads AS h
+     WHERE j.id = h.id AND h.first AND h.due AND NOT h.mine AND h.g = ANY (%(freed)s::text[]) AND j.state = 'scheduled'
+    RETURNING pg_notify('compactory_jobs', ''))
+SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       jsonb_build_object('locked', to_jsonb(current_setting('compactory.locked_groups')::text[]), 'shown', (SELECT count(*) FROM shown)),
+       NULL, NULL
+ UNION ALL SELECT * FROM taken;
 
 -- name: jobs/notify
 -- Wake every executor that sleeps.
 SELECT pg_notify('compactory_jobs', '');
 
 -- name: jobs/finish
--- End attempts, each by its token; the ids of those that were still theirs. What was to be cancelled is, however it ended.
+-- End attempts, each by its token, which only a running job has; the ids of those that were still theirs. What was to be
+-- cancelled is, however it ended. The state is not asked for: the planner would take the index of running jobs, dead ones included.
 WITH o AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(outcomes)s::json)
         AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int)),
 gone AS (
     DELETE FROM compactory.jobs_live AS j USING o
-     WHERE j.id = o.id AND j.token = o.token AND j.state = 'running'
+     WHERE j.id = o.id AND j.token = o.token
        AND (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
     RETURNING j.*, CASE o.state WHEN 'succeeded' THEN o.state ELSE 'cancelled' END AS outcome, o.error),
 kept AS (
@@ -195,7 +206,7 @@ kept AS (
            attempt = j.attempt - o.refund, executor = NULL, token = NULL, holds = o.holds AND j.holds,
            last_error = coalesce(o.error, j.last_error), finished_at = CASE o.state WHEN 'failed' THEN clock_timestamp() END
       FROM o
-     WHERE j.id = o.id AND j.token = o.token AND j.state = 'running'
+     WHERE j.id = o.id AND j.token = o.token
        AND NOT (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
     RETURNING j.id),
 moved AS (

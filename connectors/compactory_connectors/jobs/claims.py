@@ -1,0 +1,184 @@
+"""The jobs that one executor has claimed, and the groups that it claims from next. Talks to no database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from .attempt import Attempts
+from .status import Board
+from .table import Assigned, Batch, Chain, Claimed, Outcome, Request
+
+__all__ = ["Claims", "Ended", "Plan"]
+
+log = structlog.get_logger("compactory.jobs")
+
+_AHEAD = 0.25  # seconds of work that are claimed before a thread is free
+_MOST = 1000  # jobs that are claimed at once
+_DEPTH = 20  # jobs of a group that are claimed at once where they are quick
+_QUICK = 100.0  # jobs a second that an executor must run for that
+_GROUPS = 100  # groups that are claimed from at once: each takes a lock in the server's table of locks
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A chain whose first job has ended; see :class:`Attempts`."""
+
+    chain: Chain
+    outcome: Outcome | None
+    seconds: float
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round asks of the table, for these chains; ``going_on`` are those whose next jobs begin after it."""
+
+    ending: Sequence[Ended]
+    request: Request
+    back: list[Outcome]
+    going_on: dict[int, Chain]
+
+
+class Claims:
+    """Owned by the keeper's thread."""
+
+    def __init__(self, concurrency: int, attempts: Attempts, board: Board) -> None:
+        self._concurrency = concurrency
+        self._attempts = attempts
+        self._board = board
+        self.assigned: Assigned | None = None
+        """The partitions whose jobs are run here."""
+        self.stopping = False
+        """Whether nothing more is claimed."""
+        self._tokens: dict[int, int] = {}  # of the jobs that are claimed, by id
+        self._back: list[Outcome] = []  # to be handed back
+        self._groups: dict[str, None] = {}  # to be looked at; in order
+        self._freed: set[str] = set()  # in which a job of ours has ended
+        self._voided = False  # claims nothing until its attempts have ended
+        self._rate = 0.0  # jobs a second
+
+    @property
+    def ids(self) -> list[int]:
+        """The jobs that are claimed."""
+        return list(self._tokens)
+
+    @property
+    def none(self) -> bool:
+        """Whether no job is claimed, and none is to be handed back."""
+        return not self._tokens and not self._back
+
+    @property
+    def handing_back(self) -> bool:
+        """Whether the next round has jobs to hand back."""
+        return bool(self._back)
+
+    def void(self) -> None:
+        """Others have its jobs, or will."""
+        self._attempts.take_back(lambda _: True)
+        for each in (self._tokens, self._back, self._groups, self._freed):
+            each.clear()
+        self._voided = True
+
+    def room(self) -> int:
+        """How many more jobs to claim."""
+        if self.stopping or self.assigned is None or (self._voided and self._attempts.running()):
+            return 0
+        self._voided = False
+        ahead = self._concurrency + min(_MOST, int(self._rate * _AHEAD))
+        room = max(0, ahead - len(self._tokens))
+        return 0 if room < ahead // 4 else room
+
+    def measure(self, jobs: int, seconds: float) -> None:
+        """So many jobs ended within so many seconds."""
+        self._rate += (jobs / seconds - self._rate) * min(1.0, 5 * seconds)
+
+    def give_back(self, wanted: Callable[[Claimed], bool]) -> None:
+        """Hand back what has not begun."""
+        for chain in self._attempts.take_back(wanted):
+            self._back += [Outcome.back(job) for job in chain]
+
+    def ours(self, job: Claimed) -> bool:
+        """Whether a job is to run here."""
+        return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
+
+    def plan(self, ending: Sequence[Ended]) -> Plan:
+        """What to ask of the table. Nothing is lost where that fails: the next plan asks for it again."""
+        outcomes: list[Outcome] = []
+        back = self._back.copy()
+        going_on: dict[int, Chain] = {}
+        for item in ending:
+            job, rest = item.chain[0], item.chain[1:]
+            if self._tokens.get(job.id) != job.token:
+                continue
+            if item.outcome is not None and not item.committed:
+                outcomes.append(item.outcome)
+            if rest and _passes(item.outcome) and self.ours(rest[0]) and not self.stopping:
+                going_on[job.id] = rest
+            else:
+                back += [Outcome.back(left) for left in rest]
+                self._free(job)
+        room = self.room()
+        names = list(self._groups)[: min(room, _GROUPS)]
+        depth = max(1, min(_DEPTH, room // 2 // len(names))) if names and self._rate > _QUICK else 1
+        request = Request(
+            outcomes=outcomes + back,
+            limit=max(1, room - len(names) * depth) if room else 0,
+            groups=names,
+            freed=list(self._freed.intersection(names)),
+            depth=depth,
+        )
+        return Plan(ending, request, back, going_on)
+
+    def settle(self, plan: Plan, batch: Batch) -> None:
+        """The plan was carried out."""
+        for outcome in plan.back:
+            self._tokens.pop(outcome.id, None)
+        self._back = []
+        for name in plan.request.groups:
+            del self._groups[name]
+            self._freed.discard(name)
+        self._groups.update(dict.fromkeys([*batch.found, *batch.refused]))
+        self._freed.update(batch.refused.intersection(plan.request.freed))
+        for item in plan.ending:
+            self._settle(item, plan.going_on.get(item.chain[0].id, []), batch.ended)
+        for chain in batch.chains:
+            self._tokens.update((job.id, job.token) for job in chain)
+            self._attempts.put(chain)
+
+    def _settle(self, item: Ended, rest: Chain, ended: frozenset[int]) -> None:
+        """The first job of a chain is through: go on with the rest of it."""
+        job, outcome = item.chain[0], item.outcome
+        if self._tokens.get(job.id) != job.token:
+            self._board.lost()
+            return
+        del self._tokens[job.id]
+        if outcome is None or not (item.committed or job.id in ended):
+            self._board.lost()
+            log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
+            self._back += [Outcome.back(left) for left in rest]
+            self._free(job)
+            return
+        self._board.ended(job.type, _word(outcome), item.seconds)
+        if rest:
+            self._attempts.put(rest)
+
+    def _free(self, job: Claimed) -> None:
+        """Nothing of the job's group runs here any more."""
+        if job.group is not None:
+            self._groups[job.group] = None
+            self._freed.add(job.group)
+
+
+def _passes(outcome: Outcome | None) -> bool:
+    """Whether later jobs of the group may run."""
+    return outcome is not None and (outcome.state in {"succeeded", "cancelled"} or not outcome.holds)
+
+
+def _word(outcome: Outcome) -> str:
+    """How an attempt ended, for figures."""
+    if outcome.state != "scheduled":
+        return outcome.state
+    return "handed back" if outcome.refund else "retried"
