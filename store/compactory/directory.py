@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from compactory.errors import ConfigError
+from compactory.records import Entry
 
 __all__ = ["Directory", "Envelope", "Index", "OnStale"]
 
@@ -64,7 +66,7 @@ class Directory(Generic[T]):
     ``indexes``   further ways to look up
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass (others nested in
                   it too; scalars stay what JSON has), a pydantic model, a msgspec Struct, or any callable that takes
-                  the bytes. Each read decodes afresh
+                  the bytes, or the record where its parameter is annotated `Entry`. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
     ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is
@@ -84,7 +86,7 @@ class Directory(Generic[T]):
     key: str | None = None
     active: str | None = None
     indexes: tuple[Index, ...] = ()
-    decode: Callable[[bytes], T] | type[T] = dict  # type: ignore[assignment]
+    decode: Callable[[bytes], T] | Callable[[Entry], T] | type[T] = dict  # type: ignore[assignment]
     envelope: Envelope = "none"
     writable: bool = False
     cache_decoded: bool = False
@@ -103,6 +105,8 @@ class Directory(Generic[T]):
         def __init__(
             self, name: str, *, decode: type[T] | Callable[[bytes], T], **options: Unpack[_Options]
         ) -> None: ...
+        @overload
+        def __init__(self, name: str, *, decode: Callable[[Entry], T], **options: Unpack[_Options]) -> None: ...
         def __init__(self, name: str, **options: Any) -> None: ...
 
     def __post_init__(self) -> None:
@@ -112,6 +116,17 @@ class Directory(Generic[T]):
         problems = list(_problems(self))
         if problems:
             raise ConfigError(problems)
+
+    @property
+    def decodes_entries(self) -> bool:
+        """Whether ``decode`` takes an `Entry` and not bytes."""
+        if isinstance(self.decode, type):
+            return False
+        try:
+            parameters = inspect.signature(self.decode).parameters.values()
+        except ValueError:  # of a function written in C
+            return False
+        return any(first.annotation in (Entry, "Entry", "compactory.Entry") for first in list(parameters)[:1])
 
     def index_over(self, fields: Iterable[str]) -> Index | None:
         """Return the index over exactly these fields, in whatever order they are given."""
