@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from compactory.codec.dataclass_reader import dataclass_reader
-from compactory.directory import Directory, Envelope
+from compactory.directory import Directory, Envelope, Unwrap
 from compactory.errors import DecodeError
 
 __all__ = [
@@ -72,8 +72,10 @@ def frozen(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return lambda value: freeze(decode(value))
 
 
-def document(envelope: Envelope) -> Callable[[bytes], Document | None]:
+def document(envelope: Envelope | Unwrap) -> Callable[[bytes], Document | None]:
     """Return the function that reads the JSON object in a value; its answer is None where the envelope says deleted."""
+    if callable(envelope):
+        return lambda value: _payload("what envelope made of the value", envelope(value))
     if envelope == "connect":
         return _connect
     if envelope == "debezium":

@@ -144,6 +144,8 @@ def encoded(value: Any, envelope: Envelope) -> bytes | None:
         return value.encode()
     data = orjson.Fragment(_json(value))
     wrapped = {"none": data, "connect": {"schema": None, "payload": data}, "debezium": {"op": "u", "after": data}}
+    if envelope not in wrapped:
+        raise ConfigError("only the bytes of a record can be put where envelope= is a callable")
     return orjson.dumps(wrapped[envelope])
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from compactory import BadRecord, ConfigError, Directory, Entry, GlobalStore, Index, Token, WriteRefused
 from compactory.codec.encoding import Encoding
+from compactory.ingest.topic_tables import definition
 from tests.store.tables import Log
 
 
@@ -200,6 +201,27 @@ def test_debezium_envelope() -> None:
     assert log.view == {"1": Terminal(1, "a"), "2": Terminal(2)}
     with pytest.raises(BadRecord):
         log.view["4"]
+
+
+def unwrap(value: bytes) -> Any:
+    return json.loads(value[5:])
+
+
+def test_a_callable_as_envelope() -> None:
+    """Such as JSON Schema's wire format: five bytes before the JSON. It works as JSON does in every other way."""
+    directory = Directory("d", envelope=unwrap, decode=Nested, key="city.name", indexes=[Index("city.twin.name")])
+    log = Log(directory)
+    log.load([(b"1", b'\0\0\0\0\1{"city":{"name":"a","twin":{"name":"b"}}}', 1), (b"2", b"\0\0\0\0\1[]", 1)])
+    assert log.view == {"a": Nested(City("a", City("b")))}
+    assert log.view.find(**{"city.twin.name": "b"}) == [log.view["a"]]
+    assert [bad.key for bad in log.table.quarantine] == [b"2"]
+    log.put("1", b"\0\0\0\0\1null")
+    assert len(log.view) == 0
+    again, other = (Directory("d", envelope=envelope) for envelope in (lambda value: None, "connect"))
+    assert definition([Directory("d", envelope=unwrap)], validate=True) == definition([again], validate=True)
+    assert definition([again], validate=True) != definition([other], validate=True)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Directory("d", envelope=unwrap, writable=True)
 
 
 def test_active_looks_into_the_envelope() -> None:
