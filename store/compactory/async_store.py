@@ -49,9 +49,19 @@ class AsyncGlobalStore(BaseStore):
 
     @_with_parameters_of(GlobalStore.__init__)
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.sync = GlobalStore(*arguments, **options)
-        super().__init__(self.sync._engine, self.sync._views)  # noqa: SLF001 (of the same family)
-        self._waiting = Waiting(self.sync)
+        self._wrap(GlobalStore(*arguments, **options))
+
+    @classmethod
+    def of(cls, store: GlobalStore) -> Self:
+        """Return the coroutines of a store that was made already, say one of `compactory.testing`."""
+        made = cls.__new__(cls)
+        made._wrap(store)  # noqa: SLF001 (this class's own)
+        return made
+
+    def _wrap(self, store: GlobalStore) -> None:
+        self.sync = store
+        super().__init__(store._engine, store._views)  # noqa: SLF001 (of the same family)
+        self._waiting = Waiting(store)
         self._asking: dict[asyncio.AbstractEventLoop, _Ends] = {}
 
     async def __aenter__(self) -> Self:

@@ -74,7 +74,7 @@ class GlobalStore(BaseStore):
 
     def __init__(
         self,
-        kafka: str | Mapping[str, Any],
+        kafka: str | Mapping[str, Any] | Kafka,
         directories: Iterable[str | Directory[Any]],
         *,
         backend: Backend | None = None,
@@ -99,7 +99,7 @@ class GlobalStore(BaseStore):
         )  # fmt: skip
         problems = [*directory_problems(given), *options.problems()]
         try:
-            cluster = Kafka(kafka)
+            cluster = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         except ConfigError as error:
             raise ConfigError([*problems, *error.problems]) from None
         if problems:

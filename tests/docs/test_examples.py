@@ -112,6 +112,13 @@ def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> No
     assert folder.python(text).splitlines() == ["A1"]
 
 
+@pytest.mark.parametrize("page", ["testing", "fastapi"])
+def test_a_service_and_its_tests(folder: Folder, page: str) -> None:
+    (folder.path / "test_service.py").write_text("\n".join(block.text for block in blocks("python", run=page)))
+    folder.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    assert " passed" in folder.run([sys.executable, "-m", "pytest", "-q", "-p", "compactory_cli.pytest_plugin"])
+
+
 def test_a_token(here: Callable[[str], str], kafka: str) -> None:
     with GlobalStore(kafka, [here("terminal_acquirer")]) as store:
         exec(here(one(blocks("python", run="token"))), {"store": store})

@@ -21,7 +21,12 @@ __all__ = ["Bench", "count"]
 
 COUNTERS = """
 CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
-CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text);
+CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text,
+                      number int8 GENERATED ALWAYS AS IDENTITY);
+"""
+
+BEFORE = """
+SELECT *, lag(number) OVER (PARTITION BY topic, partition, key ORDER BY "offset") AS before FROM effects
 """
 
 
@@ -116,6 +121,7 @@ class Bench:
         """Every record was applied once, and those of a key in their order."""
         assert self.applied() == produced
         assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
+        assert self.rows(f'SELECT key, "offset" FROM ({BEFORE}) AS e WHERE before > number') == []
 
     def close(self) -> None:
         for mortal in self._mortals:

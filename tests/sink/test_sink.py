@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from compactory.errors import ConfigError
-from compactory.kafka.client import TopicPartition
+from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.sink import SinkStopped
+from compactory_connectors.sink.group import Group
 from compactory_connectors.sink.offsets import set_offset
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
@@ -102,3 +103,79 @@ def test_what_is_set_wrongly_is_refused(bench: Bench) -> None:
         bench.sink("t", transaction_timeout=301)
     with pytest.raises(ConfigError, match="topic 'nowhere' does not exist"):
         bench.sink("nowhere")
+
+
+def test_a_topic_that_is_deleted_keeps_no_other_waiting(bench: Bench) -> None:
+    """Made again it stops the sink, as its offsets are of other records."""
+    gone, kept = bench.topic(), bench.topic()
+    bench.produce(gone, [("k", "1")])
+    sink = bench.sink([gone, kept], properties={"topic.metadata.refresh.interval.ms": 300})
+    bench.wait_for_end(gone)
+    admin = bench.kafka._admin.client()
+    admin.delete_topics([gone])[gone].result()
+    wait_until(lambda: not bench.kafka.topics([gone]), what="the deletion")
+    wait_until(lambda: {part["topic"] for part in sink.board.picture()["partitions"]} == {kept}, what="the revocation")
+    bench.produce(kept, [("k", "2")])
+    bench.wait_for_end(kept)
+    bench.kafka.create_topic(gone, partitions=1)
+    with pytest.raises(SinkStopped, match="created again"):
+        sink.wait(30)
+
+
+def test_a_backup_from_before_the_first_run_gets_all_records(bench: Bench) -> None:
+    """Guarantee 16: what a sink committed to Kafka, for those who watch, never counts for a database."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(5)])
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert sink.stop()
+    (committed,) = committed_of(bench, topic)
+    assert committed.offset == 5
+    bench.sql.execute("TRUNCATE counters, effects, compactory.kafka_partitions")
+    bench.sink(topic)
+    bench.wait_for_values(*(str(n) for n in range(5)))
+
+
+def committed_of(bench: Bench, topic: str) -> list[TopicPartition]:
+    consumer = bench.kafka.member({"group.id": f"compactory-sink-{bench.name}"})
+    try:
+        return consumer.committed([TopicPartition(topic, 0)], timeout=10)
+    finally:
+        consumer.close()
+
+
+def test_records_read_before_a_rebalance_are_not_taken_for_those_after_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 16: a partition that goes and comes back while records are gathered goes on where the database is."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(5)])
+    messages = Group._messages
+    came_back: list[int] = []
+
+    class Consumer:
+        def __init__(self, group: Group) -> None:
+            self._group, self._inner = group, group._consumer
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+        def consume(self, limit: int, timeout: float) -> list[object]:
+            found = self._inner.consume(limit, timeout)
+            if not came_back and found:  # meanwhile another process had the partition, and applied two
+                came_back.append(1)
+                set_offset(bench.sql, bench.name, Partition(topic, 0), 2, None)
+                self._group._revoked(self._inner, [TopicPartition(topic, 0)])
+                self._group._assigned(self._inner, [TopicPartition(topic, 0)])
+            return found
+
+    def gathered(self: Group, limit: int, timeout: float) -> list[Message]:
+        if not isinstance(self._consumer, Consumer):
+            self._consumer = Consumer(self)  # type: ignore[assignment]
+        return messages(self, limit, timeout)
+
+    monkeypatch.setattr(Group, "_messages", gathered)
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert came_back
+    assert bench.values() == ["2", "3", "4"]

@@ -6,12 +6,15 @@ savepoint, until the record stands alone; it is set aside in the same transactio
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import psycopg
 
+from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Message
 from compactory.records import Partition
 
 from .failed import FailedRecords
@@ -19,10 +22,13 @@ from .failure import RecordRefused, is_of_record, reason_of, stop_at
 from .offsets import Offsets
 from .record import Batch, Failed, Records, SinkRecord
 
-__all__ = ["Applying", "Handler", "Outcome"]
+__all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
 Handler = Callable[[psycopg.Connection[Any], Records], object]
 """Writes the effect of records within the open transaction of the connection, which it must not commit."""
+
+Prepare = Callable[[Records], object]
+"""Does what it can for records before their turn, in another thread and without a connection."""
 
 Outcome = Sequence[Failed]
 """Records that were set aside."""
@@ -48,6 +54,7 @@ class Applying:
         sink: str,
         handler: Handler,
         *,
+        prepare: Prepare | None = None,
         stops: bool = False,
         dead_letters: _DeadLetters | None = None,
     ) -> None:
@@ -56,10 +63,22 @@ class Applying:
         self.connection = connection
         self._sink = sink
         self._handler = handler
+        self._prepare = prepare
         self._stops = stops
         self._dead_letters = dead_letters
         self.alone = threading.Lock()
         """Held while threads take turns."""
+
+    def prepare(self, messages: Sequence[Message]) -> Records:
+        """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
+        with collector_paused():  # they come by the thousand, and hold no cycles
+            records = self._given(SinkRecord.of(messages))
+        if self._prepare is not None:
+            self._prepare(records)
+        return records
+
+    def _given(self, records: Iterable[SinkRecord]) -> Records:
+        return Records(records, holds=self._dead_letters is None)
 
     def apply(self, batch: Batch) -> Outcome:
         """Apply a batch and move the offset to its end, or do nothing.
@@ -73,13 +92,14 @@ class Applying:
         with self.connection.transaction():
             self.offsets.known([partition])  # locks it
             failed: list[Failed] = []
-            self._isolate(self.failed.take_again(partition), failed, set())
+            self._isolate(self.failed.take_again(partition), failed, set(), stops=False)
             self.failed.add(failed)
         return failed
 
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""
-        self.offsets.move(batch.partition, batch.start, batch.end)
+        with self.connection.transaction():
+            self.offsets.finish(batch)
 
     def apply_part(self, batch: Batch, begin: Callable[[psycopg.Connection[Any]], None]) -> Outcome:
         """Apply some of a batch's records after ``begin``, which locks and notes them. Raises as :meth:`apply`."""
@@ -122,7 +142,7 @@ class Applying:
     def _records(self, batch: Batch, failed: list[Failed], *, held: bool, isolating: bool) -> None:
         blocked = self.failed.held(batch) if held else set()
         if isolating or blocked:
-            self._isolate(batch.records, failed, blocked)
+            self._isolate(list(batch.records), failed, blocked, stops=self._stops)
         else:
             self._call(batch.records, failed)
         if not self._stops:
@@ -137,19 +157,24 @@ class Applying:
     def _call(self, records: Sequence[SinkRecord], failed: list[Failed]) -> None:
         if not records:
             return
-        given = Records(records, holds=self._dead_letters is None)
+        given = records if isinstance(records, Records) else self._given(records)
         self._handler(self.connection, given)
         if self._stops and given.failed:
             raise RecordRefused(given.failed[0].reason)
         failed += given.failed
 
-    def _isolate(self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes]) -> None:
-        """Apply records in halves; ``blocked`` are keys of which one was set aside."""
+    def _isolate(
+        self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes], *, stops: bool
+    ) -> None:
+        """Apply records in halves, with ``stops`` up to the first that fails; of ``blocked`` keys one was set aside."""
+        if stops and failed:
+            return
         waiting = [record for record in records if record.key in blocked]
         if waiting:
             failed += [Failed(record, None) for record in waiting]
-            records = [record for record in records if record.key not in blocked]
-        if not records or (self._stops and self._first_at_fault(failed)):
+            end = waiting[0].offset if stops else math.inf
+            records = [record for record in records if record.key not in blocked and record.offset < end]
+        if not records:
             return
         found: list[Failed] = []
         try:
@@ -160,8 +185,8 @@ class Applying:
             if not is_of_record(error):
                 raise
             if len(records) > 1:
-                self._isolate(records[: len(records) // 2], failed, blocked)
-                self._isolate(records[len(records) // 2 :], failed, blocked)
+                self._isolate(records[: len(records) // 2], failed, blocked, stops=stops)
+                self._isolate(records[len(records) // 2 :], failed, blocked, stops=stops)
                 return
             found = [Failed(records[0], reason_of(error), type(error).__qualname__)]
         failed += found

@@ -83,10 +83,8 @@ class Offsets:
             raise Moved(partition)
 
     def move(self, partition: Partition, expected: int, offset: int) -> None:
-        """Move the offset in this transaction. Raises Moved where it is not the expected one."""
-        given = self._row(partition) | {"expected": expected, "offset": offset}
-        if not self._connection.execute(query("sink/move"), given).rowcount:
-            raise Moved(partition)
+        """Move the offset in this transaction. Raises Moved where it is not the expected one, or parts are done."""
+        self._move(partition, expected, offset, parted=False)
 
     def parts(self, partition: Partition) -> tuple[dict[int, int], int]:
         """How far parts of the keys are done beyond the offset, and how many parts there are; 0: none was begun."""
@@ -100,10 +98,20 @@ class Offsets:
             return batch.records
         return [item for item in batch.records if item.offset >= done.get(part_of(item, count), batch.start)]
 
+    def begin_parts(self, batch: Batch, numbers: Sequence[int], parts: int) -> None:
+        """Make rows of parts that are missing, under the lock: processes then agree how many parts there are."""
+        given = self._row(batch.partition) | {"numbers": list(numbers), "parts": parts, "start": batch.start}
+        self._connection.execute(query("sink/begin_parts"), given)
+
     def finish(self, batch: Batch) -> None:
         """Move the offset to the batch's end, and forget the parts that have reached it. Raises Moved."""
-        self.move(batch.partition, batch.start, batch.end)
+        self._move(batch.partition, batch.start, batch.end, parted=True)
         self._connection.execute(query("sink/parts_reached"), self._row(batch.partition) | {"until": batch.end})
+
+    def _move(self, partition: Partition, expected: int, offset: int, *, parted: bool) -> None:
+        given = self._row(partition) | {"expected": expected, "offset": offset, "parted": parted}
+        if not self._connection.execute(query("sink/move"), given).rowcount:
+            raise Moved(partition)
 
     def _row(self, partition: Partition) -> dict[str, Any]:
         return {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}

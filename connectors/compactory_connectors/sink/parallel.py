@@ -41,13 +41,16 @@ class Parallel:
 
     def apply(self, batch: Batch) -> Outcome:
         """Apply a batch and move the offset to its end, or as many of its parts as possible."""
-        done, count = self._offsets.parts(batch.partition)
-        count = count or len(self._parts)  # as many as when they were begun
         work: dict[int, list[SinkRecord]] = defaultdict(list)
-        for record in batch.records:
-            part = part_of(record, count)
-            if record.offset >= done.get(part, batch.start):
-                work[part].append(record)
+        with self._connection.transaction():
+            self._offsets.lock(batch.partition, batch.start)
+            done, count = self._offsets.parts(batch.partition)
+            count = count or len(self._parts)  # as many as when they were begun
+            for record in batch.records:
+                part = part_of(record, count)
+                if record.offset >= done.get(part, batch.start):
+                    work[part].append(record)
+            self._offsets.begin_parts(batch, [*work], count)
         futures = [
             self._threads.submit(self._work, batch._replace(records=records), part, count, done.get(part, batch.start))
             for part, records in work.items()

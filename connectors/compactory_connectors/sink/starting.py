@@ -32,13 +32,14 @@ class Locator:
     def locate(
         self, partitions: Sequence[Partition], committed: Callable[[Sequence[Partition]], Mapping[Partition, int]]
     ) -> dict[Partition, int]:
-        """The next offset of each; ``committed`` counts for partitions that no sink of this name ever used."""
+        """The next offset of each that is there; ``committed`` counts for those that no sink of this name ever used."""
         found = self._kafka.topics({part.topic for part in partitions})
         ids = {name: topic.topic_id for name, topic in found.items()}
-        known = self._offsets.known(partitions)
-        new = [part for part, (offset, _) in known.items() if offset is None]
         starts = self._kafka.log_starts(partitions)
         ends = self._kafka.high_watermarks(partitions)
+        partitions = [part for part in partitions if part in starts and part in ends]
+        known = self._offsets.known(partitions)
+        new = [part for part, (offset, _) in known.items() if offset is None]
         if new:
             first = starts if self._start == "earliest" else ends
             chosen = {**{part: first[part] for part in new}, **committed(new)}

@@ -50,8 +50,11 @@ SELECT "offset" FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
 
 -- name: sink/move
-UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, updated_at = clock_timestamp()
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s;
+-- The lock may have waited for parts that its own snapshot does not show; this one's does.
+UPDATE compactory.kafka_partitions AS p SET "offset" = %(offset)s, updated_at = clock_timestamp()
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s
+   AND (%(parted)s OR NOT EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
+                                   WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition));
 
 -- name: sink/set
 UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp()
@@ -65,12 +68,16 @@ DELETE FROM compactory.kafka_partition_parts
 SELECT part, parts, until FROM compactory.kafka_partition_parts
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
 
+-- name: sink/begin_parts
+INSERT INTO compactory.kafka_partition_parts (sink, topic, partition, part, parts, until)
+SELECT %(sink)s, %(topic)s, %(partition)s, part, %(parts)s, %(start)s FROM unnest(%(numbers)s::int[]) AS part
+    ON CONFLICT DO NOTHING;
+
 -- name: sink/part_done
 -- Another process that does the same part ends first, and has moved it then.
-INSERT INTO compactory.kafka_partition_parts (sink, topic, partition, part, parts, until)
-VALUES (%(sink)s, %(topic)s, %(partition)s, %(part)s, %(parts)s, %(until)s)
-    ON CONFLICT (sink, topic, partition, part) DO UPDATE SET until = excluded.until
- WHERE kafka_partition_parts.until = %(expected)s AND kafka_partition_parts.parts = excluded.parts;
+UPDATE compactory.kafka_partition_parts SET until = %(until)s
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND part = %(part)s AND parts = %(parts)s AND until = %(expected)s;
 
 -- name: sink/parts_reached
 DELETE FROM compactory.kafka_partition_parts
@@ -133,8 +140,11 @@ UPDATE compactory.kafka_failed_records AS f SET again = true
 SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records WHERE sink = %(sink)s AND again;
 
 -- name: sink/take_again
-DELETE FROM compactory.kafka_failed_records
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND again
+-- With those that were set aside behind them since.
+DELETE FROM compactory.kafka_failed_records AS f
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND (again OR key IN (SELECT key FROM compactory.kafka_failed_records AS o
+                          WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o.again))
 RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
 
 -- name: sink/columns

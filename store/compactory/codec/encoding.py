@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from compactory.codec.decoding import decoder, document, key_text, path, term
-from compactory.directory import Directory
+from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError, DecodeError, WriteRefused
 
-__all__ = ["Encoding"]
+__all__ = ["Encoding", "encoded"]
 
 T = TypeVar("T")
 
@@ -62,8 +62,8 @@ class Encoding(Generic[T]):
             raise WriteRefused(f"{key!r}: the directory's decode refuses the value: {type(error).__name__}") from error
         if differs:
             raise WriteRefused(
-                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN, and nested"
-                " objects come back as dicts); give what JSON has, or an encode= and a decode that agree"
+                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN); give what"
+                " JSON has, or an encode= and a decode that agree"
             )
         return name, data
 
@@ -100,8 +100,8 @@ def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
         return _typed(str, str.encode)
     if isinstance(decode, type) and dataclasses.is_dataclass(decode):
         return _typed(decode, _json)
-    if isinstance(decode, type) and hasattr(decode, "model_validate_json") and hasattr(decode, "model_dump_json"):
-        return _typed(decode, _model_json)
+    if isinstance(decode, type) and (hasattr(decode, "model_dump_json") or hasattr(decode, "__struct_fields__")):
+        return _typed(decode, _json)
     raise ConfigError(
         f"directory {directory.name!r} is decoded by {getattr(decode, '__name__', decode)!r}, of which the inverse is"
         " not known: give the writer encode=, a callable that turns a value into bytes"
@@ -118,12 +118,32 @@ def _typed(kind: type, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]
 
 
 def _json(value: Any) -> bytes:
-    return orjson.dumps(value)
+    """Return JSON of what JSON has, of a dataclass, a pydantic model or a msgspec Struct."""
+    if hasattr(value, "model_dump_json"):
+        text: str = value.model_dump_json(by_alias=True)  # readers validate by alias
+        return text.encode()
+    if hasattr(value, "__struct_fields__"):
+        import msgspec
+
+        return msgspec.json.encode(value)
+    return orjson.dumps(value, default=_array)
 
 
-def _model_json(value: Any) -> bytes:
-    text: str = value.model_dump_json(by_alias=True)  # readers validate by alias
-    return text.encode()
+def _array(value: Any) -> list[Any]:
+    if isinstance(value, set | frozenset):
+        return list(value)
+    raise TypeError(type(value).__name__)
+
+
+def encoded(value: Any, envelope: Envelope) -> bytes | None:
+    """Return a value as a producer of the directory's records would write it; text and bytes go as they are."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    data = orjson.Fragment(_json(value))
+    wrapped = {"none": data, "connect": {"schema": None, "payload": data}, "debezium": {"op": "u", "after": data}}
+    return orjson.dumps(wrapped[envelope])
 
 
 def _told(error: Exception) -> str:
