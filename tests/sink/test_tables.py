@@ -135,6 +135,26 @@ def test_refused_records_are_set_aside_and_the_others_are_written(bench: Bench, 
     assert sink.board.picture()["failed"] == 7
 
 
+def test_halves_of_a_batch_are_inserted_once(bench: Bench, tables: Tables) -> None:
+    """Guarantee 16: they share a temporary table."""
+    bench.sql.execute("CREATE TABLE log (name text CHECK (name <> 'bad'))")
+    topic = bench.topic()
+    tables.sunk(topic, *((f"k{n}", {"name": "bad" if n == 7 else str(n)}) for n in range(20)))
+    tables.run(topic, **PLAIN, **{"table.name.format": "log", "errors.tolerance": "all"})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT count(*), count(DISTINCT name) FROM log") == [(19, 19)]
+
+
+def test_records_behind_one_that_copy_refuses_wait_for_it(bench: Bench, tables: Tables) -> None:
+    bench.sql.execute("CREATE TABLE log (n int4)")
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"n": 1}), ("b", {"n": "x"}), ("b", {"n": 2}), ("a", {"n": 3}))
+    tables.run(topic, **PLAIN, **{"table.name.format": "log", "errors.tolerance": "all"})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT n FROM log ORDER BY n") == [(1,), (3,)]
+    assert [item.reason is None for item in failed_records(bench.sql, bench.name)] == [False, True]
+
+
 def test_the_first_failure_stops_a_sink_without_tolerance(bench: Bench, tables: Tables) -> None:
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A"}), ("b", {"name": "B", "balance": "x"}), ("c", {"name": "C"}))

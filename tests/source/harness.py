@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.plan.table_plan import TablePlan
 from compactory_connectors.source.poll.record_batch import RecordBatch
@@ -106,7 +107,7 @@ class Feed:
         )
         offset = SourceOffset.loads(self.stored) if self.stored else None
         self.reader = TableReader(self.server, replace(plan, **self._changes), offset)
-        self.comparison = holding(self.topic) if self.reader.offset.compare else None
+        self.comparison = holding(self.topic) if self.reader.offset.phase is Phase.COMPARING else None
 
     def poll(self, page_rows: int = 10_000, *, pages: int | None = None) -> list[tuple[bytes | None, bytes | None]]:
         """One poll, or with ``pages`` only its first pages; the records of it."""
@@ -123,7 +124,7 @@ class Feed:
             self.reader.acknowledge(batch)
             if batch.persist:
                 self.stored = batch.offset.dumps()
-            if not batch.offset.compare:
+            if batch.offset.phase is not Phase.COMPARING:
                 self.comparison = None
             if number == pages:
                 break

@@ -9,6 +9,7 @@ from dataclasses import replace
 import psycopg
 
 from compactory_connectors.source.cursor.offset import SourceOffset
+from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.plan.planning import plan_tables
 from compactory_connectors.source.poll.readers import open_reader
 from compactory_connectors.source.poll.record_batch import RecordBatch
@@ -45,7 +46,7 @@ class Follower:
         (plan,) = plan_tables(self._server, self._config)
         offset = SourceOffset.loads(self.stored) if self.stored else None
         self.reader = open_reader(self._server, plan, offset, (plan.topic, None))
-        self._comparison = holding(self.topic) if self.reader.offset.compare else None
+        self._comparison = holding(self.topic) if self.reader.offset.phase is Phase.COMPARING else None
 
     def kill(self) -> None:
         """As kill -9 does: at whatever page it was."""
@@ -97,7 +98,7 @@ class Follower:
     def _publish(self, batch: RecordBatch) -> None:
         if self._comparison is not None:
             batch = self._comparison.without_known(batch, self.reader.plan)
-        self._comparison = self._comparison if batch.offset.compare else None
+        self._comparison = self._comparison if batch.offset.phase is Phase.COMPARING else None
         self._log.append(f"source: {len(batch.records)} records {batch.again or ''}")
         for record in batch.records:
             key, value = record[0], record[1]

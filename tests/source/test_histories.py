@@ -108,8 +108,7 @@ def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> SeenSnapshot:
 
 
 def _without_pages(offset: SourceOffset) -> bytes:
-    seen_snapshot = offset.pages[-1].seen_snapshot if offset.pages else offset.seen_snapshot
-    return DUMPS(replace(offset, seen_snapshot=seen_snapshot, pages=()))
+    return DUMPS(offset.polled(offset.pages[-1].seen_snapshot) if offset.pages else offset)
 
 
 DUMPS = SourceOffset.dumps

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import psycopg
 
+from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Message
 from compactory.records import Partition
 
 from .failed import FailedRecords
@@ -20,10 +22,13 @@ from .failure import RecordRefused, is_of_record, reason_of, stop_at
 from .offsets import Offsets
 from .record import Batch, Failed, Records, SinkRecord
 
-__all__ = ["Applying", "Handler", "Outcome"]
+__all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
 Handler = Callable[[psycopg.Connection[Any], Records], object]
 """Writes the effect of records within the open transaction of the connection, which it must not commit."""
+
+Prepare = Callable[[Records], object]
+"""Does what it can for records before their turn, in another thread and without a connection."""
 
 Outcome = Sequence[Failed]
 """Records that were set aside."""
@@ -49,6 +54,7 @@ class Applying:
         sink: str,
         handler: Handler,
         *,
+        prepare: Prepare | None = None,
         stops: bool = False,
         dead_letters: _DeadLetters | None = None,
     ) -> None:
@@ -57,10 +63,22 @@ class Applying:
         self.connection = connection
         self._sink = sink
         self._handler = handler
+        self._prepare = prepare
         self._stops = stops
         self._dead_letters = dead_letters
         self.alone = threading.Lock()
         """Held while threads take turns."""
+
+    def prepare(self, messages: Sequence[Message]) -> Records:
+        """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
+        with collector_paused():  # they come by the thousand, and hold no cycles
+            records = self._given(SinkRecord.of(messages))
+        if self._prepare is not None:
+            self._prepare(records)
+        return records
+
+    def _given(self, records: Iterable[SinkRecord]) -> Records:
+        return Records(records, holds=self._dead_letters is None)
 
     def apply(self, batch: Batch) -> Outcome:
         """Apply a batch and move the offset to its end, or do nothing.
@@ -124,7 +142,7 @@ class Applying:
     def _records(self, batch: Batch, failed: list[Failed], *, held: bool, isolating: bool) -> None:
         blocked = self.failed.held(batch) if held else set()
         if isolating or blocked:
-            self._isolate(batch.records, failed, blocked, stops=self._stops)
+            self._isolate(list(batch.records), failed, blocked, stops=self._stops)
         else:
             self._call(batch.records, failed)
         if not self._stops:
@@ -139,7 +157,7 @@ class Applying:
     def _call(self, records: Sequence[SinkRecord], failed: list[Failed]) -> None:
         if not records:
             return
-        given = Records(records, holds=self._dead_letters is None)
+        given = records if isinstance(records, Records) else self._given(records)
         self._handler(self.connection, given)
         if self._stops and given.failed:
             raise RecordRefused(given.failed[0].reason)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import structlog
 
 from compactory.errors import CompactoryError, Unreachable
+from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
 from .failure import SinkStopped
 
-__all__ = ["DEFAULTS", "Group", "Locate"]
+__all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
 
 log = structlog.get_logger("compactory.sink")
 
@@ -34,6 +36,24 @@ _BEGINNING = -2
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """Next offsets of a partition since it was last located: what the database has, and what was read ahead."""
+
+    offset: int
+    read: int
+
+
+class Fetched(NamedTuple):
+    """Records of one partition that follow each other from ``start`` on."""
+
+    partition: Partition
+    position: Position
+    start: int
+    messages: list[Message]
+
+
 Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 """Where partitions go on. Raises Unreachable, SinkStopped."""
 
@@ -41,7 +61,7 @@ Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 class Group:
     """Membership of one process. Owned by one thread.
 
-    ``positions`` are the next offsets of our partitions as the database last said; None where it was not asked yet.
+    ``positions`` are those of our partitions; None where the database was not asked yet.
     """
 
     def __init__(self, kafka: Kafka, topics: Iterable[str], group: str, properties: Mapping[str, Any]) -> None:
@@ -49,7 +69,7 @@ class Group:
         chosen = {**DEFAULTS, **properties, **kafka.properties()}
         strategy = str(chosen["partition.assignment.strategy"])
         self._incremental = "cooperative" in strategy or chosen.get("group.protocol") == "consumer"
-        self.positions: dict[Partition, int | None] = {}
+        self.positions: dict[Partition, Position | None] = {}
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""
         self._locate: Locate | None = None
@@ -69,24 +89,40 @@ class Group:
         self.lose(self.positions)
         self._consumer.pause(_listed(self.positions))
 
-    def poll(self, limit: int, timeout: float) -> dict[Partition, list[Message]]:
+    def poll(self, limit: int, timeout: float) -> list[Fetched]:
         """Up to ``limit`` records of our partitions, waiting ``timeout`` seconds for the first.
 
         Raises SinkStopped, Unreachable, CompactoryError.
         """
         self._settle()
-        found: dict[Partition, list[Message]] = defaultdict(list)
-        for message in self._messages(limit, timeout):
-            error = message.error()
-            if error is not None:
-                self._event(error, message)
-                continue
-            found[Partition(message.topic() or "", message.partition() or 0)].append(message)
-        return {part: its for part, its in found.items() if self.positions.get(part) is not None}
+        messages = self._messages(limit, timeout)
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if not self._is_event(message)]
+        found: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
+        places = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        if messages and places.count(places[0]) == len(places):
+            found[places[0]] = messages
+        else:
+            for place, message in zip(places, messages, strict=True):
+                found[place].append(message)
+        return [fetched for place, its in found.items() if (fetched := self._fetched(Partition(*place), its))]
+
+    def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
+        position = self.positions.get(partition)
+        if position is None:
+            return None
+        start, position.read = position.read, (messages[-1].offset() or 0) + 1
+        return Fetched(partition, position, start, messages)
+
+    def is_current(self, fetched: Fetched) -> bool:
+        """Whether the partition is ours still, and was not located anew since these records were read."""
+        return self.positions.get(fetched.partition) is fetched.position
 
     def advance(self, partition: Partition, offset: int) -> None:
         """The database has everything below this offset."""
-        self.positions[partition] = offset
+        position = self.positions[partition]
+        assert position is not None
+        position.offset, position.read = offset, max(offset, position.read)
 
     def lose(self, partitions: Iterable[Partition]) -> None:
         """Ask the database anew where these go on; what was read of them and not applied is read again."""
@@ -112,7 +148,7 @@ class Group:
         for part, position in self.positions.items():
             if position is not None:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
-                reached = max(position, self.ends.get(part, 0))
+                reached = max(position.offset, self.ends.get(part, 0))
                 found[part] = max(0, high - reached)
         return found
 
@@ -125,17 +161,22 @@ class Group:
         self._commit(self.positions, wait=True)
         self._consumer.close()
 
+    def offsets(self) -> dict[Partition, int | None]:
+        """The next offsets of our partitions; None where the database was not asked yet."""
+        return {part: None if position is None else position.offset for part, position in self.positions.items()}
+
     def _commit(self, partitions: Iterable[Partition], *, wait: bool) -> None:
-        due = {part: at for part in partitions if (at := self.positions.get(part)) is not None}
+        offsets = self.offsets()
+        due = {part: at for part in partitions if (at := offsets.get(part)) is not None}
         due = {part: at for part, at in due.items() if self._committed.get(part) != at}
         if not due:
             return
-        offsets = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
+        listed = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
         try:
             if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+                self._consumer.commit(offsets=listed, asynchronous=False)
             else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+                self._consumer.commit(offsets=listed, asynchronous=True)
         except KafkaException as error:
             log.debug("offsets were not committed to Kafka", error=str(error))
         else:
@@ -151,7 +192,7 @@ class Group:
         for item in partitions:
             item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        self.positions.update(located)
+        self.positions.update({part: Position(offset, offset) for part, offset in located.items()})
         consumer.resume(_listed(located))  # a pause outlives an assignment
         if unknown := [part for part in ours if part not in located]:
             consumer.pause(_listed(unknown))
@@ -181,7 +222,8 @@ class Group:
         try:
             first = self._consumer.poll(timeout)
             rebalances = self.rebalances
-            more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
+            with collector_paused():
+                more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
         self._raise_failure()
@@ -207,7 +249,13 @@ class Group:
                 log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
                 continue
             self._consumer.resume(_listed([part]))
-            self.positions[part] = offset
+            self.positions[part] = Position(offset, offset)
+
+    def _is_event(self, message: Message) -> bool:
+        error = message.error()
+        if error is not None:
+            self._event(error, message)
+        return error is not None
 
     def _event(self, error: KafkaError, message: Message) -> None:
         part = Partition(message.topic() or "", message.partition() or 0)

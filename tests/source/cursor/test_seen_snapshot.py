@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
-from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Page, SourceOffset, offset_key
+from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Cursor, Page, SourceOffset
+from compactory_connectors.source.cursor.offset_keys import offset_key
+from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.resend_reason import ResendReason
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
 
@@ -48,6 +52,7 @@ def offset(**changes: object) -> SourceOffset:
     base = SourceOffset(
         identity=HERE,
         shape="columns and triggers",
+        phase=Phase.STEADY,
         seen_snapshot=SeenSnapshot(Snapshot(100, 120, (100,)), frozenset({101})),
         durable=SeenSnapshot(Snapshot(90, 90)),
         pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
@@ -55,7 +60,8 @@ def offset(**changes: object) -> SourceOffset:
         timestamp_nanos=2,
         incrementing=3,
     )
-    return replace(base, **changes)
+    loading = {"phase": Phase.LOADING} if "seen_snapshot" in changes and changes["seen_snapshot"] is None else {}
+    return replace(base, **changes, **loading)
 
 
 def test_offset_round_trip() -> None:
@@ -110,20 +116,25 @@ def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
     """Guarantee 8: only ids that the durable seen snapshot does not cover may be given out again."""
     moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
     assert moved.seen_snapshot == moved.durable == offset().durable
-    assert (moved.pages, moved.sweep, moved.compare, moved.again) == ((), False, False, ResendReason.CRASH)
+    assert (moved.pages, moved.sweep, moved.phase, moved.again) == ((), False, Phase.STEADY, ResendReason.CRASH)
 
 
 def test_a_topic_that_can_not_be_compared_is_not_filled_again_after_each_crash() -> None:
     """Its records have no keys, or go to several topics: what was lost stays in it, and ids decide."""
     moved = offset(written=8, flushed=7).on(CRASHED, Snapshot(500, 500), 900, comparable=False)
-    assert (moved.seen_snapshot, moved.sweep, moved.compare) == (offset().durable, False, False)
+    assert (moved.seen_snapshot, moved.sweep, moved.phase) == (offset().durable, False, Phase.STEADY)
 
 
 def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
     recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")
     moved = offset(written=7, flushed=7).on(recovered, Snapshot(500, 500), 900)
-    assert (moved.seen_snapshot, moved.sweep, moved.compare, moved.again) == (None, True, True, ResendReason.CRASH)
+    assert (moved.seen_snapshot, moved.sweep, moved.phase, moved.again) == (
+        None,
+        True,
+        Phase.COMPARING,
+        ResendReason.CRASH,
+    )
 
 
 @pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"seen_snapshot": None}])
@@ -131,7 +142,7 @@ def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
     moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
     assert (moved.seen_snapshot, moved.durable, moved.pages) == (None, None, ())
-    assert (moved.sweep, moved.compare, moved.again) == (True, True, ResendReason.CRASH)
+    assert (moved.sweep, moved.phase, moved.again) == (True, Phase.COMPARING, ResendReason.CRASH)
 
 
 def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
@@ -154,7 +165,7 @@ def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
     moved = known.on(where, Snapshot(counter, counter), wal)
     assert moved.identity == where
     if moved.seen_snapshot is None:
-        assert moved.compare
+        assert moved.phase is Phase.COMPARING
         assert moved.sweep
         return
     assert where.same_history(known.identity)
@@ -200,3 +211,31 @@ def test_attached_partitions_are_sent_whole_and_detached_ones_swept() -> None:
     swapped = resumed.within((1, 3, 4))
     assert (swapped.fresh, swapped.sweep) == ((3, 4), True)
     assert offset(seen_snapshot=None).within((1, 2)).fresh == ()
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        {"phase": Phase.COMPARING, "seen_snapshot": SeenSnapshot(Snapshot(100, 120))},
+        {"phase": Phase.LOADING, "seen_snapshot": SeenSnapshot(Snapshot(100, 120))},
+        {"phase": Phase.REWINDING},
+        {"phase": Phase.STEADY, "rewind": Cursor(timestamp=1)},
+    ],
+)
+def test_no_offset_is_in_two_phases(phase: dict[str, object]) -> None:
+    with pytest.raises(AssertionError):
+        SourceOffset(identity=HERE, **phase)
+
+
+@pytest.mark.parametrize(
+    ("before", "phase"),
+    [
+        ({}, Phase.STEADY),
+        ({"seen_snapshot": None}, Phase.LOADING),
+        ({"seen_snapshot": None, "ids": IdRanges.up_to(4)}, Phase.STEADY),
+    ],
+)
+def test_the_phase_of_an_offset_from_before_phases_were_written(before: dict[str, object], phase: Phase) -> None:
+    written = json.loads(offset(**before).dumps())
+    del written["phase"]
+    assert SourceOffset.loads(json.dumps(written).encode()).phase is phase

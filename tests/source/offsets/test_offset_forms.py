@@ -14,6 +14,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.offset import Cursor, Edit, Identity, Page, SourceOffset
+from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.offsets.connect_offsets import (
     connect_keys,
@@ -38,8 +39,8 @@ WHOLE = SourceOffset(
     timestamp=1,
     timestamp_nanos=2,
     incrementing=3,
+    phase=Phase.REWINDING,
     rewind=Cursor(timestamp=5),
-    compare=True,
     edited=Edit("me", "now", "set"),
     ids=IdRanges.up_to(4).adding([7, 8]),
 )

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.cursor.offset import Cursor, Identity, SourceOffset
+from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.reconcile.comparison import Comparison
 from tests.source.harness import Feed, add, expected, holding
 
@@ -20,7 +21,7 @@ NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statis
 
 def compared(feed: Feed) -> None:
     """As after an import: the topic is that of the feed."""
-    offset = SourceOffset(identity=NOWHERE, compare=True, timestamp=1)
+    offset = SourceOffset(identity=NOWHERE, phase=Phase.COMPARING, timestamp=1)
     feed.stored = offset.dumps()
     feed.restart()
 
@@ -34,7 +35,7 @@ def test_only_what_the_topic_lacks_is_sent(feed: Feed, sql: psycopg.Connection) 
     assert sorted(key for key, _ in feed.poll()) == [b"2", b"4"]
     assert feed.topic == expected(feed.url)
     assert feed.poll() == []
-    assert SourceOffset.loads(feed.stored or b"").compare is False
+    assert SourceOffset.loads(feed.stored or b"").phase is Phase.STEADY
 
 
 def test_of_several_rows_with_one_key_only_the_last_counts(database: str, sql: psycopg.Connection) -> None:
@@ -136,7 +137,7 @@ def test_rows_beyond_a_place_are_sent_again_and_no_others(feed: Feed, sql: psyco
 
 
 def rewound(offset: SourceOffset, place: Cursor) -> SourceOffset:
-    return replace(offset, rewind=place, pages=())
+    return replace(offset.beyond(place), pages=())
 
 
 def test_an_offset_of_three_fields_is_a_place_to_go_on_from(feed: Feed, sql: psycopg.Connection) -> None:

@@ -17,7 +17,7 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.config.topic_rules import TopicCreation
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.cursor.offset import offset_key
+from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, read, stored_values
 from compactory_connectors.source.run.table_registry import TOPICS_EVERY

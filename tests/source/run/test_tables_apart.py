@@ -13,7 +13,7 @@ import pytest
 
 from compactory.errors import CompactoryError
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.cursor.offset import offset_key
+from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure
 from compactory_connectors.source.record.converters import schema_registry

@@ -37,7 +37,10 @@ def _loads(text: bytes) -> Any:
 
 def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
     """JSON without a schema. Raises RecordRefused."""
-    return Decoded(None, _loads(raw))
+    try:
+        return Decoded(None, orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        raise RecordRefused("is not JSON") from None
 
 
 _TEXT = Schema(type=Type.STRING, optional=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter, methodcaller
+from types import NoneType
 from typing import Any, TypeAlias
 
 from compactory_connectors.source.record.schema import Schema, Type
@@ -12,19 +14,22 @@ from ..failure import RecordRefused
 from ..record import SinkRecord
 from .decoding import Decoded
 from .sink_config import SinkConfig
-from .target import Target, adapter
+from .target import Conversion, Target, conversion
 
 __all__ = ["Plan", "Row", "Wanted", "columns_of", "kafka_columns", "plan_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 Wanted: TypeAlias = dict[str, tuple[str, str, Schema | None]]
-"""Columns: where the value comes from (key, value, whole key, topic …), under which name, with which schema."""
+"""Columns: where the value comes from (record, key, whole key, value), under which name, with which schema.
+
+They are in this order, as no mode takes its primary key from two places.
+"""
 
 _KAFKA = ("__connect_topic", "__connect_partition", "__connect_offset")
 _PLACES: tuple[tuple[str, str, Schema], ...] = (
-    ("topic", "", Schema(type=Type.STRING)),
-    ("partition", "", Schema(type=Type.INT32)),
-    ("offset", "", Schema(type=Type.INT64)),
+    ("record", "topic", Schema(type=Type.STRING)),
+    ("record", "partition", Schema(type=Type.INT32)),
+    ("record", "offset", Schema(type=Type.INT64)),
 )
 
 
@@ -35,12 +40,16 @@ def kafka_columns(config: SinkConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """``columns`` begin with ``key``, those of the primary key; ``row`` makes a row of a record, in their order."""
+    """``columns`` begin with ``key``, those of the primary key; ``rows`` makes rows of records, keys and values.
+
+    ``deletes``: records of this shape are tombstones.
+    """
 
     target: Target
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    row: Callable[[SinkRecord, Any, Any], Row]
+    deletes: bool
+    rows: Callable[[Sequence[SinkRecord], Sequence[Any], Sequence[Any]], list[Row]]
 
 
 def columns_of(config: SinkConfig, key: Decoded | None, value: Decoded | None) -> tuple[Wanted, tuple[str, ...]]:
@@ -61,6 +70,8 @@ def columns_of(config: SinkConfig, key: Decoded | None, value: Decoded | None) -
     for name, schema in fields.items():
         if name not in wanted and (not config.whitelist or name in config.whitelist):
             wanted[name] = ("value", name, schema)
+    if not wanted:
+        raise RecordRefused("has no field to write")
     return wanted, primary
 
 
@@ -88,38 +99,48 @@ def _fields(half: Decoded, what: str) -> dict[str, Schema | None]:
     return dict.fromkeys(half.value)
 
 
-def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...]) -> Plan:
+def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...], *, deletes: bool) -> Plan:
     """The plan. All columns must be in the table."""
-    given = [
-        (source, name, adapter(schema, target.columns[column])) for column, (source, name, schema) in wanted.items()
-    ]
-    fields = [(name, convert) for source, name, convert in given if source == "value"]
-    others = [(source, name, convert) for source, name, convert in given if source != "value"]
-    return Plan(target, tuple(wanted), key, _row_of(others, fields))
+    fields = [(source, _getter(*place)) for place in wanted.values() for source in place[:1]]
+    conversions = {
+        number: found
+        for number, (column, (_, _, schema)) in enumerate(wanted.items())
+        if (found := conversion(schema, target.columns[column])) is not None
+    }
+    return Plan(target, tuple(wanted), key, deletes, _Rows(fields, conversions))
 
 
-_Convert = Callable[[Any], Any] | None
+_Convert = Callable[[Any], Any]
 
 
-def _row_of(
-    others: list[tuple[str, str, _Convert]], fields: list[tuple[str, _Convert]]
-) -> Callable[[SinkRecord, Any, Any], Row]:
-    """One function for the fields of the value, which nearly all columns are."""
+class _Rows:
+    """Makes rows, column by column: nearly all of the work is done by C."""
 
-    def row(record: SinkRecord, key: Any, value: Any) -> Row:
-        return (
-            *[_other(source, name, convert, record, key) for source, name, convert in others],
-            *[
-                found if (found := value.get(name)) is None or convert is None else convert(found)
-                for name, convert in fields
-            ],
-        )
+    def __init__(
+        self, fields: Sequence[tuple[str, Callable[[Any], Any]]], conversions: Mapping[int, Conversion]
+    ) -> None:
+        self._fields = fields
+        self._conversions = conversions
 
-    return row
+    def __call__(self, records: Sequence[SinkRecord], keys: Sequence[Any], values: Sequence[Any]) -> list[Row]:
+        halves = {"record": records, "key": keys, "whole key": keys, "value": values}
+        columns = [list(map(get, halves[source])) for source, get in self._fields]
+        for number, (fits, convert) in self._conversions.items():
+            column = columns[number]
+            if not {fits, NoneType}.issuperset(map(type, column)):
+                columns[number] = [
+                    value if value is None or value.__class__ is fits else convert(value) for value in column
+                ]
+        return list(zip(*columns, strict=True))
 
 
-def _other(source: str, name: str, convert: _Convert, record: SinkRecord, key: Any) -> Any:
-    if source in {"topic", "partition", "offset"}:
-        return getattr(record, source)
-    found = key if source == "whole key" else key.get(name)
-    return found if found is None or convert is None else convert(found)
+def _getter(source: str, name: str, schema: Schema | None) -> _Convert:
+    if source == "record":
+        return attrgetter(name)
+    if source == "whole key":
+        return _itself
+    return itemgetter(name) if schema is None else methodcaller("get", name)  # a field that is left out is null
+
+
+def _itself(value: Any) -> Any:
+    return value

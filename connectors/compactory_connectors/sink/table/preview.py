@@ -56,14 +56,12 @@ def _topic(writer: TableWriter, connection: Any, kafka: Kafka, topic: str, limit
     refused: list[str] = []
     for record in islice(_records(kafka, topic), limit):
         try:
-            change = writer.decoded(record)
-            if change is None:
+            placed = writer.placed(connection, record)
+            if placed is None:
                 continue
-            where, key, value = change
-            plan = writer.plan(connection, where, key, value)
-            row = plan.row(record, key.value if key else None, value.value if value else {})
-            rows.append(row)
-            made = delete(plan.target, plan.key) if value is None else merge(writer.config.insert_mode, plan)
+            plan, row = placed
+            rows.append(tuple(row))
+            made = delete(plan.target, plan.key) if plan.deletes else merge(writer.config.insert_mode, plan)
             table, columns, statement = plan.target.text, plan.columns, made.as_string(connection)
         except RecordRefused as error:
             refused.append(f"partition {record.partition}, offset {record.offset}: {error}")

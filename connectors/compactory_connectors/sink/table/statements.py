@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import LiteralString, cast
 
@@ -13,7 +14,7 @@ from ..failure import RecordRefused
 from .plan import Plan, Wanted
 from .target import Target, column_type
 
-__all__ = ["add_columns", "create_table", "delete", "merge", "staging"]
+__all__ = ["add_columns", "create_staging", "create_table", "delete", "merge", "staging"]
 
 
 def staging(plan: Plan) -> str:
@@ -21,6 +22,17 @@ def staging(plan: Plan) -> str:
     kinds = [plan.target.columns[column].kind for column in plan.columns]
     facts = repr((plan.target.text, plan.columns, kinds))
     return f"compactory_sink_{sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def create_staging(name: str, plan: Plan) -> Iterator[sql.Composed]:
+    """A temporary table with the columns of a plan, and what they must not hold."""
+    yield sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+        sql.Identifier(name), _names(plan.columns), plan.target.name
+    )
+    needed = [column for column in plan.columns if plan.target.columns[column].not_null]
+    if needed:
+        alter = [sql.SQL("ALTER {} SET NOT NULL").format(sql.Identifier(column)) for column in needed]
+        yield sql.SQL("ALTER TABLE pg_temp.{} {}").format(sql.Identifier(name), sql.SQL(", ").join(alter))
 
 
 def merge(mode: str, plan: Plan) -> sql.Composed:

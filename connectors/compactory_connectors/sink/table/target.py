@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import psycopg
@@ -18,7 +18,7 @@ from compactory_sql import query
 
 from .decoding import java_value
 
-__all__ = ["Column", "Target", "adapter", "column_type", "read_target"]
+__all__ = ["Column", "Conversion", "Target", "column_type", "conversion", "read_target"]
 
 _DAY = 86_400_000
 _TYPES = {
@@ -65,14 +65,24 @@ def column_type(schema: Schema) -> str:
     return _NAMED.get(schema.name or "") or _TYPES[schema.type]
 
 
-def adapter(schema: Schema | None, column: Column) -> Callable[[Any], Any] | None:
-    """From a decoded value that is not null to what COPY takes for the column; None: it is the same."""
+class Conversion(NamedTuple):
+    """From a decoded value that is not null to what COPY takes for a column; one of class ``fits`` stays as it is."""
+
+    fits: type | None
+    convert: Callable[[Any], Any]
+
+
+def conversion(schema: Schema | None, column: Column) -> Conversion | None:
+    """The conversion of a column's values; None: they stay as they are."""
     if column.kind in {"json", "jsonb"}:
-        return lambda value: value if isinstance(value, str) else _json(value)  # a source writes it as a text
+        return Conversion(str, _json)  # a source writes it as a text
     if schema is None:
         return _SCHEMALESS.get(column.kind)
-    if schema.name == DECIMAL:
-        return java_value(schema)
+    convert = _adapter(schema)
+    return None if convert is None else Conversion(None, convert)
+
+
+def _adapter(schema: Schema) -> Callable[[Any], Any] | None:
     if schema.name == DATE:
         return _date
     if schema.name == TIME:
@@ -80,7 +90,7 @@ def adapter(schema: Schema | None, column: Column) -> Callable[[Any], Any] | Non
     if schema.name == TIMESTAMP:
         return _timestamp
     if schema.type is Type.ARRAY:
-        inner = None if schema.values is None else adapter(schema.values, column)
+        inner = None if schema.values is None else _adapter(schema.values)
         return None if inner is None else lambda values: [None if item is None else inner(item) for item in values]
     if schema.type in {Type.STRUCT, Type.MAP}:
         return _json
@@ -117,17 +127,17 @@ def _day_text(days: int) -> str:
     return f"{year:04d}-{day:%m-%d}" if year > 0 else f"{1 - year:04d}-{day:%m-%d} BC"
 
 
-def _or_text(convert: Callable[[Any], str]) -> Callable[[Any], Any]:
+def _of_number(convert: Callable[[Any], str]) -> Conversion:
     """JSON without a schema has times as numbers, as JsonConverter writes them, or as texts."""
-    return lambda value: convert(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return Conversion(str, lambda value: convert(value) if value.__class__ is int else value)
 
 
-_SCHEMALESS: dict[str, Callable[[Any], Any]] = {
-    "date": _or_text(_date),
-    "time": _or_text(_time),
-    "timestamp": _or_text(_timestamp),
-    "timestamptz": _or_text(_timestamp),
-    "bytea": java_value(Schema(type=Type.BYTES)) or _json,
-    "text": lambda value: _json(value) if isinstance(value, dict | list) else value,
-    "numeric": lambda value: Decimal(str(value)) if isinstance(value, float) else value,
+_SCHEMALESS = {
+    "date": _of_number(_date),
+    "time": _of_number(_time),
+    "timestamp": _of_number(_timestamp),
+    "timestamptz": _of_number(_timestamp),
+    "bytea": Conversion(None, java_value(Schema(type=Type.BYTES)) or _json),
+    "text": Conversion(str, lambda value: _json(value) if isinstance(value, dict | list) else value),
+    "numeric": Conversion(int, lambda value: Decimal(str(value)) if isinstance(value, float) else value),
 }

@@ -21,8 +21,12 @@ __all__ = ["table_sink"]
 def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
     """The sink. Raises ConfigError."""
     writers: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
+    one = TableWriter(config)
 
     def write(connection: psycopg.Connection[Any], records: Records) -> None:
+        if config.parallel == 1:
+            one(connection, records)
+            return
         if connection not in writers:
             writers[connection] = TableWriter(config)
         writers[connection](connection, records)
@@ -33,6 +37,7 @@ def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
         config.topics,
         write,
         name=config.name,
+        prepare=one.prepare,
         batch=config.batch,
         parallel=config.parallel,
         on_failure="set_aside" if config.tolerant else "stop",

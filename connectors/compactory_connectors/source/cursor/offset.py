@@ -6,8 +6,6 @@ compare them; the rest is what exact polling and the recognition of another serv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,6 +15,7 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from .id_ranges import IdRanges
 from .identity import Identity
+from .phase import Phase
 from .resend_reason import ResendReason
 from .seen_snapshot import SeenSnapshot
 
@@ -28,10 +27,6 @@ __all__ = [
     "Page",
     "ResendReason",
     "SourceOffset",
-    "offset_key",
-    "query_key",
-    "sessions_of",
-    "sharing",
 ]
 
 SEEN_LIMIT = 60_000
@@ -99,20 +94,18 @@ class Edit:
 class SourceOffset:
     """What the topic holds of a table.
 
-    ``seen_snapshot`` None means that a first load, or a full one, is not finished. ``durable`` is the newest seen
-    snapshot that a crash of the server can't take back (its WAL was flushed). ``pages`` are parts of polls after
-    ``seen_snapshot``.
+    ``phase`` says which rows the next poll takes. ``seen_snapshot`` shows the rows that were sent; phases loading and
+    comparing have none. ``durable`` is the newest seen snapshot that a crash of the server can't take back
+    (its WAL was flushed). ``pages`` are parts of polls after ``seen_snapshot``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
     sent: an attached partition brings rows that are older than any snapshot.
 
-    ``rewind`` is a place that somebody set: the next poll also sends the rows beyond it, without a seen snapshot no
-               others.
+    ``rewind`` is the place that somebody set; phase rewinding has it, and no other.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
-    ``compare`` says that rows which the topic has byte for byte are left out of the first load, or of one that is done
-    over for the reason ``again``.
+    ``again`` is the reason for which rows are sent that were sent before.
 
     ``topic_end`` is the least sum of the end offsets of the topic's partitions.
 
@@ -125,6 +118,7 @@ class SourceOffset:
     identity: Identity
     topic: tuple[str, str | None] | None = None
     shape: str | None = None
+    phase: Phase = Phase.LOADING
     seen_snapshot: SeenSnapshot | None = None
     durable: SeenSnapshot | None = None
     pages: tuple[Page, ...] = ()
@@ -136,7 +130,6 @@ class SourceOffset:
     incrementing: int | None = None
     rewind: Cursor | None = None
     spread: int | None = None
-    compare: bool = False
     edited: Edit | None = None
     ids: IdRanges | None = None
     initial: str | None = None
@@ -145,6 +138,10 @@ class SourceOffset:
     again: ResendReason | None = None
     topic_end: int = 0
     keys: str | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.phase is Phase.REWINDING) == (self.rewind is not None), self.phase
+        assert self.seen_snapshot is None or self.phase not in {Phase.LOADING, Phase.COMPARING}, self.phase
 
     @property
     def settled(self) -> bool:
@@ -196,12 +193,26 @@ class SourceOffset:
             durable=None,
             pages=(),
             sweep=True,
+            phase=Phase.COMPARING,
             rewind=None,
             initial=initial,
-            compare=True,
             written=0,
             flushed=0,
             again=why,
+        )
+
+    def uncompared(self) -> SourceOffset:
+        """Send every row in place of comparing: what the topic has of a row says nothing."""
+        return replace(self, phase=Phase.LOADING) if self.phase is Phase.COMPARING else self
+
+    def beyond(self, place: Cursor) -> SourceOffset:
+        """Send the rows beyond a place once more, or those alone where there is no seen snapshot."""
+        return replace(self, phase=Phase.REWINDING, rewind=place)
+
+    def polled(self, seen_snapshot: SeenSnapshot | None = None) -> SourceOffset:
+        """The topic has every row that was due. Without a seen snapshot ids or the cursor say which."""
+        return replace(
+            self, phase=Phase.STEADY, seen_snapshot=seen_snapshot, pages=(), fresh=(), rewind=None, again=None
         )
 
     def without_topic(self, *, sweep: bool) -> SourceOffset:
@@ -216,7 +227,7 @@ class SourceOffset:
         """
         if self.keys in {None, keys}:
             return replace(self, keys=keys)
-        return replace(self.afresh(ResendReason.KEYS), keys=keys, compare=False)
+        return replace(self.afresh(ResendReason.KEYS).uncompared(), keys=keys)
 
     def under(self, shape: str) -> SourceOffset:
         """Adapt to the table's shape now.
@@ -283,7 +294,8 @@ class SourceOffset:
             "fresh": self.fresh,
             "rewind": asdict(self.rewind) if self.rewind else None,
             "spread": self.spread,
-            "compare": self.compare,
+            "phase": self.phase.value,
+            "compare": self.phase is Phase.COMPARING,
             "ids": self.ids.fields() if self.ids else None,
             "initial": self.initial,
             "written": self.written,
@@ -321,6 +333,7 @@ class SourceOffset:
                 ids = ids or IdRanges.up_to(cursor.incrementing)
         return cls(
             identity=_identity(value),
+            phase=_phase(value, seen_snapshot, rewind),
             topic=_topic(value.get("topic")),
             shape=value.get("shape"),
             seen_snapshot=seen_snapshot,
@@ -334,7 +347,6 @@ class SourceOffset:
             incrementing=cursor.incrementing,
             rewind=rewind,
             spread=value.get("spread"),
-            compare=bool(value.get("compare", False)),
             edited=_edit(value),
             ids=ids,
             initial=value.get("initial"),
@@ -344,41 +356,6 @@ class SourceOffset:
             topic_end=int(value.get("topic_end") or 0),
             keys=value.get("keys"),
         )
-
-
-def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
-    """The key of a table's offset record."""
-    return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
-
-
-def query_key(connector: str) -> bytes:
-    """The key of the offset record of a connector with a query."""
-    return orjson.dumps([connector, {"query": "query"}])
-
-
-def sharing(topic: str, table: bytes, offsets: Mapping[bytes, bytes]) -> list[str]:
-    """Other tables than that of the key ``table`` which are published to the topic, by all values of the offsets topic.
-
-    The same table under another connector's name is no other table: the connector was renamed. What can't be read
-    belongs to somebody else.
-    """
-    found: set[str] = set()
-    for key, value in offsets.items():
-        with suppress(ValueError, TypeError, KeyError, IndexError):
-            name = orjson.loads(key)[1]["table"]
-            if name != orjson.loads(table)[1]["table"] and orjson.loads(value)["topic"][0] == topic:
-                found.add(str(name))
-    return sorted(found)
-
-
-def sessions_of(connector: str, offsets: Mapping[bytes, bytes]) -> set[str]:
-    """The ids of sessions that a connector's offsets name, by all values of the offsets topic."""
-    found: set[str | None] = set()
-    for key, value in offsets.items():
-        with suppress(ValueError, TypeError, KeyError, IndexError):
-            if orjson.loads(key)[0] == connector:
-                found.add(SourceOffset.loads(value).identity.session)
-    return {session for session in found if session is not None}
 
 
 def _unstamped(seen_snapshot: SeenSnapshot) -> SeenSnapshot:
@@ -403,6 +380,18 @@ def _cursor(value: dict[str, Any]) -> Cursor:
         if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
             raise ValueError(f"{name}: not a whole number")
     return Cursor(**numbers)
+
+
+def _phase(value: dict[str, Any], seen_snapshot: SeenSnapshot | None, rewind: Cursor | None) -> Phase:
+    """The phase that is written, or that of an offset from before phases were written."""
+    if rewind is not None:
+        return Phase.REWINDING
+    if seen_snapshot is not None:
+        return Phase.STEADY
+    if value.get("compare"):
+        return Phase.COMPARING
+    steady = value.get("phase", Phase.STEADY.value if value.get("ids") else None) == Phase.STEADY.value
+    return Phase.STEADY if steady else Phase.LOADING
 
 
 def _edit(value: dict[str, Any]) -> Edit | None:

@@ -17,6 +17,7 @@ from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import Cursor, Edit, SourceOffset
+from ..cursor.phase import Phase
 from ..plan.planning import plan_tables
 from ..plan.row_order import coalesced, instant_of
 from ..plan.table_plan import Reading, TablePlan, key_of
@@ -187,7 +188,7 @@ class OffsetAdmin:
         note = ""
         if plan.reading is not Reading.PLACE and (offset is None or skip):
             note = "rows up to there are never sent, unless they change"
-        elif after.rewind is None and plan.reading is Reading.VERSIONS:
+        elif after.phase is not Phase.REWINDING and plan.reading is Reading.VERSIONS:
             note = "the first load is not finished: every row is sent anyway"
         return Change(key=self.key(name), table=name, topic=plan.topic, before=before, after=after, note=note)
 
@@ -220,7 +221,7 @@ class OffsetAdmin:
 
     def _preview(self, change: Change) -> Preview:
         """Counted, unless the table is only forgotten and gone, or Postgres does not answer."""
-        if change.after is not None and change.after.compare:
+        if change.after is not None and change.after.phase is Phase.COMPARING:
             return Preview(change=change, difference=self.difference(change.table))
         try:
             plan = self.plans.get(change.table) if self._connected is not None else None
@@ -271,7 +272,8 @@ def _polled(stored: StoredOffset | None) -> bool:
     """Whether a source has published from this offset; an import that waits for its first run may be repeated."""
     if stored is None or stored.value is None:
         return False
-    return stored.offset is None or not (stored.offset.compare or stored.offset.rewind) or bool(stored.offset.pages)
+    offset = stored.offset
+    return offset is None or offset.phase not in {Phase.COMPARING, Phase.REWINDING} or bool(offset.pages)
 
 
 def _comparable(plan: TablePlan) -> bool:

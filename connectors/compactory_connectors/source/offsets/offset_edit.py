@@ -22,6 +22,7 @@ from compactory.kafka.client import Kafka
 from ..config.connector import ConnectorConfig
 from ..cursor.id_ranges import IdRanges
 from ..cursor.offset import Cursor, Edit, Identity, SourceOffset
+from ..cursor.phase import Phase
 from ..plan.row_function import Headers
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import Server
@@ -136,23 +137,23 @@ def moved(
         edited=edit,
     )
     if plan.reading is Reading.PLACE:
-        return replace(base, rewind=None)
+        return base.polled(base.seen_snapshot)
     if plan.reading is Reading.NEW_ROWS:
-        return replace(base, rewind=None, ids=_ids(before, cursor.incrementing or 0, skip=skip))
+        known = base if base.phase is Phase.COMPARING else base.polled(base.seen_snapshot)
+        return replace(known, ids=_ids(before, cursor.incrementing or 0, skip=skip))
     if before is None or skip:
-        start = now or replace(base, seen_snapshot=None, durable=None, fresh=(), sweep=False, compare=False)
+        start = now or replace(base.polled(), durable=None, sweep=False)
         return replace(
-            start,
+            start.beyond(cursor),
             topic=base.topic,
             timestamp=base.timestamp,
             timestamp_nanos=base.timestamp_nanos,
             incrementing=base.incrementing,
             edited=edit,
-            rewind=cursor,
         )
-    if before.seen_snapshot is None and before.rewind is None:
+    if before.seen_snapshot is None and before.phase is not Phase.REWINDING:
         return base  # a first load that is not finished: every row is due anyway
-    return replace(base, rewind=cursor)
+    return base.beyond(cursor)
 
 
 def imported(
@@ -174,7 +175,7 @@ def imported(
             identity=_NOWHERE,
             topic=topic,
             sweep=plan.sweeps,
-            compare=True,
+            phase=Phase.COMPARING,
             timestamp=known.timestamp,
             timestamp_nanos=known.timestamp_nanos,
             incrementing=known.incrementing,

@@ -8,7 +8,7 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from ..cursor.offset import offset_key, query_key
+from ..cursor.offset_keys import offset_key, query_key
 from .chain import RowPlan
 
 __all__ = ["Reading", "TablePlan", "key_of"]

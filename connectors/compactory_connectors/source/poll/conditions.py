@@ -7,6 +7,7 @@ from psycopg import sql
 from compactory_connectors.database.snapshot import Snapshot
 
 from ..cursor.offset import Cursor, Page, SourceOffset
+from ..cursor.phase import Phase
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan import row_order as place
 from ..plan.row_order import instant_text
@@ -29,9 +30,10 @@ class Conditions:
 
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
-        if base.fresh or base.rewind is not None or base.seen_snapshot is None:
+        seen_snapshot = base.seen_snapshot
+        if base.phase is not Phase.STEADY or base.fresh or seen_snapshot is None:
             return False
-        return self.plan.stamped and base.seen_snapshot.seen is None
+        return self.plan.stamped and seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""

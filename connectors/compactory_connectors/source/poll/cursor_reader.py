@@ -53,7 +53,8 @@ class PlaceReader(Reader):
         with self._server.reading(serializable=self.plan.serializable) as at:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
-            base = replace(self.offset, identity=identity, shape=self.plan.shape, rewind=None, again=None)
+            offset = self.offset.polled(self.offset.seen_snapshot)
+            base = replace(offset, identity=identity, shape=self.plan.shape)
             query = self._query(base, end_of_reading(self.plan, at.now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None

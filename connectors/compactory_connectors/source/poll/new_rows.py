@@ -16,6 +16,7 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from ..cursor.id_ranges import MOST_GAPS, IdRanges, Span
 from ..cursor.offset import SourceOffset
+from ..cursor.phase import Phase
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
@@ -66,9 +67,9 @@ class NewRowsReader(Reader):
                 yield RecordBatch(found.records, base, skipped=found.skipped)
                 rows = reader.page()
             found = self._render.render(rows)
-            done = replace(self._finished(base, rows, at), compare=False, again=None)
+            done = self._finished(base, rows, at).polled(base.seen_snapshot)
         self._polled = at.snapshot
-        persist = bool(rows) or self._worth_storing(done) or self.offset.compare
+        persist = bool(rows) or self._worth_storing(done)
         yield RecordBatch(found.records, done, persist, found.skipped)
 
     def is_idle(self, snapshot: Snapshot) -> bool:
@@ -115,7 +116,9 @@ class NewRowsReader(Reader):
             ids = None
         if ids is None and offset.ids is not None:
             offset = replace(offset, incrementing=None)
-        if ids is None and offset.incrementing is not None and not offset.compare:  # of Kafka Connect, or set by hand
+        if (
+            ids is None and offset.incrementing is not None and offset.phase is not Phase.COMPARING
+        ):  # of Kafka Connect, or set by hand
             ids = IdRanges.up_to(offset.incrementing)
         return replace(offset, identity=identity.following(offset.identity), shape=self.plan.shape, ids=ids)
 
@@ -168,7 +171,12 @@ class NewRowsReader(Reader):
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: a first poll, or something is safe at last."""
         stored = self.offset
-        if stored.ids is None or done.ids is None or done.identity != stored.identity:
+        if (
+            stored.phase is not Phase.STEADY
+            or stored.ids is None
+            or done.ids is None
+            or done.identity != stored.identity
+        ):
             return True
         return bool(stored.ids.unflushed) and not done.ids.unflushed
 

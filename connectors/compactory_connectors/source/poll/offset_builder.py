@@ -50,15 +50,9 @@ class OffsetBuilder:
             known = [group.seen or () for group in groups if group]
             seen_snapshot = SeenSnapshot.above(at.snapshot, xids, *known)
         return replace(
-            self._progress(base, ends),
-            seen_snapshot=seen_snapshot,
+            self._progress(base, ends).polled(seen_snapshot),
             durable=self._durable(base.durable, seen_snapshot, at),
             flushed=max(base.flushed, at.flushed),
-            pages=(),
-            fresh=(),
-            rewind=None,
-            compare=False,
-            again=None,
         )
 
     def _durable(

@@ -19,6 +19,7 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from ..control.load_progress import Load
 from ..cursor.offset import SourceOffset
+from ..cursor.phase import Phase
 from ..cursor.resend_reason import ResendReason
 from ..cursor.seen_snapshot import SeenSnapshot, widen
 from ..plan.row_order import ordering
@@ -120,7 +121,7 @@ class TableReader(Reader):
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(supposed, at, indexed)
-            again = base.again or (ResendReason.PLACE if base.rewind and base.seen_snapshot else None)
+            again = base.again or (ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None)
             self._look_ahead(base, fill, expect)
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
@@ -142,7 +143,7 @@ class TableReader(Reader):
                     if waited > patience and not self._whole:
                         return False
                     base = replace(page, pages=base.pages)
-            rests = at.written if rendered.records or base.compare else base.written
+            rests = at.written if rendered.records or base.phase is Phase.COMPARING else base.written
             seen = set[int]() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
@@ -183,8 +184,8 @@ class TableReader(Reader):
         with self._server.poll(self._table, self.plan.oid) as at:
             seen_snapshot = self._visible(at.snapshot)
             durable = seen_snapshot if at.flushed >= at.written else None
-            base = replace(self.offset, shape=at.shape, partitions=at.partitions, sweep=False, again=None)
-            return replace(base, seen_snapshot=seen_snapshot, durable=durable, written=at.written, flushed=at.flushed)
+            base = replace(self.offset.polled(seen_snapshot), shape=at.shape, partitions=at.partitions, sweep=False)
+            return replace(base, durable=durable, written=at.written, flushed=at.flushed)
 
     def _here(self, offset: SourceOffset) -> SourceOffset:
         """A stored offset as it holds for the server of this session."""
@@ -195,7 +196,7 @@ class TableReader(Reader):
 
     def _swept(self, offset: SourceOffset) -> SourceOffset:
         """Without what a topic that has more than the table's rows does not allow."""
-        return offset if self.plan.sweeps else replace(offset, sweep=False, compare=False)
+        return offset if self.plan.sweeps else replace(offset.uncompared(), sweep=False)
 
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
@@ -216,7 +217,9 @@ class TableReader(Reader):
     def is_idle(self, snapshot: Snapshot) -> bool:
         """Whether a poll at this snapshot could bring nothing: it was polled already, and all of it is durable."""
         seen_snapshot = self.offset.seen_snapshot
-        if self._whole or seen_snapshot is None or seen_snapshot.snapshot != snapshot or self.offset.rewind is not None:
+        if self._whole or self.offset.phase is not Phase.STEADY or seen_snapshot is None:
+            return False
+        if seen_snapshot.snapshot != snapshot:
             return False
         return self.offset.again is None and self.settled
 
@@ -252,7 +255,7 @@ class TableReader(Reader):
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""
         stored = self._stored
-        if stored.seen_snapshot is None or done.seen_snapshot is None or stored.rewind is not None:
+        if stored.phase is not Phase.STEADY or stored.seen_snapshot is None or done.seen_snapshot is None:
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True

@@ -40,7 +40,7 @@ class PartitionGrowth:
             self.waits = False
             if self.plan.sweeps:
                 # not compared: a record that the topic has may belong in another partition now
-                offset = replace(offset.afresh(ResendReason.SPREAD), compare=False)
+                offset = offset.afresh(ResendReason.SPREAD).uncompared()
         return replace(offset, spread=now)
 
     def _ask(self, known: int | None, now: int) -> None:

@@ -14,7 +14,8 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.records import Topic
 
-from ..cursor.offset import SourceOffset, sessions_of, sharing
+from ..cursor.offset import SourceOffset
+from ..cursor.offset_keys import sessions_of, sharing
 from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader

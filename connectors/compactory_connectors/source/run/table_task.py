@@ -17,6 +17,7 @@ from ..control.control import Control, Stop
 from ..control.removal import Copy
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
+from ..cursor.phase import Phase
 from ..plan.table_plan import TablePlan
 from ..poll.cursor_reader import PlaceReader
 from ..poll.reader import Reader
@@ -180,7 +181,7 @@ class TableTask:
                 batch = self.cleanup.check(batch) if gated else batch
                 self._report(batch)
                 self._publish(batch)
-                self._comparison = comparison if self.reader.offset.compare else None
+                self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
                 self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
@@ -197,7 +198,7 @@ class TableTask:
     def _begins_empty(self) -> bool:
         """Whether a first load begins on a topic that never had a record."""
         offset = self.reader.offset
-        if offset.seen_snapshot is not None or offset.pages or offset.compare or not offset.sweep:
+        if offset.phase is not Phase.LOADING or offset.pages or not offset.sweep:
             return False
         found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
         return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
@@ -231,8 +232,9 @@ class TableTask:
         After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
         a source that the system ends for its memory would begin again and again.
         """
-        routed = self.plan.rows.routed
-        if not offset.compare or isinstance(self.reader, PlaceReader) or routed or self._comparison is not None:
+        if offset.phase is not Phase.COMPARING or self._comparison is not None:
+            return
+        if isinstance(self.reader, PlaceReader) or self.plan.rows.routed:
             return
         records = length(self.context.kafka, self.plan.topic) if offset.again else 0
         if records > MOST_COMPARED:

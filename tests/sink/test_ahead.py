@@ -1,0 +1,50 @@
+"""What is done for a batch while the one before is applied, and what halves of a batch leave behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from compactory_connectors.sink import RecordRefused, Records, session
+from compactory_connectors.sink.failed import failed_records
+from tests.sink.harness import Bench, count
+
+
+def test_what_is_prepared_comes_with_its_records_and_not_with_halves_of_them(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(4)] + [("bad", "4"), ("k", "5")])
+    calls: list[tuple[Any, int]] = []
+
+    def prepare(records: Records) -> None:
+        records.prepared = len(records)
+
+    def handle(connection: Any, records: Records) -> None:
+        calls.append((records.prepared, len(records)))
+        if any(record.key == b"bad" for record in records):
+            raise RecordRefused("it is bad")
+        count(connection, records)
+
+    bench.sink(topic, handle, prepare=prepare)
+    bench.wait_for_end(topic)
+    bench.compare(Counter({"k": 5}))
+    assert all(prepared in {size, None} for prepared, size in calls)
+    assert {prepared is None for prepared, _ in calls} == {True, False}
+    assert [item.offset for item in failed_records(bench.sql, bench.name)] == [4]
+
+
+def test_records_that_are_prepared_are_not_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 16: the end of the log is no end of what was applied."""
+    monkeypatch.setattr(session, "_BEAT", 0.0)
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(13)])
+
+    def handle(connection: Any, records: Records) -> None:
+        if records[0].offset == 0:
+            connection.execute("SELECT pg_sleep(0.2)")  # and the client hears of the end before the last are applied
+        count(connection, records)
+
+    bench.sink(topic, handle, batch=5, properties={"fetch.wait.max.ms": 1})
+    bench.wait_for_end(topic)
+    bench.compare(Counter({"k": 13}))
