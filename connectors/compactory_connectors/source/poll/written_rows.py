@@ -22,7 +22,7 @@ from ..record.column_value import composite_parts
 __all__ = ["FIRST", "WrittenRows"]
 
 _WHOLE, FIRST = 2, 3
-"""Columns of a result: behind key and value the whole row where it is a fallback row, and then those of the query."""
+"""Columns of a result: key, value, the whole row (of a fallback row, else NULL), then the columns of the query."""
 
 _Texts = list[bytes | None]
 
