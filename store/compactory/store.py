@@ -68,8 +68,9 @@ class GlobalStore(BaseStore):
     then on the store serves, whatever happens to Kafka. Sometimes it can't go on from what it has read: the topic was
     created again, records between were deleted, the log was cut off, or tombstones may be gone. It then reads the topic
     anew, and serves what it had, which is STALE, until that is done. A reader that dies makes the store FAILED. This
-    wakes every waiter and turns ``ready`` off; lookups go on with the last complete data. All methods may be called by any thread.
-    Raises ConfigError from the constructor with every problem at once.
+    wakes every waiter and turns ``ready`` off; lookups go on with the last complete data.
+
+    All methods may be called by any thread. Raises ConfigError from the constructor with every problem at once.
     """
 
     def __init__(

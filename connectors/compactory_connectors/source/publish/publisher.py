@@ -281,7 +281,7 @@ class Publisher:
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:
-        """Raise our errors in place of the client's. The publisher stays usable only where records alone were refused."""
+        """Raise our errors in place of the client's. It stays usable where only records were refused."""
         self.usable = False
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
