@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.rows import Figures, Row
+from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside, plain
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 
 JOBS = 30_000
-"""Jobs of a run; procrastinate runs a tenth of them."""
+"""Jobs of a run; procrastinate, and four threads, run a tenth of them."""
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
@@ -17,36 +17,31 @@ def comparisons(_terms: Terms) -> dict[str, Comparison]:
 
 
 def _run(stage: Stage) -> Measured:
+    modes = ("procrastinate", "noop", "millisecond", "groups", "millisecond-4", "groups-4", "backlog", "held", "freed")
     commands = {
-        name: python("_jobs_run", name, JOBS // 10 if name == "procrastinate" else JOBS)
-        for name in ("procrastinate", "noop", "millisecond", "groups", "backlog", "held")
+        name: python("_jobs_run", name, JOBS // 10 if name in {"procrastinate", "millisecond-4", "groups-4"} else JOBS)
+        for name in modes
     }
     taken = stage.alternate(commands, warm=False)
     return Measured(list(_run_rows(taken)), taken.rounds)
 
 
 def _run_rows(taken: Figures) -> Iterator[Row]:
+    quick = "jobs, no-op, 30 at a time"
+    yield from plain(taken, quick, "noop", _rate, figure="rate", wanted=Wanted(AT_LEAST, 5000, "jobs/s"))
     for name, peer, what, wanted in (
-        ("noop", "procrastinate", "jobs, no-op, 30 at a time", 10),
-        ("groups", "millisecond", "jobs of 1 ms in 100 groups", 0.9),
-        ("backlog", "noop", "jobs, 1 M waiting and 1 M finished", 0.8),
-        ("held", "noop", "jobs, behind as many dead rows and a held snapshot", 0.8),
+        ("noop", ("procrastinate", "procrastinate"), quick, 10),
+        ("groups", ("millisecond", "without groups"), "jobs of 1 ms in 100 groups, 30 at a time", 0.9),
+        ("groups-4", ("millisecond-4", "without groups"), "jobs of 1 ms in 100 groups, 4 at a time", 0.9),
+        ("backlog", ("noop", "an empty table"), "jobs, 1 M waiting and 1 M finished", 0.8),
+        ("held", ("noop", "an empty table"), "jobs, behind dead rows and a held snapshot", 0.8),
+        ("freed", ("noop", "an empty table"), "jobs, just after a held snapshot has ended", 0.95),
     ):
-        if name not in taken.rounds or peer not in taken.rounds:
-            continue
-        ratio = _rate(taken, name) / _rate(taken, peer)
-        yield Row(
-            what=what,
-            figure=f"{_rate(taken, name):,.0f} jobs/s",
-            beside=f"{'without groups' if peer == 'millisecond' else peer} {_rate(taken, peer):,.0f} jobs/s",
-            ratio=ratio,
-            wanted=f"≥ {wanted:g}",
-            met=ratio >= wanted and (name != "noop" or _rate(taken, name) >= 5000),
-        )
+        yield beside(taken, what, name, peer, _rate, figure="rate", wanted=Wanted(AT_LEAST, wanted))
 
 
-def _rate(taken: Figures, name: str) -> float:
-    return taken.median(name, "jobs") / taken.median(name, "seconds")
+def _rate(taken: Figures, name: str) -> str:
+    return f"{taken.median(name, 'rate'):,.0f} jobs/s"
 
 
 def _enqueue(stage: Stage) -> Measured:

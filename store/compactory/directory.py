@@ -62,8 +62,9 @@ class Directory(Generic[T]):
     ``key``       look up by this field of the value (text, or a whole number in decimal); default: the record's key
     ``active``    a field of the value; JSON ``false`` there means that the entry is deleted, anything else does not
     ``indexes``   further ways to look up
-    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a class with
-                  ``model_validate_json``, or any callable that takes the bytes. Each read decodes afresh
+    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass (others nested in
+                  it too; scalars stay what JSON has), a pydantic model, a msgspec Struct, or any callable that takes
+                  the bytes. Each read decodes afresh
     ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
     ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is

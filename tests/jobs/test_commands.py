@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from compactory_cli.stack.port import free_port
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
+from tests.stack.command import run_command
 
 SERVICE = """
 from compactory_connectors.jobs import Jobs, Retry
@@ -25,8 +27,8 @@ def handle(job):
 
 
 def run(bench: Bench, *words: str, code: int = 0) -> Any:
-    command = [sys.executable, "-m", "compactory_cli", "jobs", *words, "--postgres", bench.url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    given = ["jobs", *words, "--postgres", bench.url, "--json"]
+    done = run_command(given, folder=Path.cwd(), environment=os.environ)
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
 

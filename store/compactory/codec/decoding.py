@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
+from compactory.codec.dataclass_reader import dataclass_reader
 from compactory.directory import Directory, Envelope
 from compactory.errors import DecodeError
 
@@ -163,29 +164,15 @@ def _plain_decoder(decode: Any) -> Callable[[bytes], Any]:
     if decode is str:
         return bytes.decode
     if isinstance(decode, type) and dataclasses.is_dataclass(decode):
-        return _dataclass_decoder(decode)
+        read = dataclass_reader(decode)
+        return lambda value: read(_object(value))
+    if isinstance(decode, type) and hasattr(decode, "__struct_fields__"):
+        import msgspec
+
+        return cast("Callable[[bytes], Any]", msgspec.json.Decoder(decode).decode)
     if hasattr(decode, "model_validate_json"):
         return cast("Callable[[bytes], Any]", decode.model_validate_json)
     return cast("Callable[[bytes], Any]", decode)
-
-
-def _dataclass_decoder(kind: type) -> Callable[[bytes], Any]:
-    """Fields that the class does not know are left out, so that a new column does not make every record bad."""
-    known = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    missing = dataclasses.MISSING
-    needed = [name for name, field in known.items() if field.default is missing and field.default_factory is missing]
-
-    def decode(value: bytes) -> Any:
-        given = {name: item for name, item in _object(value).items() if name in known}
-        try:
-            return kind(**given)
-        except TypeError as error:
-            lacking = [name for name in needed if name not in given]
-            if not lacking:
-                raise
-            raise DecodeError(f"field {lacking[0]!r}, which {kind.__name__} needs, is missing") from error
-
-    return decode
 
 
 def _object(value: bytes) -> Document:

@@ -62,8 +62,8 @@ class Encoding(Generic[T]):
             raise WriteRefused(f"{key!r}: the directory's decode refuses the value: {type(error).__name__}") from error
         if differs:
             raise WriteRefused(
-                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN, and nested"
-                " objects come back as dicts); give what JSON has, or an encode= and a decode that agree"
+                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN); give what"
+                " JSON has, or an encode= and a decode that agree"
             )
         return name, data
 
@@ -100,7 +100,7 @@ def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
         return _typed(str, str.encode)
     if isinstance(decode, type) and dataclasses.is_dataclass(decode):
         return _typed(decode, _json)
-    if isinstance(decode, type) and hasattr(decode, "model_validate_json") and hasattr(decode, "model_dump_json"):
+    if isinstance(decode, type) and (hasattr(decode, "model_dump_json") or hasattr(decode, "__struct_fields__")):
         return _typed(decode, _json)
     raise ConfigError(
         f"directory {directory.name!r} is decoded by {getattr(decode, '__name__', decode)!r}, of which the inverse is"
@@ -126,7 +126,13 @@ def _json(value: Any) -> bytes:
         import msgspec
 
         return msgspec.json.encode(value)
-    return orjson.dumps(value)
+    return orjson.dumps(value, default=_array)
+
+
+def _array(value: Any) -> list[Any]:
+    if isinstance(value, set | frozenset):
+        return list(value)
+    raise TypeError(type(value).__name__)
 
 
 def encoded(value: Any, envelope: Envelope) -> bytes | None:

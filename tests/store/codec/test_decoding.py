@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Any
 
+import msgspec
 import pydantic
 import pytest
 
-from compactory import BadRecord, ConfigError, Directory, Index, Token
+from compactory import BadRecord, ConfigError, Directory, GlobalStore, Index, Token
+from compactory.codec.encoding import Encoding
 from tests.store.tables import Log
 
 
@@ -20,6 +25,11 @@ class Terminal:
 
 class Model(pydantic.BaseModel):
     id: int
+
+
+class Struct(msgspec.Struct):
+    day: date
+    city: City
 
 
 @pytest.mark.parametrize(
@@ -49,6 +59,84 @@ def test_what_a_decoder_refuses_is_a_bad_record(decode: object, value: str | byt
     log.put("1", value)
     with pytest.raises(BadRecord):
         log.view["1"]
+
+
+@dataclass
+class City:
+    name: str
+    twin: City | None = None
+
+
+@dataclass
+class Nested:
+    city: City
+    maybe: Annotated[City | str | None, "about it"] = None
+    cities: Sequence[City] = ()
+    pair: tuple[City, ...] = ()
+    tags: frozenset[str] = frozenset()
+    grid: list[list[City]] = field(default_factory=list)
+    by_name: Mapping[str, City | None] = field(default_factory=dict)
+    anything: dict[str, Any] = field(default_factory=dict)
+
+
+def test_nested_dataclasses() -> None:
+    log = Log(Directory("d", decode=Nested))
+    log.put(
+        "1",
+        """{"city":{"name":"a","twin":{"name":"b","new":1}},"maybe":"text","cities":[{"name":"c"}],"pair":[{"name":"d"}],
+        "tags":["x","x"],"grid":[[{"name":"e"}]],"by_name":{"f":{"name":"f"},"none":null},"anything":{"name":"g"}}""",
+    )
+    assert log.view["1"] == Nested(
+        City("a", City("b")), "text", [City("c")], (City("d"),), frozenset("x"), [[City("e")]],
+        {"f": City("f"), "none": None}, {"name": "g"},
+    )  # fmt: skip
+    log.put("2", '{"city":{"name":"a"},"maybe":{"name":"b"}}')
+    assert log.view["2"] == Nested(City("a"), City("b"))
+    for number, bad in enumerate(
+        ('{"city":null}', '{"city":"a"}', '{"city":{}}', '{"city":{"name":""},"cities":{}}',
+         '{"city":{"name":""},"tags":"x"}', '{"city":{"name":""},"by_name":[]}')
+    ):  # fmt: skip
+        log.put(f"bad {number}", bad)
+        with pytest.raises(BadRecord):
+            log.view[f"bad {number}"]
+
+
+@dataclass
+class Untold:
+    either: Terminal | City
+
+
+def test_a_class_that_does_not_tell_what_is_nested_is_refused() -> None:
+    """Else values would be dicts where the type says otherwise."""
+
+    @dataclass
+    class Unresolved:
+        city: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    for kind, why in ((Untold, "take pydantic, msgspec or a callable"), (Unresolved, "'Missing' at its module level")):
+        with pytest.raises(ConfigError, match=why):
+            GlobalStore("127.0.0.1:1", [Directory("d", decode=kind)])
+
+
+def test_a_msgspec_struct() -> None:
+    log = Log(Directory("d", decode=Struct))
+    log.put("1", '{"day":"2026-01-02","city":{"name":"a"},"new":1}')
+    assert log.view["1"] == Struct(date(2026, 1, 2), City("a"))
+    log.put("2", '{"day":"yesterday","city":{"name":"a"}}')
+    with pytest.raises(BadRecord):
+        log.view["2"]
+
+
+NESTED = Nested(City("a", City("b")), City("c"), [], (City("d"),), frozenset("x"))
+
+
+@pytest.mark.parametrize("value", [Struct(date(2026, 1, 2), City("a")), NESTED, Model(id=1)])
+def test_a_writer_makes_what_decode_reads(value: Any) -> None:
+    directory = Directory("d", decode=type(value), writable=True)
+    key, data = Encoding(directory).record("k", value)
+    log = Log(directory)
+    log.put(key, data)
+    assert log.view["k"] == value
 
 
 def test_connect_envelope() -> None:
