@@ -1,8 +1,10 @@
 """Jobs on a Postgres of their own: so many enqueued, then run until none is left.
 
 ``python -m benchmarks._jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are
-an executor with 30 threads; *backlog* has a million jobs waiting for their time and a million finished beside them,
-*held* a snapshot under which as many jobs were run before. *procrastinate* is its worker with 30 at a time. *enqueue*
+an executor with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and
+a million finished beside them, *held* a snapshot under which three times as many jobs were run before, *freed* the same
+just after that snapshot has ended. *retention* runs as many ten times, keeps finished jobs for two seconds and says how
+large their table is, with autovacuum looking every second. *procrastinate* is its worker with 30 at a time. *enqueue*
 enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
 """
 
@@ -16,6 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
 import psycopg
 
@@ -58,8 +62,8 @@ def enqueue(connection: psycopg.Connection, kind: str, count: int, groups: int =
 
 
 @contextlib.contextmanager
-def executor(url: str) -> Iterator[JobExecutor]:
-    running = JobExecutor(url, jobs, CONCURRENCY)
+def executor(url: str, concurrency: int = CONCURRENCY, **options: Any) -> Iterator[JobExecutor]:
+    running = JobExecutor(url, jobs, concurrency, **options)
     running.start()
     while running.board.picture()["executor"] is None:
         time.sleep(0.01)
@@ -68,22 +72,41 @@ def executor(url: str) -> Iterator[JobExecutor]:
 
 
 def run(url: str, mode: str, count: int) -> dict[str, float]:
+    mode, _, concurrency = mode.partition("-")
     kind = "millisecond" if mode in {"millisecond", "groups"} else "noop"
     with psycopg.connect(url) as connection, psycopg.connect(url) as holder:
         if mode == "backlog":
             connection.execute(BACKLOG)
             connection.commit()
-        if mode == "held":
-            holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            holder.execute("SELECT FROM compactory.jobs")
-        with executor(url):
-            for _ in range(2 if mode == "held" else 1):
-                enqueue(connection, kind, count, 100 if mode == "groups" else 0)
-                began = time.perf_counter()
-                for _ in range(count):
-                    assert done.acquire(timeout=60)
-                seconds = time.perf_counter() - began
-    return {"jobs": count, "seconds": seconds}
+        with executor(url, int(concurrency or CONCURRENCY)):
+            if mode in {"held", "freed"}:
+                holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT FROM compactory.jobs")
+                timed(connection, kind, 3 * count, 0)
+                if mode == "freed":
+                    holder.rollback()
+            return {"rate": count / timed(connection, kind, count, 100 if mode == "groups" else 0)}
+
+
+def timed(connection: psycopg.Connection, kind: str, count: int, groups: int) -> float:
+    """Enqueue so many jobs; the seconds from then to the last handler's call."""
+    enqueue(connection, kind, count, groups)
+    began = time.perf_counter()
+    for _ in range(count):
+        assert done.acquire(timeout=60)
+    return time.perf_counter() - began
+
+
+def retention(url: str, count: int) -> dict[str, Any]:
+    megabytes = []
+    with psycopg.connect(url) as connection, executor(url, keep=timedelta(seconds=2)):
+        for _ in range(10):
+            timed(connection, "noop", count, 0)
+            row = connection.execute("SELECT pg_total_relation_size('compactory.jobs_finished') / 1e6").fetchone()
+            assert row is not None
+            megabytes.append(round(float(row[0]), 1))
+            connection.commit()
+    return {"third": megabytes[2], "last": megabytes[-1], "megabytes": megabytes}
 
 
 def enqueued(url: str, count: int) -> dict[str, float]:
@@ -136,15 +159,17 @@ def procrastinate(url: str, count: int) -> dict[str, float | str]:
             await app.run_worker_async(concurrency=CONCURRENCY, wait=False, install_signal_handlers=False)
             return time.perf_counter() - began
 
-    return {"jobs": count, "seconds": asyncio.run(main())}
+    return {"rate": count / asyncio.run(main())}
 
 
 def main() -> None:
     mode, count = sys.argv[1], int(sys.argv[2])
-    with postgres() as url:
+    with postgres({"autovacuum_naptime": "1s"} if mode == "retention" else None) as url:
         install(url)
         if mode == "procrastinate":
             found = procrastinate(url, count)
+        elif mode == "retention":
+            found = retention(url, count)
         elif mode == "enqueue":
             found = enqueued(url, count)
         elif mode == "latency":

@@ -31,7 +31,7 @@ def published(bench: Bench) -> str:
 def test_without_the_fence_a_frozen_holder_sends_again(
     bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sender, "_fence", lambda *_: None)
+    monkeypatch.setattr(Sender, "_fence", lambda *_: {})
     topic = published(bench)
     mortal = bench.mortal("before begin", "SIGSTOP")
     wait_until(mortal.stopped, what="the signal")
@@ -44,7 +44,7 @@ def test_without_the_fence_a_frozen_holder_sends_again(
 def test_without_the_ids_of_the_last_transaction_it_is_sent_again(
     bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SentMarks, "last", lambda *_: None)
+    monkeypatch.setattr(SentMarks, "last", lambda *_: {})
     topic = published(bench)
     mortal = bench.mortal("after commit")
     wait_until(lambda: mortal.process.poll() is not None, what="the signal")

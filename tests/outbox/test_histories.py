@@ -65,7 +65,7 @@ class Services(Crowd):
 
 
 def prepared(bench: Bench) -> list[str]:
-    topics = [bench.topic(2), bench.topic(1)]
+    topics = [bench.topic(2), *(bench.topic() for _ in range(4))]  # more than the relays have threads
     bench.sql.execute("CREATE TABLE versions (topic text, key text, version int8, PRIMARY KEY (topic, key))")
     with bench.sql.cursor() as cursor:
         cursor.executemany("INSERT INTO versions VALUES (%s, %s, 0)", [(t, k) for t in topics for k in KEYS])

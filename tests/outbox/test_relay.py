@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial, partialmethod
 from typing import Any
 
@@ -91,8 +92,6 @@ def test_a_poison_message_is_set_aside_alone_and_its_key_waits(bench: Bench) -> 
     topic = bench.topic(**{"max.message.bytes": "2000"})
     for n in range(20):
         bench.publish(topic, f"{n}", key=f"k{n % 2}")
-    import random
-
     poison = bench.publish(topic, random.Random(1).randbytes(5000), key="k0")
     for n in range(20, 30):
         bench.publish(topic, f"{n}", key=f"k{n % 2}")
@@ -115,8 +114,6 @@ def test_a_poison_message_is_set_aside_alone_and_its_key_waits(bench: Bench) -> 
 
 
 def test_a_key_goes_on_where_its_rules_say_so(bench: Bench) -> None:
-    import random
-
     topic = bench.topic(**{"max.message.bytes": "2000"})
     bench.publish(topic, random.Random(1).randbytes(5000), key="k")
     bench.publish(topic, "next", key="k")
@@ -146,28 +143,61 @@ def test_a_topic_that_does_not_exist_keeps_no_other_waiting(bench: Bench, impati
 @pytest.mark.parametrize("sign", ["SIGKILL", "SIGSTOP"])
 def test_a_relay_that_dies_or_freezes_is_taken_over(bench: Bench, impatient: None, step: str, sign: str) -> None:
     """Guarantee 15: order is kept across take-overs, a holder that lost its lock sends nothing, nothing goes twice."""
-    topic = bench.topic(2)
-    expected = [f"{n}" for n in range(BATCH * 4)]
+    topics = [bench.topic(2) for _ in range(3)]  # a thread sends some of them together
     with bench.sql.transaction():
         bench.outbox.publish_list(
-            bench.sql, [OutboxMessage(topic=topic, payload=value, key=f"k{int(value) % 4}") for value in expected]
+            bench.sql,
+            [OutboxMessage(topic=topic, payload=f"{n}", key=f"k{n % 4}") for n in range(BATCH * 4) for topic in topics],
         )
     mortal = bench.mortal(step, sign)
-    gone = mortal.stopped if sign == "SIGSTOP" else lambda: mortal.process.poll() is not None
-    wait_until(gone, what="the signal")
+    wait_until(mortal.stopped if sign == "SIGSTOP" else mortal.ended, what="the signal")
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="the take-over")
+    expected = dict.fromkeys(topics, BATCH * 4)
     if sign == "SIGSTOP":
         mortal.resume()
-        last = bench.publish(topic, "after", key="k0")  # either relay may send it
-        wait_until(lambda: last in [record.id for record in bench.sent(topic)], what="the last")
-        expected.append("after")
-    sent = bench.sent(topic)
-    assert sorted(record.id for record in sent) == sorted({record.id for record in sent})
-    assert len(sent) == len(expected)
-    for key in range(4):
-        mine = [record.id for record in sent if record.key == f"k{key}"]
-        assert mine == sorted(mine)
+        last = bench.publish(topics[0], "after", key="k0")  # either relay may send it
+        wait_until(lambda: last in [record.id for record in bench.sent(topics[0])], what="the last")
+        expected[topics[0]] += 1
+    for topic in topics:
+        sent = bench.sent(topic)
+        assert sorted(record.id for record in sent) == sorted({record.id for record in sent})
+        assert len(sent) == expected[topic]
+        for key in range(4):
+            mine = [record.id for record in sent if record.key == f"k{key}"]
+            assert mine == sorted(mine)
+
+
+def test_of_topics_that_are_sent_together_none_waits_for_another(bench: Bench, impatient: None, unique) -> None:
+    """Guarantee 15: one topic does not exist and one refuses a message; all else of the same transaction is sent."""
+    topics, small, missing = (
+        [bench.topic() for _ in range(4)],
+        bench.topic(**{"max.message.bytes": "2000"}),
+        unique("no"),
+    )
+    with bench.sql.transaction():
+        bench.outbox.publish_list(
+            bench.sql,
+            [OutboxMessage(topic=topic, payload=f"{n}") for n in range(40) for topic in [*topics, small, missing]],
+        )
+        poison = bench.outbox.publish(bench.sql, small, random.Random(1).randbytes(5000))
+    together: list[int] = []
+    send = sender.Sender._send
+
+    def counting(self: sender.Sender, held: list[Any], ahead: list[Any]) -> None:
+        together.append(len(held))
+        send(self, held, ahead)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sender.Sender, "_send", counting)
+        bench.relay(threads=1, batch=60)
+        wait_until(lambda: bench.left() == 40, what="all but those of the missing topic")
+    assert max(together) > 2
+    for topic in [*topics, small]:
+        assert sorted(bench.values(topic), key=lambda value: int(value or 0)) == [f"{n}" for n in range(40)]
+    assert [item.id for item in failed_messages(bench.sql)] == [poison]
+    bench.kafka.create_topic(missing, partitions=1)
+    wait_until(lambda: bench.left() == 0, what="the missing topic's")
 
 
 def test_two_relays_share_topics(bench: Bench) -> None:

@@ -80,6 +80,7 @@ class OutboxRelay:
             self._postgres.conninfo,
             self._kafka,
             rules or {},
+            threads,
             batch,
             self.board,
             self._stop,
@@ -235,11 +236,13 @@ class OutboxRelay:
     def _see_whether_done(self, connection: WatchedConnection, rows: list[Any]) -> None:
         with self._lock:
             idle = not self._given
-        if not rows and idle:
+        if not idle:
+            return
+        if not rows:
             self._finished.set()
             return
         stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
-        if stuck and idle and len(stuck) == len(rows):
+        if stuck and len(stuck) == len(rows):
             reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
             self._failure = CompactoryError("not everything was sent: " + "; ".join(reasons))
             self._finished.set()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 from uuid import uuid4
 
@@ -32,13 +32,14 @@ from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules
 from .sent_ids import MARKS_TOPIC, SentIds, SentMarks
 from .status import Board
-from .table import Batch, Claim, OutboxTable, Pending, Row, open_outbox
+from .table import UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
 
 __all__ = ["BATCH", "Sender", "Shared", "TopicFacts", "newest_of_keys"]
 
 log = structlog.get_logger("compactory.outbox")
 
 BATCH: Final = 10_000  # messages
+_TOGETHER = 64  # topics in a transaction
 _SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
@@ -105,6 +106,7 @@ class Shared:
     conninfo: Mapping[str, Any]
     kafka: Kafka
     rules: Mapping[str, TopicRules]
+    threads: int
     batch: int
     board: Board
     stop: threading.Event
@@ -120,8 +122,8 @@ class Sender:
     def __init__(self, shared: Shared, number: int) -> None:
         self._shared = shared
         self._number = number
-        self._lost: Pending | None = None
-        self._done: Sequence[int] = ()  # messages of the topic in hand that Kafka has, and that are not deleted yet
+        self._taken: set[str] = set()  # topics that the keeper gives to nobody else
+        self._lost: dict[str, Pending] = {}  # topics whose lock is held: to be taken over from this name after an error
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
     def run(self) -> None:
@@ -152,147 +154,202 @@ class Sender:
                 yield
 
     def _work(self) -> None:
-        if self._lost is not None:
-            self._serve(self._lost)
-            self._lost = None
+        if self._lost:
+            self._serve([*self._lost.values()])
         while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
-            sent = 0
+            group = self._with_others(pending)
+            self._taken = {each.topic for each in group}
             try:
-                sent = self._serve(pending)
+                self._serve(group)
             finally:
-                self._shared.done(pending.topic, sent)
+                for topic in [*self._taken]:
+                    self._hand_back(topic)
 
-    def _serve(self, pending: Pending) -> int:
-        """Take a topic's lock where it is to be had, and send; how many messages."""
-        last = self._fence(pending.lapsed, pending.topic) if pending.lapsed is not None else None
-        claim = self._table.claim(pending, last)
-        if claim is None:
-            return 0
-        self._lost = Pending(pending.topic, self._holder, own=True)
-        if pending.lapsed is not None:
-            log.info("topic taken over", topic=pending.topic, holder=pending.lapsed)
-        with self._shared.board.sending(pending.topic):
+    def _with_others(self, first: Pending) -> list[Pending]:
+        """A topic, and this thread's share of those that wait as well: one transaction sends them all."""
+        work = self._shared.work
+        group = [first]
+        for _ in range(min(_TOGETHER - 1, work.qsize() // self._shared.threads)):
             try:
-                sent = self._drain(claim, pending)
-            except (_TopicFailed, TopicRefused) as error:
-                sent = 0
-                self._shared.board.retried(pending.topic)
-                log.warning("topic is left alone for a minute", topic=pending.topic, error=str(error))
-                self._table.fail(pending.topic, str(error), self._done)
-        self._lost = None
-        return sent
+                other = work.get_nowait()
+            except Empty:
+                break
+            if other is None or other.lapsed != first.lapsed:
+                work.put(other)
+                break
+            group.append(other)
+        return group
 
-    def _drain(self, claim: Claim, pending: Pending) -> int:
-        """Send batches until no more come; how many messages the largest had. Full ones overlap with the next read."""
+    def _hand_back(self, topic: str, sent: int = 0) -> None:
+        """Let the keeper give the topic to any thread again."""
+        if topic in self._taken:
+            self._taken.discard(topic)
+            self._shared.done(topic, sent)
+
+    def _serve(self, group: Sequence[Pending]) -> None:
+        """Take the locks of topics where they are to be had, and send. All have the same lapsed holder, or none."""
+        lapsed = group[0].lapsed
+        last = self._fence(lapsed) if lapsed is not None else {}
+        pending = {each.topic: each for each in group}
+        held = [Held(pending[claim.topic], claim) for claim in self._table.claim(group, last)]
+        self._lost = {each.topic: Pending(each.topic, self._holder, own=True) for each in held}
+        self._shared.board.sends(self._holder, self._lost)
+        if held and lapsed is not None:
+            log.info("topics taken over", topics=[*self._lost], holder=lapsed)
+        self._drain(held)
+
+    def _drain(self, held: list[Held], *, keep: bool = True) -> None:
+        """Send batches until no more come, and give the locks back. Full batches overlap with the next read.
+
+        ``keep``: the lock of a single topic is kept for a while, as messages often follow one another.
+        """
         began = time.monotonic()
-        self._done = ()
-        batch: Batch | None = None
-        largest = 0
-        while True:
-            usual = self._shared.batch
-            limit = self._limits.get(claim.topic, usual)
-            pending.seen.clear()
-            if batch is None or self._is_early(batch):
-                batch, self._done = self._table.read(claim, self._done, limit, _BYTES), ()
-            if batch.moved is not None:
-                claim, batch = batch.moved, None
-                continue
-            if batch.waiting:
-                self._table.hold_back(claim.topic, batch.waiting)
-                batch = None
-                continue
-            rows, more = batch.rows, batch.full
-            behind = self._behind(claim, batch, rows[-1][0] if more and rows else None)
+        while held := self._ready(held):
             tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
-            goes_on = not tired if more else self._waits(pending, empty=not rows)
-            if rows:
-                sent = SentIds([row[0] for row in rows], batch.created)
-                ahead = behind if more and goes_on and limit == usual else None
-                try:
-                    batch = self._send(claim, rows, sent, ahead)
-                except TopicRefused as error:
-                    self._shrink(claim.topic, rows, error)
-                    batch = None
-                    continue
-                self._limits.pop(claim.topic, None)
-                if limit < usual:
-                    self._limits[claim.topic] = min(usual, limit * 4)
-                self._done = sent.ids
-                largest = max(largest, len(rows))
-            else:
-                batch = None
-            claim = behind
-            if not goes_on or self._shared.stop.is_set():
-                self._table.release(claim, self._done)
-                return largest
+            keeps = keep and len(held) == 1
+            behind = {each.topic: _behind(each) for each in held}
+            going = {each.topic for each in held if (not tired if each.batch.full else keeps and self._waits(each))}
+            ahead = [
+                replace(each, claim=behind[each.topic]) for each in held if each.topic in going and self._leads(each)
+            ]
+            try:
+                self._send([each for each in held if each.batch.rows], ahead)
+            except TopicRefused as error:
+                held = self._narrow(held, error)
+                continue
+            for each in held:
+                each.claim = behind[each.topic]
+                each.batch = each.batch if each.batch.rows else UNREAD
+            if self._shared.stop.is_set():
+                going.clear()
+            self._release([each for each in held if each.topic not in going])
+            held = [each for each in held if each.topic in going]
 
-    def _is_early(self, batch: Batch) -> bool:
-        """Whether a batch was read too early: it is empty, or has messages that were being sent then."""
-        return bool(self._done) and (not batch.rows or batch.rows[0][0] <= self._done[-1])
+    def _ready(self, held: Sequence[Held]) -> list[Held]:
+        """Read the next batch of each topic that has none; return the topics that can be sent."""
+        for each in held:
+            each.pending.seen.clear()
+            most = self._shared.batch // len(held) or 1
+            each.limit = min(self._limits.get(each.topic, most), most)
+        while lacking := [each for each in held if each.batch is UNREAD or each.is_early]:
+            for each, batch in zip(lacking, self._table.read(lacking, _BYTES // len(held)), strict=True):
+                each.batch, each.done = batch, ()
+                if batch.moved is not None:
+                    each.claim, each.batch = batch.moved, UNREAD
+                elif batch.waiting:
+                    self._table.hold_back(each.topic, batch.waiting)
+                    each.batch = UNREAD
+        return [each for each in held if not each.batch.rows or self._is_known(each)]
 
-    def _waits(self, pending: Pending, *, empty: bool) -> bool:
-        """Whether to read once more with the lock kept, as messages often follow one another."""
-        shared = self._shared
-        if pending.own or shared.ending.is_set() or shared.stop.is_set() or not shared.work.empty():
+    def _is_known(self, held: Held) -> bool:
+        try:
+            held.partitions = self._facts.look(held.topic, self._table.tell_limits)
+        except (_TopicFailed, ConfigError) as error:
+            self._fail(held, str(error))
             return False
-        return not empty or (pending.seen.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty())
+        return True
 
-    def _behind(self, claim: Claim, batch: Batch, last: int | None) -> Claim:
-        """The claim after a batch was sent, as far as ``last`` where there is more."""
-        return replace(claim, position=claim.position.after(batch.running, batch.newest, last))
+    def _waits(self, held: Held) -> bool:
+        """Whether to read once more with the lock kept."""
+        shared = self._shared
+        if held.pending.own or shared.ending.is_set() or shared.stop.is_set() or not shared.work.empty():
+            return False
+        if held.batch.rows:
+            return True
+        return held.pending.seen.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty()
 
-    def _send(self, claim: Claim, rows: Sequence[Row], sent: SentIds, ahead: Claim | None) -> Batch | None:
-        """Send messages in one transaction; return the next batch where it is to be read ``ahead``.
+    def _leads(self, held: Held) -> bool:
+        """Whether the next batch may be read before this one is deleted.
+
+        Nobody knows where transactions began that ran at the first look: the next one may go back below this batch.
+        """
+        return held.batch.full and held.topic not in self._limits and (held.largest > 0 or not held.batch.running)
+
+    def _send(self, held: Sequence[Held], ahead: Sequence[Held]) -> None:
+        """Send batches in one transaction; those ``ahead`` have the next one then.
 
         What was sent before is deleted for good before the ids of this transaction replace those of the last. Raises
         TopicRefused.
         """
-        topic = claim.topic
-        partitions = self._look(topic)
-        kept = newest_of_keys(rows) if self._rules(topic).compact else rows
-        batch: Batch | None = None
+        following: dict[str, Batch] = {}
+        sent = {each.topic: SentIds([row[0] for row in each.batch.rows], each.batch.created) for each in held}
+        kept = {
+            each.topic: newest_of_keys(each.batch.rows) if self._rules(each.topic).compact else each.batch.rows
+            for each in held
+        }
 
         def produce(producer: Any) -> None:
-            nonlocal batch
-            self._marks.mark(producer, self._holder, topic, sent)
-            for start in range(0, len(kept), _SLICE):
-                _produce(producer, topic, kept[start : start + _SLICE], partitions)
-                self._table.receive()
-            batch = finish()
+            for topic, ids in sent.items():
+                self._marks.mark(producer, self._holder, topic, ids)
+            for each in held:
+                rows = kept[each.topic]
+                for start in range(0, len(rows), _SLICE):
+                    _produce(producer, each.topic, rows[start : start + _SLICE], each.partitions)
+                    self._table.receive()
+            following.update(finish())
 
-        with self._table.sending(claim, self._done, ahead, self._shared.batch, _BYTES) as finish:
-            self._publisher.transact(produce)
-        self._shared.board.sent(topic, len(kept))
-        return batch
+        if held:
+            with self._table.sending(held, ahead, _BYTES) as finish:
+                self._publisher.transact(produce)
+        for each in held:
+            self._shared.board.sent(each.topic, len(kept[each.topic]))
+            limit = self._limits.pop(each.topic, None)
+            if limit is not None and limit * 4 < self._shared.batch:
+                self._limits[each.topic] = limit * 4
+            each.done = sent[each.topic].ids
+            each.largest = max(each.largest, len(each.done))
+            each.batch = following.get(each.topic, UNREAD)
 
-    def _look(self, topic: str) -> int:
-        """The topic's partitions. Raises _TopicFailed, Unreachable."""
-        try:
-            return self._facts.look(topic, self._table.tell_limits)
-        except ConfigError as error:
-            raise _TopicFailed(str(error)) from error
-
-    def _shrink(self, topic: str, rows: Sequence[Row], error: TopicRefused) -> None:
-        """Find the message that is refused: send fewer, until it is alone. Raises the error where it is the topic's."""
+    def _narrow(self, held: Sequence[Held], error: TopicRefused) -> list[Held]:
+        """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone."""
+        if len(held) > 1:
+            for each in held:
+                each.batch = UNREAD
+                self._drain([each], keep=False)
+            return []
+        only = held[0]
+        rows, only.batch = only.batch.rows, UNREAD
         if error.code not in _POISON:
-            raise error
+            self._fail(only, str(error))
+            return []
         if len(rows) > 1:
-            self._limits[topic] = max(1, len(rows) // 8)
-            return
-        holds = self._rules(topic).on_failure == "wait"
-        self._table.set_aside(topic, rows[0][0], str(error), holds=holds)
-        self._shared.board.set_aside(topic)
-        log.error("message set aside", topic=topic, id=rows[0][0], error=str(error))
+            self._limits[only.topic] = max(1, len(rows) // 8)
+        else:
+            self._set_aside(only.topic, rows[0][0], str(error))
+        return [only]
 
-    def _fence(self, holder: str, topic: str) -> SentIds | None:
-        """Make sure that a holder that did not renew its lock can't send any more; what it sent last.
+    def _set_aside(self, topic: str, message: int, reason: str) -> None:
+        self._table.set_aside(topic, message, reason, holds=self._rules(topic).on_failure == "wait")
+        self._shared.board.set_aside(topic)
+        log.error("message set aside", topic=topic, id=message, error=reason)
+
+    def _fail(self, held: Held, reason: str) -> None:
+        self._shared.board.retried(held.topic)
+        log.warning("topic is left alone for a minute", topic=held.topic, error=reason)
+        self._table.fail(held.topic, reason, held.done)
+        self._end(held)
+
+    def _release(self, held: Sequence[Held]) -> None:
+        if held:
+            self._table.release(held)
+        for each in held:
+            self._end(each)
+
+    def _end(self, held: Held) -> None:
+        """The topic's lock was given back."""
+        self._lost.pop(held.topic, None)
+        self._shared.board.sends(self._holder, self._lost)
+        self._hand_back(held.topic, held.largest)
+
+    def _fence(self, holder: str) -> dict[str, SentIds]:
+        """Make sure that a holder that did not renew its lock can't send any more; what it sent last, by topic.
 
         A frozen one may have locks on rows in Postgres: its session ends as well.
         """
         with closing(self._producer(holder)) as publisher:
             publisher.open()
         self._table.end_session(holder)
-        return self._marks.last(holder, topic)
+        return self._marks.last(holder)
 
     def _producer(self, holder: str) -> Publisher:
         # a wake-up for each message doubles what producing costs; a commit does not wait for the linger time
@@ -301,6 +358,13 @@ class Sender:
 
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())
+
+
+def _behind(held: Held) -> Claim:
+    """The claim after the batch was sent, as far as its last message where there is more."""
+    batch = held.batch
+    last = batch.rows[-1][0] if batch.full and batch.rows else None
+    return replace(held.claim, position=held.claim.position.after(batch.running, batch.newest, last))
 
 
 def _produce(producer: Any, topic: str, rows: Sequence[Row], partitions: int) -> None:

@@ -58,16 +58,18 @@ class SentMarks:
         """Add what the open transaction of this holder's producer holds. Raises what the client raises."""
         producer.produce(MARKS_TOPIC, sent.packed(), self._key(topic), _partition(holder))
 
-    def last(self, holder: str, topic: str) -> SentIds | None:
-        """What the last committed transaction of a holder that is fenced held, or one before; None: it sent nothing.
+    def last(self, holder: str) -> dict[str, SentIds]:
+        """By topic, what the last committed transaction of the fenced holders that share its partition held.
 
         Raises Unreachable, also where another holder's transaction stays open; ConfigError.
         """
-        key, found = self._key(topic), None
+        found: dict[str, bytes] = {}
         for message in read(self._kafka, MARKS_TOPIC, _PATIENCE, partitions={_partition(holder)}):
-            if message.key() == key:
-                found = message.value()
-        return SentIds.parse(found) if isinstance(found, bytes) else None
+            key, value = message.key(), message.value()
+            database, _, topic = key.decode().partition(" ") if isinstance(key, bytes) else ("", "", "")
+            if database == self._identity and isinstance(value, bytes):
+                found[topic] = value
+        return {topic: SentIds.parse(packed) for topic, packed in found.items()}
 
     def ensure(self) -> None:
         """Make the topic where it is missing. Raises ConfigError, Unreachable."""

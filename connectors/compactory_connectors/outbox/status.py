@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +20,10 @@ __all__ = ["Board", "TopicStatus", "topic_statuses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """One topic. ``pending`` is counted up to 100,000; ``oldest`` and ``locked_seconds`` are ages in seconds."""
+    """One topic. ``oldest`` and ``locked_seconds`` are ages in seconds.
+
+    ``pending`` is counted up to an equal share, for each topic, of 100,000.
+    """
 
     topic: str
     locked_by: str | None
@@ -52,8 +55,7 @@ class Board:
         self._sent: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._retries: Counter[str] = Counter()
-        self._holders: set[str] = set()
-        self._sending: set[str] = set()
+        self._holders: dict[str, frozenset[str]] = {}  # the topics of each thread
         self._topics: list[TopicStatus] = []
         self._error: str | None = None
         self._worked_at: float | None = None
@@ -62,24 +64,18 @@ class Board:
     def holding(self, holder: str) -> Iterator[None]:
         """A thread is connected to Postgres and Kafka under this name."""
         with self._lock:
-            self._holders.add(holder)
+            self._holders[holder] = frozenset()
             self._worked_at, self._error = time.time(), None
         try:
             yield
         finally:
             with self._lock:
-                self._holders.discard(holder)
+                self._holders.pop(holder)
 
-    @contextmanager
-    def sending(self, topic: str) -> Iterator[None]:
-        """A thread has the lock of this topic."""
+    def sends(self, holder: str, topics: Iterable[str]) -> None:
+        """A thread has the locks of these topics, and of no others."""
         with self._lock:
-            self._sending.add(topic)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._sending.discard(topic)
+            self._holders[holder] = frozenset(topics)
 
     def sent(self, topic: str, number: int) -> None:
         """Kafka has so many messages more."""
@@ -117,7 +113,7 @@ class Board:
         with self._lock:
             return {
                 "holders": sorted(self._holders),
-                "sending": sorted(self._sending),
+                "sending": sorted(set().union(*self._holders.values())),
                 "sent": dict(self._sent),
                 "failed": dict(self._failed),
                 "retries": dict(self._retries),

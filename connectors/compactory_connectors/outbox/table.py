@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -20,7 +21,7 @@ from compactory_sql import query
 
 from .sent_ids import SentIds
 
-__all__ = ["PAUSE", "TTL", "Batch", "Claim", "OutboxTable", "Pending", "Row", "open_outbox"]
+__all__ = ["PAUSE", "TTL", "UNREAD", "Batch", "Claim", "Held", "OutboxTable", "Pending", "Row", "open_outbox"]
 
 TTL: Final = 10.0
 """Seconds without a heartbeat after which a topic may be taken over."""
@@ -79,6 +80,36 @@ class Batch:
     moved: Claim | None = None
 
 
+UNREAD: Final = Batch([])
+"""Stands for a batch that is to be read."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A topic whose lock a sender holds: at most ``limit`` messages are read at once, ``largest`` were.
+
+    ``batch`` was read and is not sent yet; ``done`` are messages that Kafka has, and that are not deleted yet.
+    """
+
+    pending: Pending
+    claim: Claim
+    limit: int = 0
+    batch: Batch = UNREAD
+    done: Sequence[int] = ()
+    largest: int = 0
+    partitions: int = 0
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.claim.topic
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the batch was read too early: it is empty, or has messages that were being sent then."""
+        return bool(self.done) and (not self.batch.rows or self.batch.rows[0][0] <= self.done[-1])
+
+
 class OutboxTable:
     """Statements of one holder. Owned by one thread. Raises psycopg.Error, and LeaseLost where a lock is another's."""
 
@@ -90,46 +121,47 @@ class OutboxTable:
             "pause": timedelta(seconds=PAUSE),
         }
 
-    def claim(self, pending: Pending, last: SentIds | None = None) -> Claim | None:
-        """Take the topic's lock; None where another was quicker. The lapsed holder must be fenced by then.
+    def claim(self, pending: Sequence[Pending], last: Mapping[str, SentIds]) -> list[Claim]:
+        """Take the locks of topics with one lapsed holder, or none; those that others were not quicker to take.
 
-        What that one sent ``last`` is deleted in the same transaction: nobody looks for it under its name again.
+        The lapsed holder must be fenced by then. What it sent ``last`` is deleted in the same transaction: nobody looks
+        for it under its name again.
         """
-        given = self._given | {"topic": pending.topic, "lapsed": pending.lapsed, "own": pending.own}
+        topics = sorted(each.topic for each in pending)
+        given = self._given | {"topics": topics, "lapsed": pending[0].lapsed, "own": pending[0].own}
         with self._connection.transaction():
-            row = self._connection.execute(query("outbox/claim"), given).fetchone()
-            if row is None:
-                return None
-            if last is not None:
-                self._delete_sent(pending.topic, last)
-        return Claim(pending.topic, Position.at(row[0], row[2]), row[1])
+            rows = self._connection.execute(query("outbox/claim"), given).fetchall()
+            for topic, *_ in rows:
+                if topic in last:
+                    self._delete_sent(topic, last[topic])
+        return [Claim(topic, Position.at(reached, newest), rewinds) for topic, reached, rewinds, newest in rows]
 
-    def read(self, claim: Claim, done: Sequence[int], limit: int, size: int) -> Batch:
-        """Delete what was sent, and read the next batch after that, in one round trip."""
+    def read(self, held: Sequence[Held], size: int) -> list[Batch]:
+        """Delete what was sent, and read the next batch of each topic after that, in one round trip."""
         with self._connection.pipeline():
-            if done:
-                self._settle(claim, done)
-            cursor = self._select(claim, limit, size)
-        return _batch(claim, cursor.fetchall(), limit, size)
+            if any(each.done for each in held):
+                self._settle(held)
+            cursor = self._select(held, size)
+        return _batches(held, cursor.fetchall(), size)
 
     @contextmanager
     def sending(
-        self, claim: Claim, done: Sequence[int], ahead: Claim | None, limit: int, size: int
-    ) -> Iterator[Callable[[], Batch | None]]:
-        """What the server does while a batch is sent. The function waits for it; Kafka may have the batch afterwards.
+        self, held: Sequence[Held], ahead: Sequence[Held], size: int
+    ) -> Iterator[Callable[[], dict[str, Batch]]]:
+        """What the server does while batches are sent. The function waits for it; Kafka may have them afterwards.
 
-        It deletes what was sent ``before`` and renews the lock; that commit is flushed, and with it all that was read.
-        Then it reads the next batch, where ``ahead`` says from where. The function returns that.
+        It deletes what was sent before and renews the locks; that commit is flushed, and with it all that was read.
+        Then it reads the next batches of those ``ahead``. The function returns these.
         """
         with self._connection.pipeline() as pipeline:
-            renewed = self._settle(claim, done)
-            cursor = self._select(ahead, limit, size) if ahead is not None else None
+            renewed = self._settle(held)
+            cursor = self._select(ahead, size) if ahead else None
 
-            def finish() -> Batch | None:
+            def finish() -> dict[str, Batch]:
                 pipeline.sync()
-                if not renewed.rowcount:
-                    raise LeaseLost(f"another relay took over topic {claim.topic!r}")
-                return _batch(ahead, cursor.fetchall(), limit, size) if ahead and cursor else None
+                _check(held, renewed)
+                rows = cursor.fetchall() if cursor is not None else []
+                return {each.topic: batch for each, batch in zip(ahead, _batches(ahead, rows, size), strict=True)}
 
             yield finish
 
@@ -137,25 +169,49 @@ class OutboxTable:
         """Take in what the server has written so far, so that it goes on: its buffers hold less than a batch."""
         self._connection.pgconn.consume_input()
 
-    def _settle(self, claim: Claim, done: Sequence[int]) -> psycopg.Cursor[Any]:
+    def _settle(self, held: Sequence[Held]) -> list[psycopg.Cursor[Any]]:
         """A transaction of its own within a pipeline: a lock on rows must not last while a batch is read."""
         self._connection.execute("BEGIN")
-        self._delete(claim.topic, done)
-        renewed = self._connection.execute(query("outbox/renew_topic"), self._reading(claim))
+        for each in held:
+            self._delete(each.topic, each.done)
+        renewed = self._update(held, "outbox/renew_topic")
         self._connection.execute("COMMIT")
         return renewed
 
-    def _select(self, claim: Claim, limit: int, size: int) -> psycopg.Cursor[Any]:
-        given = self._reading(claim) | {"limit": limit, "bytes": size}
+    def _update(self, held: Sequence[Held], statement: str) -> list[psycopg.Cursor[Any]]:
+        in_order = sorted(held, key=lambda each: each.topic)
+        return [
+            self._connection.execute(
+                query(statement),
+                self._given
+                | {"topic": each.topic, "rewinds": each.claim.rewinds, "reached": each.claim.position.reached},
+            )
+            for each in in_order
+        ]
+
+    def _select(self, held: Sequence[Held], size: int) -> psycopg.Cursor[Any]:
+        places = [each.claim.position for each in held]
+        running = [(each.topic, str(xid), low) for each in held for xid, low in each.claim.position.running.items()]
+        given = self._given | {
+            "topics": [each.topic for each in held],
+            "rewinds": [each.claim.rewinds for each in held],
+            "starts": [place.start for place in places],
+            "limits": [each.limit for each in held],
+            "of": [topic for topic, _, _ in running],
+            "running": [xid for _, xid, _ in running],
+            "lows": [low for _, _, low in running],
+            "bytes": size,
+        }
         return self._connection.cursor(binary=True).execute(query("outbox/read"), given)
 
-    def release(self, claim: Claim, done: Sequence[int]) -> None:
-        """Delete what was sent and give the lock back."""
-        with self._connection.transaction():
-            self._delete(claim.topic, done)
-            released = self._connection.execute(query("outbox/release"), self._reading(claim))
-            if not released.rowcount:
-                raise LeaseLost(f"another relay took over topic {claim.topic!r}")
+    def release(self, held: Sequence[Held]) -> None:
+        """Delete what was sent and give the locks back."""
+        with self._connection.transaction(), self._connection.pipeline() as pipeline:
+            for each in held:
+                self._delete(each.topic, each.done)
+            released = self._update(held, "outbox/release")
+            pipeline.sync()
+            _check(held, released)
 
     def fail(self, topic: str, reason: str, done: Sequence[int]) -> None:
         """Delete what was sent and give the lock back after an error of the topic's."""
@@ -208,24 +264,26 @@ class OutboxTable:
             given = {"topic": topic, "ids": array, "first": ids[0], "last": ids[-1]}
             self._connection.execute(query("outbox/delete"), given)
 
-    def _reading(self, claim: Claim) -> dict[str, Any]:
-        position = claim.position
-        return self._given | {
-            "topic": claim.topic,
-            "rewinds": claim.rewinds,
-            "reached": position.reached,
-            "start": position.start,
-            "running": [str(xid) for xid in position.running],
-            "lows": list(position.running.values()),
-        }
+
+def _check(held: Sequence[Held], updated: Sequence[psycopg.Cursor[Any]]) -> None:
+    if not all(cursor.rowcount for cursor in updated):
+        raise LeaseLost(f"another relay took over one of {len(held)} topics such as {held[0].topic!r}")
 
 
-def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
-    if not rows:
-        raise LeaseLost(f"another relay took over topic {claim.topic!r}")
+def _batches(held: Sequence[Held], rows: list[Any], size: int) -> list[Batch]:
+    """What was read of each topic: its rows follow the one without an id."""
+    starts = [number for number, row in enumerate(rows) if row[0] is None]
+    parts = [rows[start:end] for start, end in pairwise([*starts, len(rows)])]
+    found = {part[0][3]["topic"]: part for part in parts}
+    return [_batch(each, found.get(each.topic), size) for each in held]
+
+
+def _batch(held: Held, rows: list[Row] | None, size: int) -> Batch:
+    if rows is None:
+        raise LeaseLost(f"another relay took over topic {held.topic!r}")
     facts: Any = rows.pop(0)[3]
-    if facts["rewinds"] != claim.rewinds:
-        again = Claim(claim.topic, Position.at(facts["reached"], claim.position.newest), facts["rewinds"])
+    if facts["rewinds"] != held.claim.rewinds:
+        again = Claim(held.topic, Position.at(facts["reached"], held.claim.position.newest), facts["rewinds"])
         return Batch([], moved=again)
     return Batch(
         rows,
@@ -233,7 +291,7 @@ def _batch(claim: Claim, rows: list[Row], limit: int, size: int) -> Batch:
         facts["newest"],
         facts["created"] or "",
         tuple(row[0] for row in rows if row[3] is not None and row[3][2]),
-        full=len(rows) == limit or sum(len(row[2]) for row in rows if row[2] is not None) >= size,
+        full=len(rows) == held.limit or sum(len(row[2]) for row in rows if row[2] is not None) >= size,
     )
 
 

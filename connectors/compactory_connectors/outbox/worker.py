@@ -12,7 +12,7 @@ from .relay import OutboxRelay
 __all__ = ["OutboxWorker"]
 
 _TOPICS: tuple[tuple[str, str, str], ...] = (
-    ("pending", "pending", "Messages that wait to be sent, counted up to 100,000"),
+    ("pending", "pending", "Messages that wait to be sent, counted up to 100,000 of all topics"),
     ("oldest_age_seconds", "oldest", "Age of the first message that waits; 0 where none does"),
     ("failed", "failed", "Messages that Kafka refused and that wait for an operator"),
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),

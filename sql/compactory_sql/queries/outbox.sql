@@ -68,14 +68,15 @@ SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NU
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.kafka_messages_id_seq;
 
 -- name: outbox/claim
--- Take the lock of a topic where it is free, or from a holder whose transactional id was taken away.
+-- Take the locks of topics that are free, or held by one whose transactional id was taken away. All statements lock
+-- topics in the order of their names, so that relays do not block one another.
 INSERT INTO compactory.kafka_topic_info AS t (topic, locked_by, locked_at)
-VALUES (%(topic)s, %(holder)s, clock_timestamp())
+SELECT topic, %(holder)s, clock_timestamp() FROM unnest(%(topics)s::text[]) AS u (topic) ORDER BY topic COLLATE "C"
 ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false
  WHERE (t.locked_by IS NULL AND (NOT t.error OR t.error_at < clock_timestamp() - %(pause)s))
     OR (t.locked_by = %(lapsed)s
         AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))
-RETURNING reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
+RETURNING topic, reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
 
 -- name: outbox/renew_topic
 -- Renew the lock with what was deleted; no row means that the lock was lost.
@@ -84,37 +85,37 @@ UPDATE compactory.kafka_topic_info
  WHERE topic = %(topic)s AND locked_by = %(holder)s;
 
 -- name: outbox/read
--- Read the next batch: no row means that the lock was lost. The first row tells how things stand. It begins behind the
--- ids that were seen, or where the first transaction has published that ran when they were and has ended since. A batch
--- ends with the message that brings it to so many bytes. Only messages that need it have "more": partition key,
--- headers, and whether the key waits for a message that failed.
-WITH held AS (SELECT rewinds, reached FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND locked_by = %(holder)s),
-place AS (SELECT least(%(start)s, min(r.low)) AS start
-            FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
-           WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot()))
-SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
-       jsonb_build_object('rewinds', rewinds, 'reached', reached, 'snapshot', pg_current_snapshot()::text,
-                          'own', pg_current_xact_id()::text,
-                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
-                          'created', (SELECT m.created_at FROM compactory.kafka_messages AS m
-                                       WHERE m.topic = %(topic)s AND m.id > (SELECT start FROM place)
-                                       ORDER BY m.topic, m.id LIMIT 1)) AS more
-  FROM held
- UNION ALL
-SELECT b.id, b.key, b.payload,
-       CASE WHEN b.partition_key IS NOT NULL OR b.headers IS NOT NULL OR b.waits
-            THEN jsonb_build_array(b.partition_key, b.headers, b.waits) END
-  FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers,
-               coalesce(octet_length(m.payload), 0) AS size,
-               sum(octet_length(m.payload)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS total,
-               (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = %(topic)s AND f.holds_key))
-               AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                            WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key) AS waits
-          FROM compactory.kafka_messages AS m
-         WHERE m.topic = %(topic)s AND EXISTS (SELECT FROM held WHERE rewinds = %(rewinds)s)
-           AND m.id > (SELECT start FROM place)
-         ORDER BY m.topic, m.id LIMIT %(limit)s) AS b
- WHERE b.total IS NULL OR b.total - b.size < %(bytes)s;
+-- Read the next batch of each topic. The first row of one tells how things stand; there is none where the lock was lost.
+-- A batch begins behind the ids that were seen, or where the first transaction has published that ran when they were
+-- and has ended since. It ends with the message that brings it to so many bytes. Only messages that need it have "more":
+-- partition key, headers, and whether the key waits for a message that failed.
+SELECT b.id, b.key, b.payload, b.more
+  FROM unnest(%(topics)s::text[], %(rewinds)s::int8[], %(starts)s::int8[], %(limits)s::int8[]) AS a (topic, rewinds, start, most)
+  JOIN compactory.kafka_topic_info AS i ON i.topic = a.topic AND i.locked_by = %(holder)s
+ CROSS JOIN LATERAL (SELECT least(a.start, min(r.low)) AS start
+                       FROM unnest(%(of)s::text[], %(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (topic, xid, low)
+                      WHERE r.topic = a.topic AND pg_visible_in_snapshot(r.xid, pg_current_snapshot())) AS p
+ CROSS JOIN LATERAL (
+       SELECT NULL::int8 AS id, NULL::bytea AS key, NULL::bytea AS payload,
+              jsonb_build_object('topic', i.topic, 'rewinds', i.rewinds, 'reached', i.reached,
+                                 'snapshot', pg_current_snapshot()::text, 'own', pg_current_xact_id()::text,
+                                 'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq),
+                                 'created', (SELECT m.created_at FROM compactory.kafka_messages AS m
+                                              WHERE m.topic = a.topic AND m.id > p.start ORDER BY m.topic, m.id LIMIT 1)) AS more
+        UNION ALL
+       SELECT c.id, c.key, c.payload,
+              CASE WHEN c.partition_key IS NOT NULL OR c.headers IS NOT NULL OR c.waits
+                   THEN jsonb_build_array(c.partition_key, c.headers, c.waits) END
+         FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers,
+                      coalesce(octet_length(m.payload), 0) AS size,
+                      sum(octet_length(m.payload)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS total,
+                      (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = a.topic AND f.holds_key))
+                      AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
+                                   WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key) AS waits
+                 FROM compactory.kafka_messages AS m
+                WHERE m.topic = a.topic AND i.rewinds = a.rewinds AND m.id > p.start
+                ORDER BY m.topic, m.id LIMIT a.most) AS c
+        WHERE c.total IS NULL OR c.total - c.size < %(bytes)s) AS b;
 
 -- name: outbox/delete
 -- Messages that Kafka has, by exact id; their range alone is looked up in the index.
@@ -149,12 +150,14 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE application_name = %(name)s AND usename = current_user AND datname = current_database();
 
 -- name: outbox/renew
--- Heartbeat of batches that take long; readers renew by themselves.
+-- Heartbeat of batches that take long; readers renew by themselves, and a lock on a row means that one does.
 UPDATE compactory.kafka_topic_info SET locked_at = clock_timestamp()
- WHERE locked_by = ANY (%(holders)s) AND locked_at < clock_timestamp() - interval '1 second';
+ WHERE topic IN (SELECT topic FROM compactory.kafka_topic_info
+                  WHERE locked_by = ANY (%(holders)s) AND locked_at < clock_timestamp() - interval '1 second'
+                    FOR UPDATE SKIP LOCKED);
 
 -- name: outbox/limits
--- How large a message of each topic may be, as the broker says. In one order, so that relays do not block one another.
+-- How large a message of each topic may be, as the broker says.
 INSERT INTO compactory.kafka_topic_info AS t (topic, max_bytes)
 SELECT * FROM unnest(%(topics)s::text[], %(bytes)s::int4[]) AS u (topic, bytes) ORDER BY topic COLLATE "C"
     ON CONFLICT (topic) DO UPDATE SET max_bytes = excluded.max_bytes WHERE t.max_bytes IS DISTINCT FROM excluded.max_bytes;
@@ -180,14 +183,17 @@ INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition
 SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true FROM gone;
 
 -- name: outbox/status
--- Every topic: messages that wait (counted up to 100,000), the age of the first in seconds, who holds it, what failed.
+-- Every topic: messages that wait (counted up to 100,000 of all topics, from the index), the age of the first in seconds,
+-- who holds it, what failed.
 SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
        i.last_error, i.max_bytes, p.pending, p.oldest, f.failed, f.waiting
   FROM compactory.kafka_topic_info AS i
   JOIN LATERAL (SELECT count(*) AS pending,
-                       coalesce(extract(epoch FROM clock_timestamp() - min(b.created_at))::float8, 0) AS oldest
-                  FROM (SELECT m.created_at FROM compactory.kafka_messages AS m
-                         WHERE m.topic = i.topic AND m.id > i.reached ORDER BY m.topic, m.id LIMIT 100000) AS b) AS p ON true
+                       coalesce(extract(epoch FROM clock_timestamp() - (SELECT m.created_at FROM compactory.kafka_messages AS m
+                                                                         WHERE m.topic = i.topic AND m.id > i.reached
+                                                                         ORDER BY m.topic, m.id LIMIT 1))::float8, 0) AS oldest
+                  FROM (SELECT FROM compactory.kafka_messages AS m WHERE m.topic = i.topic AND m.id > i.reached
+                         ORDER BY m.topic, m.id LIMIT (SELECT 1 + 100000 / count(*) FROM compactory.kafka_topic_info)) AS b) AS p ON true
   JOIN LATERAL (SELECT count(*) FILTER (WHERE reason IS NOT NULL) AS failed, count(*) FILTER (WHERE reason IS NULL) AS waiting
                   FROM compactory.kafka_failed_messages AS m WHERE m.topic = i.topic) AS f ON true
  ORDER BY i.topic;
