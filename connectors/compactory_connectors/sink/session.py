@@ -78,7 +78,7 @@ class Session:
                     check = now + _CHECK
 
     def _prepared(self, locator: Locator, fetched: Fetched) -> Records | None:
-        """The records; None if their topic is another one by now: it is asked after they were read, so none slips in."""
+        """The records; None if their topic is another one: it is asked after they were read, so none slips in."""
         records = self.applying.prepare(fetched.messages)
         return records if locator.check_topics([fetched.partition.topic]) else None
 
