@@ -3,8 +3,9 @@
 ``jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are
 an executor with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and
 a million finished beside them, *held* a snapshot under which three times as many jobs were run before, *freed* the same
-just after that snapshot has ended. *procrastinate* is its worker with 30 at a time. *enqueue* enqueues by 1,000 a
-statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
+just after that snapshot has ended. *retention* runs as many ten times, keeps finished jobs for two seconds and says how
+large their table is, with autovacuum looking every second. *procrastinate* is its worker with 30 at a time. *enqueue*
+enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
 import psycopg
 
@@ -59,8 +62,8 @@ def enqueue(connection: psycopg.Connection, kind: str, count: int, groups: int =
 
 
 @contextlib.contextmanager
-def executor(url: str, concurrency: int = CONCURRENCY) -> Iterator[JobExecutor]:
-    running = JobExecutor(url, jobs, concurrency)
+def executor(url: str, concurrency: int = CONCURRENCY, **options: Any) -> Iterator[JobExecutor]:
+    running = JobExecutor(url, jobs, concurrency, **options)
     running.start()
     while running.board.picture()["executor"] is None:
         time.sleep(0.01)
@@ -92,6 +95,18 @@ def timed(connection: psycopg.Connection, kind: str, count: int, groups: int) ->
     for _ in range(count):
         assert done.acquire(timeout=60)
     return time.perf_counter() - began
+
+
+def retention(url: str, count: int) -> dict[str, Any]:
+    megabytes = []
+    with psycopg.connect(url) as connection, executor(url, keep=timedelta(seconds=2)):
+        for _ in range(10):
+            timed(connection, "noop", count, 0)
+            row = connection.execute("SELECT pg_total_relation_size('compactory.jobs_finished') / 1e6").fetchone()
+            assert row is not None
+            megabytes.append(round(float(row[0]), 1))
+            connection.commit()
+    return {"third": megabytes[2], "last": megabytes[-1], "megabytes": megabytes}
 
 
 def enqueued(url: str, count: int) -> dict[str, float]:
@@ -149,10 +164,12 @@ def procrastinate(url: str, count: int) -> dict[str, float | str]:
 
 def main() -> None:
     mode, count = sys.argv[1], int(sys.argv[2])
-    with postgres() as url:
+    with postgres({"autovacuum_naptime": "1s"} if mode == "retention" else None) as url:
         install(url)
         if mode == "procrastinate":
             found = procrastinate(url, count)
+        elif mode == "retention":
+            found = retention(url, count)
         elif mode == "enqueue":
             found = enqueued(url, count)
         elif mode == "latency":
