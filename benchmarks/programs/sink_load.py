@@ -1,8 +1,10 @@
 """Records of a topic into a table with an index, until the last is there.
 
-``sink_load KAFKA bare|rows|sink|failing RECORDS``. *bare* is pipelined ``executemany`` with the
-same offset rule, *rows* a statement for each record, *sink* ``compactory sink run``, *failing* the same with 1 % of the
-records set aside. Prints seconds and the largest resident size.
+``sink_load KAFKA bare|rows|sink|failing|schema RECORDS``. *bare* is pipelined ``executemany``
+with the same offset rule, *rows* a statement for each record, *sink* ``compactory sink run``, *failing* the same with
+1 % of the records set aside, *schema* the same of JSON with its schema.
+``sink_load KAFKA debezium RECORDS JARS``: Debezium's JDBC sink of the same topic as *schema*.
+Prints seconds, those from the first row on, and the largest resident size.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import psycopg
 
+from benchmarks.debezium import running
 from benchmarks.directories import postgres
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
@@ -37,29 +42,80 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, city = excluded.city, balan
 """
 
 
+SCHEMA = {
+    "type": "struct",
+    "optional": False,
+    "fields": [
+        {"field": "id", "type": "int64", "optional": False},
+        {"field": "name", "type": "string", "optional": False},
+        {"field": "city", "type": "string", "optional": True},
+        {"field": "balance", "type": "int64", "optional": False},
+        {"field": "active", "type": "boolean", "optional": True},
+    ],
+}
+
+
 def main() -> None:
     address, mode, records = sys.argv[1], sys.argv[2], int(sys.argv[3])
     kafka, topic = Kafka(address), f"sink-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(topic, partitions=1)
-    _fill(kafka, topic, records, failing=mode == "failing")
+    _fill(kafka, topic, records, failing=mode == "failing", schema=mode in {"schema", "debezium"})
     with postgres() as url, psycopg.connect(url, autocommit=True) as connection:
         install(url)
         connection.execute(TABLE)
         began = time.perf_counter()
-        sink = _sink(mode, kafka, url, topic)
-        with sink:
-            while _offset(connection) != records:
-                assert not sink.wait(0.02)
-        seconds = time.perf_counter() - began
+        with _running(mode, kafka, url, topic, address):
+            first, behind = began, 0
+            while (newest := _newest(connection)) != records - 1:
+                if newest is not None and not behind:
+                    first, behind = time.perf_counter(), records - 1 - newest
+                time.sleep(0.02)
+        ended = time.perf_counter()
         row = connection.execute("SELECT count(*) FROM accounts").fetchone()
         assert row == (records - (records // 100 if mode == "failing" else 0),), row
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "megabytes": size, "records": records}))
+    found = {"seconds": ended - began, "steady_seconds": (ended - first) / behind * records}
+    print(json.dumps({**found, "megabytes": size, "records": records}))
 
 
-def _sink(mode: str, kafka: Kafka, url: str, topic: str) -> TransactionalSink:
+def _running(mode: str, kafka: Kafka, url: str, topic: str, address: str) -> AbstractContextManager[object]:
+    if mode == "debezium":
+        return _debezium(url, topic, address)
     if mode in {"bare", "rows"}:
         return TransactionalSink(kafka, url, [topic], _bare if mode == "bare" else _rows, name="bench")
+    return table_of(kafka, url, topic, schema=mode == "schema")
+
+
+def _debezium(url: str, topic: str, address: str) -> AbstractContextManager[object]:
+    place = urlsplit(url)
+    connector = {
+        "name": "bench",
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "connection.url": f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}",
+        "connection.username": place.username,
+        "connection.password": "unused",
+        "topics": topic,
+        "insert.mode": "upsert",
+        "primary.key.mode": "record_value",
+        "primary.key.fields": "id",
+        "collection.name.format": "accounts",
+        "schema.evolution": "none",
+        "batch.size": 10_000,
+        "use.reduction.buffer": "true",
+        "consumer.override.max.poll.records": 10_000,
+        "consumer.override.auto.offset.reset": "earliest",
+    }
+    worker = {
+        "bootstrap.servers": address,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "connector.client.config.override.policy": "All",
+    }
+    return running(sys.argv[4], worker, connector)
+
+
+def table_of(kafka: Kafka, url: str, topic: str, *, schema: bool = False) -> TransactionalSink:
+    """Return the sink of ``TABLE``, as ``compactory sink run`` makes it."""
     keys = {
         "name": "bench",
         "topics": topic,
@@ -68,7 +124,7 @@ def _sink(mode: str, kafka: Kafka, url: str, topic: str) -> TransactionalSink:
         "pk.mode": "record_value",
         "pk.fields": "id",
         "table.name.format": "accounts",
-        "value.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": str(schema).lower(),
         "errors.tolerance": "all",
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -87,19 +143,21 @@ def _rows(connection: psycopg.Connection[Any], records: Records) -> None:
         connection.execute(UPSERT, orjson.loads(record.value or b""))
 
 
-def _fill(kafka: Kafka, topic: str, records: int, *, failing: bool) -> None:
+def _fill(kafka: Kafka, topic: str, records: int, *, failing: bool, schema: bool = False) -> None:
     producer = kafka.producer({"linger.ms": 20, "queue.buffering.max.messages": 2_000_000}, {}, lambda _: None)
     for number in range(records):
         balance: Any = "none" if failing and number % 100 == 0 else number * 7
-        value = {"id": number, "name": f"name {number}", "city": "Berlin", "balance": balance, "active": True}
+        value: Any = {"id": number, "name": f"name {number}", "city": "Berlin", "balance": balance, "active": True}
+        if schema:
+            value = {"schema": SCHEMA, "payload": value}
         producer.produce(topic, orjson.dumps(value), str(number))
         if number % 10_000 == 0:
             producer.poll(0)
     assert producer.flush(120) == 0
 
 
-def _offset(connection: psycopg.Connection[Any]) -> int | None:
-    row = connection.execute('SELECT "offset" FROM compactory.kafka_partitions').fetchone()
+def _newest(connection: psycopg.Connection[Any]) -> int | None:
+    row = connection.execute("SELECT max(id) FROM accounts").fetchone()
     return row[0] if row else None
 
 
