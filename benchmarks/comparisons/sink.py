@@ -70,7 +70,7 @@ def _rate(taken: Figures, name: str, figure: str) -> str:
 
 
 def _latency(stage: Stage) -> Measured:
-    taken = stage.alternate({"latency": python("_sink_visible", stage.kafka, SECONDS)}, warm=False)
+    taken = stage.alternate({"latency": python("sink_visible", stage.kafka, SECONDS)}, warm=False)
     rows = [
         row
         for cut, bound in (("p50_ms", 10), ("p99_ms", 40))

@@ -1,6 +1,6 @@
 """From a record that is produced to its committed row, 100 records a second.
 
-``python -m benchmarks._sink_visible KAFKA SECONDS``. A trigger notifies of each row. Prints milliseconds.
+``sink_visible KAFKA SECONDS``. A trigger notifies of each row. Prints milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import uuid
 
 import psycopg
 
-from benchmarks._sink_load import TABLE, table_of
+from benchmarks.programs.sink_load import TABLE, table_of
 from benchmarks.directories import postgres
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
