@@ -14,8 +14,8 @@ import uuid
 
 import psycopg
 
-from benchmarks.programs.sink_load import TABLE, table_of
 from benchmarks.directories import postgres
+from benchmarks.programs.sink_load import TABLE, table_of
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 
