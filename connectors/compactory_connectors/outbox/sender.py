@@ -38,7 +38,7 @@ __all__ = ["BATCH", "Sender", "Shared", "TopicFacts", "newest_of_keys"]
 
 log = structlog.get_logger("compactory.outbox")
 
-BATCH: Final = 10_000  # messages
+BATCH: Final = 30_000  # messages
 _TOGETHER = 64  # topics in a transaction
 _SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
@@ -100,7 +100,8 @@ class TopicFacts:
 class Shared:
     """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
 
-    ``waiting``: the topics that are in the queue or with a sender. ``ending``: it ends once everything is sent.
+    ``waiting``: the topics that are in the queue or with a sender. ``busy``: numbers of the senders that have topics.
+    ``ending``: it ends once everything is sent.
     """
 
     conninfo: Mapping[str, Any]
@@ -113,6 +114,7 @@ class Shared:
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
     waiting: Callable[[], Iterable[str]]
+    busy: set[int] = field(default_factory=set)
     ending: threading.Event = field(default_factory=threading.Event)
 
 
@@ -157,24 +159,27 @@ class Sender:
         if self._lost:
             self._serve([*self._lost.values()])
         while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
+            self._shared.busy.add(self._number)
             group = self._with_others(pending)
             self._taken = {each.topic for each in group}
             try:
                 self._serve(group)
             finally:
+                self._shared.busy.discard(self._number)
                 for topic in [*self._taken]:
                     self._hand_back(topic)
 
     def _with_others(self, first: Pending) -> list[Pending]:
-        """A topic, and this thread's share of those that wait as well: one transaction sends them all."""
+        """A topic, and a share of those that wait as well: one transaction sends them all. Idle threads get as many."""
         work = self._shared.work
+        idle = self._shared.threads - len(self._shared.busy)
         group = [first]
-        for _ in range(min(_TOGETHER - 1, work.qsize() // self._shared.threads)):
+        for _ in range(0 if first.alone else min(_TOGETHER - 1, work.qsize() // (idle + 1))):
             try:
                 other = work.get_nowait()
             except Empty:
                 break
-            if other is None or other.lapsed != first.lapsed:
+            if other is None or other.alone or other.lapsed != first.lapsed:
                 work.put(other)
                 break
             group.append(other)
