@@ -12,7 +12,7 @@ import pytest
 from compactory import GlobalStore
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table
+from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
@@ -245,15 +245,15 @@ def test_a_topic_that_fails_between_batches_repeats_nothing(
         bench.outbox.publish_list(
             bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 2)]
         )
-    look, calls = sender.TopicFacts.look, []
+    look, calls = topic_facts.TopicFacts.look, []
 
-    def failing(self: sender.TopicFacts, *given: Any) -> int:
+    def failing(self: topic_facts.TopicFacts, *given: Any) -> int:
         calls.append(given)
         if len(calls) == 2:
-            raise sender._TopicFailed("gone for a moment")
+            raise topic_facts.TopicFailed("gone for a moment")
         return look(self, *given)
 
-    monkeypatch.setattr(sender.TopicFacts, "look", failing)
+    monkeypatch.setattr(topic_facts.TopicFacts, "look", failing)
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="everything")
     assert bench.values(topic) == [f"{n}" for n in range(BATCH * 2)]
