@@ -42,6 +42,7 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+	$(BIN)/mypy tests/types
 	$(BIN)/basedpyright
 
 layers: $(STAMP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from compactory.directory import Directory
 from compactory.errors import UnknownDirectory
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class BaseStore(Mapping[str, View[Any]]):
-    """A mapping from the names of directories to their views. All methods may be called by any thread."""
+    """A mapping from names of directories to their views; ``store[directory]`` is a view that knows its values' type.
+
+    All methods may be called by any thread.
+    """
 
     def __init__(self, engine: Engine, views: Mapping[str, View[Any]]) -> None:
         self._engine = engine
@@ -30,11 +33,20 @@ class BaseStore(Mapping[str, View[Any]]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self._views)}: {self.state.value}>"
 
-    def __getitem__(self, name: str) -> View[Any]:
-        view = self._views.get(name)
-        if view is None:
+    @overload
+    def __getitem__(self, name: str) -> View[Any]: ...
+    @overload
+    def __getitem__(self, name: Directory[T]) -> View[T]: ...
+    def __getitem__(self, name: str | Directory[Any]) -> View[Any]:
+        if isinstance(name, Directory):
+            view = self[name.name]
+            if view.directory != name:
+                raise UnknownDirectory(f"the store's directory {name.name!r} is defined otherwise")
+            return view
+        found = self._views.get(name)
+        if found is None:
             raise UnknownDirectory(f"the store has no directory {name!r}; it has: {', '.join(self._views)}")
-        return view
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -49,11 +61,8 @@ class BaseStore(Mapping[str, View[Any]]):
         return id(self)
 
     def directory(self, directory: Directory[T]) -> View[T]:
-        """Return the view of a directory with its value type. Raises UnknownDirectory."""
-        view = self[directory.name]
-        if view.directory != directory:
-            raise UnknownDirectory(f"the store's directory {directory.name!r} is defined otherwise")
-        return view
+        """Return ``store[directory]``, a view that knows the type of its values. Raises UnknownDirectory."""
+        return self[directory]
 
     @property
     def directories(self) -> tuple[Directory[Any], ...]:

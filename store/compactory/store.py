@@ -65,11 +65,12 @@ class GlobalStore(BaseStore):
     ``applying_timeout`` seconds at one batch after which it counts as not `live`
 
     ``start`` returns when every partition is applied up to the high watermark captured when it was first seen. From
-    then on the store serves, whatever happens to Kafka. Where what was read can't be gone on with (the topic was
-    created again, records between were deleted, the log was cut off, tombstones may be gone) the topic is read anew
-    beside what is served, which is STALE meanwhile. A reader that dies makes the store FAILED, which wakes every waiter
-    and turns ``ready`` off, while lookups go on with the last complete data. All methods may be called by any thread.
-    Raises ConfigError from the constructor with every problem at once.
+    then on the store serves, whatever happens to Kafka. Sometimes it can't go on from what it has read: the topic was
+    created again, records between were deleted, the log was cut off, or tombstones may be gone. It then reads the topic
+    anew, and serves what it had, which is STALE, until that is done. A reader that dies makes the store FAILED. This
+    wakes every waiter and turns ``ready`` off; lookups go on with the last complete data.
+
+    All methods may be called by any thread. Raises ConfigError from the constructor with every problem at once.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition, Event
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from compactory.codec.encoding import encoded
 from compactory.directory import Directory
@@ -25,12 +25,11 @@ from compactory.token import Token
 
 __all__ = ["InProcessStore", "store"]
 
+D = TypeVar("D", bound=str | Directory[Any])
 _PATIENCE = 5.0  # seconds that a change may take to become visible
 
 
-def store(
-    entries: Mapping[str | Directory[Any], Mapping[str, Any]], *, start: bool = True, **options: Any
-) -> InProcessStore:
+def store(entries: Mapping[D, Mapping[str, Any]], *, start: bool = True, **options: Any) -> InProcessStore:
     """Return a store with these entries, by directory and record key; it is started unless ``start`` is False.
 
     A directory is a `Directory`, or a name for one without options. ``put`` says what a value may be. ``options``
@@ -73,7 +72,7 @@ class InProcessStore(GlobalStore):
         ``timestamp_ms`` is in milliseconds since 1970 UTC; -1 means now. While the directory is stale, and before
         ``start``, the record waits in the topic. Raises UnknownDirectory, StoreFailed, StoreClosed.
         """
-        its = self._defined(directory)
+        its = self[directory].directory
         token = self._cluster.append(its.topic, key, encoded(value, its.envelope), timestamp_ms)
         if self.ready and its.topic not in self.stale():
             self.wait_for(token, timeout=_PATIENCE)
@@ -89,7 +88,7 @@ class InProcessStore(GlobalStore):
         Lookups go on with what was there; reads that demand a ``max_age`` below ``age`` see stale data.
         `become_current` ends that.
         """
-        for topic in {self._defined(each).topic for each in directories or self}:
+        for topic in {self[each].directory.topic for each in directories or self}:
             positions = {part.partition: end for part, end in self.positions().items() if part.topic == topic}
             self._cluster.hold(topic)
             marks = {number: CaughtUp(at=time.time() - age, end=end) for number, end in positions.items()}
@@ -109,9 +108,6 @@ class InProcessStore(GlobalStore):
         """
         self._cluster.fail(cause or RuntimeError("the test let the reader fail"))
         self._await("the store did not fail", lambda: self.failure is not None)
-
-    def _defined(self, directory: str | Directory[Any]) -> Directory[Any]:
-        return (self.directory(directory) if isinstance(directory, Directory) else self[directory]).directory
 
     def _await(self, otherwise: str, reached: Callable[[], bool]) -> None:
         done = Event()

@@ -39,14 +39,18 @@ class Bench:
         self._executors.append(executor)
         return executor
 
-    def mortal(self, *options: str) -> Mortal:
-        self._mortals.append(Mortal("tests.jobs.mortal", self.url, *options))
+    def mortal(self, *kafka: str, ahead: float = 0.0) -> Mortal:
+        self._mortals.append(Mortal("tests.jobs.mortal", self.url, str(ahead), *kafka))
         return self._mortals[-1]
 
     def state(self, job: int) -> str:
         row = self.sql.execute("SELECT state FROM compactory.jobs WHERE id = %s", [job]).fetchone()
         assert row is not None, job
         return row[0]
+
+    def place(self, job: int) -> int:
+        (found,) = self.column("SELECT place FROM compactory.jobs WHERE id = %s", job)
+        return found
 
     def wait_for(self, job: int, state: str, timeout: float = 30.0) -> None:
         wait_until(lambda: self.state(job) == state, timeout, f"job {job} to be {state}")

@@ -1,6 +1,8 @@
 """An executor in a process of its own, for signals to hit.
 
-    python -m tests.jobs.mortal POSTGRES [BOOTSTRAP TOPIC GROUP]
+    python -m tests.jobs.mortal POSTGRES SECONDS [BOOTSTRAP TOPIC GROUP]
+
+Its clock is so many SECONDS ahead of others, or behind.
 
 Each handler holds an exclusive lock on its job and its group while it runs, in Postgres and in its own session's
 transaction; one that finds it taken writes that down. ``write`` leaves its effect through the given connection.
@@ -13,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import datetime, timedelta, tzinfo
 
 import psycopg
 
@@ -24,6 +27,21 @@ TTL = 1.0
 def patient(seconds: float = TTL) -> None:
     for module, name, value in ((table, "TTL", seconds), (table, "SPREAD", 0.2), (keeper, "_BEAT", seconds / 5)):
         setattr(module, name, value)
+
+
+def shift(seconds: float) -> None:
+    """Set the clock apart that modules of ours read."""
+    real = time.time
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(seconds=seconds)
+
+    time.time = lambda: real() + seconds
+    for name, module in list(sys.modules.items()):
+        if name.startswith("compactory") and vars(module).get("datetime") is datetime:
+            module.datetime = Shifted  # type: ignore[attr-defined]
 
 
 def registry() -> Jobs:
@@ -71,8 +89,9 @@ class Exclusive:
         """The transaction's end gives the locks back."""
 
 
-def main(url: str, *kafka: str) -> int:
+def main(url: str, seconds: str, *kafka: str) -> int:
     patient()
+    shift(float(seconds))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     options = dict(zip(("kafka", "topic", "group_id"), kafka, strict=False))

@@ -63,7 +63,7 @@ def mine(executor: JobExecutor) -> set[int]:
     return set(executor.board.picture()["partitions"])
 
 
-@pytest.mark.parametrize(("strategy", "callbacks"), [("cooperative-sticky", True), ("range", True), ("range", False)])
+@pytest.mark.parametrize(("strategy", "callbacks"), [("cooperative-sticky", True), ("range", False)])
 def test_jobs_run_where_their_origins_messages_are_read(
     bench: Bench, kafka: str, topic: str, strategy: str, callbacks: bool
 ) -> None:

@@ -1,5 +1,7 @@
 """Executors that are killed, frozen, rebalanced and started again at any moment: every job once, groups in order.
 
+Their clocks are minutes apart.
+
 A service that changes a group locks its row and enqueues its next version, so that dependent transactions are known.
 """
 
@@ -23,6 +25,7 @@ from tests.source.workload import wait_until
 from tests.stack.crowd import Crowd, Undo
 from tests.stack.mortal import Mortal
 
+CLOCKS = (-600.0, 0.0, 600.0)
 GROUPS = [f"g{n}" for n in range(8)]
 _LEFT = 'SELECT state, "group", executor, position, rescues, count(*) FROM compactory.jobs_live GROUP BY 1, 2, 3, 4, 5'
 _NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
@@ -63,7 +66,7 @@ def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: ra
         executors[number].send(signal.SIGTERM)
     if executors[number].ended() or chance >= 0.7:
         executors[number].process.wait(20)
-        executors[number] = bench.mortal(*kafka)
+        executors[number] = bench.mortal(*kafka, ahead=random_.choice(CLOCKS))
     wait(random_.random())
 
 
@@ -85,7 +88,7 @@ def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str
     with bench.sql.cursor() as cursor:
         cursor.executemany("INSERT INTO versions VALUES (%s, 0)", [[group] for group in GROUPS])
     services = Services(bench.url, seeded)
-    executors = [bench.mortal(*kafka) for _ in range(3)]
+    executors = [bench.mortal(*kafka, ahead=clock) for clock in CLOCKS]
     over = threading.Event()
     timer = threading.Timer(seconds, over.set)
     timer.start()
@@ -102,7 +105,25 @@ def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str
 
 def test_executors_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:
     """Guarantees 14 and 15: every committed job, its effects once, one of a group at a time."""
-    history(bench, seeded, 6.0, [], lambda: None)
+    history(bench, seeded, 4.0, [], lambda: None)
+
+
+def test_clocks_of_hosts_change_nothing(bench: Bench) -> None:
+    """Jobs run when Postgres' clock says so, and no executor is taken for dead because of its own."""
+    bench.jobs.declare("plain")
+    for clock in CLOCKS:
+        bench.mortal(ahead=clock)
+    executors = "compactory.job_executors WHERE beat_at > started_at + interval '1 second'"
+    wait_until(lambda: bench.count(executors) == len(CLOCKS), what="heartbeats for as long as one may be silent")
+    row = bench.sql.execute("SELECT clock_timestamp() + interval '0.7 seconds'").fetchone()
+    assert row is not None
+    with bench.sql.transaction():
+        due = [NewJob(type="plain", origin=f"{n}", run_at=row[0]) for n in range(60)]
+        bench.jobs.enqueue_many(bench.sql, due)
+    bench.wait_for_all(10)
+    assert bench.column("SELECT count(DISTINCT executor) FROM compactory.jobs") == [len(CLOCKS)]
+    assert bench.column("SELECT DISTINCT rescues FROM compactory.jobs WHERE started_at >= run_at") == [0]
+    assert bench.column("SELECT count(*) FROM compactory.jobs WHERE started_at < run_at OR rescues > 0") == [0]
 
 
 @pytest.mark.parametrize("seconds", [LONG])

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import psycopg
@@ -94,58 +95,95 @@ def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(
     )
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+@dataclass
+class Servers:
+    """A sink on servers that may be killed, behind networks that may be cut."""
+
+    bench: Bench
+    postgres: PostgresServer
+    kafka: ApacheKafka
+    networks: tuple[Proxy, Proxy]
+    """To Postgres and to Kafka."""
+
+    def mortal(self, topic: str, *given: str) -> Mortal:
+        to_postgres, to_kafka = self.networks
+        url = self.bench.url.replace(f":{urlsplit(self.bench.url).port}", f":{to_postgres.port}")
+        return self.bench.mortal(topic, "", "SIGKILL", *LARGE, *given, url=url, kafka=to_kafka.address)
+
+    def outage(self, seeded: random.Random) -> None:
+        """One of all kinds, or none."""
+        wait = threading.Event().wait
+        network = seeded.choice(self.networks)
+        match seeded.randrange(10):
+            case 0:
+                self.postgres.kill()
+                self.postgres.start()
+                self._connect()
+            case 1:
+                self.postgres.stop()
+                wait(seeded.random() * 3)
+                self.postgres.start()
+                self._connect()
+            case 2:
+                self.kafka.freeze()
+                wait(10)
+                self.kafka.thaw()
+            case 3:
+                self.kafka.stop() if seeded.random() < 0.5 else self.kafka.kill()
+                wait(seeded.random() * 8)
+                self.kafka.start()
+            case 4 | 5:
+                network.cut(reset=seeded.random() < 0.5)
+            case 6:
+                network.freeze()
+                wait(seeded.random() * 8)
+                network.thaw()
+
+    def _connect(self) -> None:
+        self.bench.sql.close()
+        self.bench.sql = psycopg.connect(self.bench.url, autocommit=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["partition.assignment.strategy=cooperative-sticky"],
+        ["partition.assignment.strategy=range"],
+        ["parallel=3"],
+    ],
+    ids=" ".join,
+)
 @pytest.mark.parametrize("seconds", [LONG])
 def test_long_histories_with_outages_of_all_kinds(
-    own_servers: tuple[Bench, PostgresServer, ApacheKafka, Proxy],
-    seeded: random.Random,
-    seconds: float,
-    strategy: str,
+    servers: Servers, seeded: random.Random, seconds: float, given: list[str]
 ) -> None:
-    """Guarantee 16, with Postgres killed, a broker that is frozen or killed, and a network that is cut."""
-    bench, postgres, kafka, proxy = own_servers
-    wait = threading.Event().wait
-    place = urlsplit(bench.url)
-    url = bench.url.replace(f":{place.port}", f":{proxy.port}")
-
-    def outages() -> None:
-        chance = seeded.random()
-        if chance < 0.1:
-            postgres.kill()
-            postgres.start()
-            bench.sql.close()
-            bench.sql = psycopg.connect(bench.url, autocommit=True)
-        elif chance < 0.15:
-            kafka.freeze()
-            wait(10)
-            kafka.thaw()
-        elif chance < 0.3:
-            proxy.cut(reset=seeded.random() < 0.5)
-        elif chance < 0.4:
-            proxy.freeze()
-            wait(seeded.random() * 5)
-            proxy.thaw()
-
-    given = f"partition.assignment.strategy={strategy}"
-    history(bench, seeded, seconds, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, given, url=url), outages)
+    """Guarantee 16, with Postgres and Kafka killed, stopped and frozen, and networks to both that are cut."""
+    history(
+        servers.bench,
+        seeded,
+        seconds,
+        lambda topic: servers.mortal(topic, *given),
+        lambda: servers.outage(seeded),
+    )
 
 
 @pytest.fixture
-def own_servers(
-    unique: Callable[[str], str],
-) -> Iterator[tuple[Bench, PostgresServer, ApacheKafka, Proxy]]:
-    """A sink on servers that may be killed, behind a network that may be cut."""
-    postgres, kafka = PostgresServer(), ApacheKafka()
+def servers(unique: Callable[[str], str]) -> Iterator[Servers]:
+    to_kafka = Proxy()
+    kafka = ApacheKafka(listeners={"PROXIED": "PLAINTEXT"}, advertised={"PROXIED": to_kafka.address})
+    to_kafka.target = int(kafka.listener("PROXIED").rpartition(":")[2])
+    postgres = PostgresServer()
     try:
         postgres.start()
         kafka.start()
         install(postgres.url())
-        proxy = Proxy(urlsplit(postgres.url()).port)
+        to_postgres = Proxy(urlsplit(postgres.url()).port)
         bench = Bench(postgres.url(), Kafka(kafka.address), kafka.address, unique)
-        yield bench, postgres, kafka, proxy
+        yield Servers(bench, postgres, kafka, (to_postgres, to_kafka))
         bench.close()
-        proxy.close()
+        to_postgres.close()
     finally:
+        to_kafka.close()
         kafka.remove()
         postgres.remove()
 

@@ -188,7 +188,7 @@ def test_tables_and_columns_are_made_from_the_schema(bench: Bench, tables: Table
     tables.run(topic, **keys)
     bench.wait_for_end(topic)
     found = bench.rows(f'SELECT id, i, s, d::text, t::text, n::text, b, more FROM "{topic}" ORDER BY id')
-    row = (7, "x", "0001-01-01 BC", "1969-12-31 23:59:59.999", "4.00", b"\x00\x01")
+    row = (7, "x", "0001-01-03 BC", "1969-12-31 23:59:59.999", "4.00", b"\x00\x01")
     assert found == [("1", *row, None), ("2", 7, "}", *row[2:], None), ("3", *row, 0.5)]
 
 

@@ -113,7 +113,7 @@ class Feed:
         """One poll, or with ``pages`` only its first pages; the records of it."""
         records = []
         expect = self.comparison.expect if self.comparison is not None else None
-        for number, found in enumerate(self.reader.pages(page_rows, expect=expect), 1):
+        for number, found in enumerate(self.reader.batches(page_rows, expect=expect), 1):
             batch = found if self.comparison is None else self.comparison.without_known(found, self.reader.plan)
             records += batch.records
             for key, value in batch.records:

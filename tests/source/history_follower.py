@@ -75,7 +75,7 @@ class Follower:
                     return None
                 self._log.append(f"source: poll in pages of {page_rows}")
                 expect = self._comparison.expect if self._comparison is not None else None
-                self._pages = self.reader.pages(page_rows, expect=expect)
+                self._pages = self.reader.batches(page_rows, expect=expect)
             batch = next(self._pages, None)
         except TableReplaced:
             self._log.append("source: the table is another one")
@@ -99,11 +99,11 @@ class Follower:
         if self._comparison is not None:
             batch = self._comparison.without_known(batch, self.reader.plan)
         self._comparison = self._comparison if batch.offset.phase is Phase.COMPARING else None
-        self._log.append(f"source: {len(batch.records)} records {batch.again or ''}")
+        self._log.append(f"source: {len(batch.records)} records {batch.resend_reason or ''}")
         for record in batch.records:
             key, value = record[0], record[1]
             assert key is not None
-            if batch.again is None and value is not None and self.topic.get(key) == value:
+            if batch.resend_reason is None and value is not None and self.topic.get(key) == value:
                 self.unexplained.append((key, value))
             if value is None:
                 self.topic.pop(key, None)

@@ -77,7 +77,7 @@ class Poller:
     def poll(self, page_rows: int = 10_000, *, pages: int | None = None) -> list[Any]:
         """The values of one poll, or of its first pages; tombstones as (key, None)."""
         found: list[Any] = []
-        batches = self.reader.pages(page_rows)
+        batches = self.reader.batches(page_rows)
         for number, batch in enumerate(batches, 1):
             found += [json.loads(value) if value is not None else (key, None) for key, value in batch.records]
             self.sent += batch.records

@@ -78,7 +78,7 @@ def assert_put_right(feed: Feed, url: str, *, why: ResendReason = ResendReason.H
     assert expected(url) != published
     feed.url = url
     feed.restart()
-    assert feed.reader.offset.again is why
+    assert feed.reader.offset.resend_reason is why
     sent = feed.settle()
     assert feed.topic == expected(url)
     assert len(sent) <= 5, "what the topic has already goes out once more"
@@ -192,6 +192,6 @@ def test_an_upgraded_server(servers: list[PostgresServer], feed: Feed) -> None:
     with psycopg.connect(feed.url, autocommit=True) as connection:
         add(connection, "upgraded")
     feed.restart()
-    assert feed.reader.offset.again is ResendReason.HISTORY
+    assert feed.reader.offset.resend_reason is ResendReason.HISTORY
     assert len(feed.settle()) == 1
     assert feed.topic == expected(feed.url)

@@ -115,7 +115,7 @@ def test_only_what_differs_is_sent_after_a_crash(fragile: PostgresServer, url: s
     feed.settle()
     crash(fragile)
     feed.restart()
-    assert feed.reader.offset.again is ResendReason.CRASH
+    assert feed.reader.offset.resend_reason is ResendReason.CRASH
     assert sorted(key for key, _ in feed.settle()) == [b"1", b"2", b"4"]
     assert feed.topic == expected(url)
 
@@ -137,7 +137,9 @@ def test_a_backend_that_crashed_costs_nothing(url: str, feed: Feed) -> None:
         with pytest.raises(psycopg.OperationalError):
             victim.execute("SELECT")
         victim.close()
-    wait_until(lambda: _restarted(feed) and feed.reader.offset.again is ResendReason.CRASH, what="the end of recovery")
+    wait_until(
+        lambda: _restarted(feed) and feed.reader.offset.resend_reason is ResendReason.CRASH, what="the end of recovery"
+    )
     assert feed.reader.offset.phase is not Phase.COMPARING
     assert feed.settle() == []
 

@@ -108,7 +108,7 @@ def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> SeenSnapshot:
 
 
 def _without_pages(offset: SourceOffset) -> bytes:
-    return DUMPS(offset.polled(offset.pages[-1].seen_snapshot) if offset.pages else offset)
+    return DUMPS(offset.polled(offset.partial_polls[-1].seen_snapshot) if offset.partial_polls else offset)
 
 
 DUMPS = SourceOffset.dumps

@@ -195,13 +195,14 @@ class Keeper:
         except BaseException:
             self._ending.extendleft(reversed(ending))
             raise
-        self._position, self._later = batch.position, batch.later
+        self._position = batch.position
+        if plan.request.limit:
+            self._later = batch.later
         self._claims.settle(plan, batch)
-        self._tick(table, batch.clock)
+        self._tick(table)
         self._board.claimed(len(self._claims.ids))
         looked = len(batch.refused) < len(plan.request.groups)
-        full = batch.full and plan.request.limit > 0
-        return bool(ending or batch.chains or batch.found or looked or full)
+        return bool(ending or batch.chains or batch.found or looked or batch.full)
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
         """What is done now and then: heartbeat, rescues, assignment, retention, figures, time-outs."""
@@ -254,10 +255,11 @@ class Keeper:
         self._look_again(table)
         self._board.follows(table.executor, list(assigned.partitions) if assigned is not None else [])
 
-    def _tick(self, table: JobTable, clock: datetime) -> None:
+    def _tick(self, table: JobTable) -> None:
         """Enqueue periodic jobs whose time has come."""
         if self.stopping.is_set() or not self._jobs.periodic_jobs or not self._due("tick", _IDLE):
             return
+        clock = table.clock()
         for periodic in self._jobs.periodic_jobs.values():
             tick = periodic.last_tick(clock)
             if self._ticks.get(periodic.name) != tick:

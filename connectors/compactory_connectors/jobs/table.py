@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -113,14 +113,13 @@ class Batch:
     ``refused``: groups that somebody else just looks at, and that are to be looked at again.
     """
 
-    chains: list[Chain]
-    found: list[str]
-    refused: frozenset[str]
     ended: frozenset[int]
     position: Position
-    full: bool
-    clock: datetime
-    later: float | None
+    chains: list[Chain] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    refused: frozenset[str] = frozenset()
+    full: bool = False
+    later: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,8 @@ class JobTable:
             "freed": list(request.freed),
             "depth": request.depth,
         }
-        grouped: psycopg.Cursor[Any] | None = None
+        claimed = self._connection.cursor(row_factory=tuple_row)
+        grouped = self._connection.cursor(row_factory=tuple_row)
         with self._connection.pipeline():  # one transaction, which ends with it
             finish = query("jobs/finish"), outcomes_json(request.outcomes)
             ended = self._connection.execute(*finish) if request.outcomes else ()
@@ -170,29 +170,19 @@ class JobTable:
                 self._connection.execute(query("jobs/notify"))
             if request.limit:
                 self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
-            claimed = self._connection.cursor(row_factory=tuple_row).execute(query("jobs/claim"), given)
+                claimed.execute(query("jobs/claim"), given)
             if request.groups:
                 self._connection.execute(query("jobs/lock_groups"), given)
                 self._connection.execute(query("jobs/supersede"))
-                grouped = self._connection.cursor(row_factory=tuple_row).execute(query("jobs/claim_groups"), given)
-        facts, free = _claimed(claimed)
-        locked, chained = _claimed(grouped) if grouped is not None else ({"locked": ()}, [])
-        clock = datetime.fromisoformat(facts["clock"])
-        self._looked(clock)
-        after = position
-        if request.limit and not facts["skipped"]:
-            running = Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))
-            after = position.after(running, facts["newest"], facts["last"])
-        return Batch(
-            chains=[[job] for job in free] + _chains(chained),
-            found=facts["groups"],
-            refused=frozenset(request.groups).difference(locked["locked"]),
-            ended=frozenset(row[0] for row in ended),
-            position=after,
-            full=facts["last"] is not None,
-            clock=clock,
-            later=facts["later"],
-        )
+                grouped.execute(query("jobs/claim_groups"), given)
+        batch = Batch(ended=frozenset(row[0] for row in ended), position=position)
+        if request.limit:
+            batch = self._read(batch, *_claimed(claimed))
+        if request.groups:
+            locked, jobs = _claimed(grouped)
+            refused = frozenset(request.groups).difference(locked["locked"])
+            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
+        return batch
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
         """Go on after the connection was lost: hand back what was claimed and not heard of; False: not yet."""
@@ -262,12 +252,33 @@ class JobTable:
         """Look through all jobs that wait for their time."""
         self._whole_at = None
 
+    def clock(self) -> datetime:
+        """The time of Postgres."""
+        row = self._connection.execute(query("jobs/clock")).fetchone()
+        assert row is not None
+        found: datetime = row[0]
+        return found
+
     def _since(self) -> str | datetime:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
-    def _looked(self, clock: datetime) -> None:
+    def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed]) -> Batch:
+        """What a claim came to."""
+        clock = datetime.fromisoformat(facts["clock"])
         if self._whole_at is None or clock - self._whole_at > _LATE:
             self._whole_at = clock if self._whole_at is None else None
+        position = batch.position
+        if not facts["skipped"]:
+            running = Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))
+            position = position.after(running, facts["newest"], facts["last"])
+        return replace(
+            batch,
+            chains=[[job] for job in jobs],
+            found=facts["groups"],
+            position=position,
+            full=facts["last"] is not None,
+            later=facts["later"],
+        )
 
 
 def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, str]:

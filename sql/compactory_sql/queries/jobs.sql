@@ -6,11 +6,11 @@ SELECT compactory.enqueue_all(%(types)s::text[], %(payloads)s::text[], %(groups)
 
 -- name: jobs/settings
 -- The settings of an executor's session. Claims are flushed before a handler runs. Tables that are nearly empty and full
--- of dead rows mislead the planner: the one index is always right.
+-- of dead rows mislead the planner: the one index is always right, so that statements are planned once.
 SELECT set_config(name, value, false)
   FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),
-               ('jit', 'off'), ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'),
-               ('default_transaction_isolation', 'read committed'),
+               ('enable_material', 'off'), ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'),
+               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('default_transaction_isolation', 'read committed'),
                ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                                       ELSE current_setting('synchronous_commit') END)) AS s (name, value);
 
@@ -90,10 +90,10 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.jobs
 
 -- name: jobs/promote
 -- Give jobs that have come due a position, behind all others. The rows are locked before, so that the transaction has
--- its id before they have a position.
+-- its id before they have a position. An index is searched by statement_timestamp(), but not by clock_timestamp().
 UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq')
   FROM (SELECT id FROM compactory.jobs_live
-         WHERE state = 'scheduled' AND position IS NULL AND run_at <= clock_timestamp() AND run_at >= %(since)s::timestamptz
+         WHERE state = 'scheduled' AND position IS NULL AND run_at <= statement_timestamp() AND run_at >= %(since)s::timestamptz
            AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s)
          ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS due
  WHERE j.id = due.id;
@@ -128,7 +128,7 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                           'clock', clock_timestamp(),
                           'later', (SELECT extract(epoch FROM min(l.run_at) - clock_timestamp()) FROM
                                      (SELECT run_at FROM compactory.jobs_live
-                                       WHERE state = 'scheduled' AND position IS NULL AND run_at > clock_timestamp()
+                                       WHERE state = 'scheduled' AND position IS NULL AND run_at > statement_timestamp()
                                        ORDER BY run_at LIMIT 1) AS l)),
        NULL, NULL
  UNION ALL SELECT * FROM taken;
@@ -224,8 +224,12 @@ SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state =
 -- name: jobs/expire
 -- Forget finished jobs that are old enough, some at a time.
 DELETE FROM compactory.jobs_finished
- WHERE id IN (SELECT id FROM compactory.jobs_finished WHERE finished_at < clock_timestamp() - %(keep)s
+ WHERE id IN (SELECT id FROM compactory.jobs_finished WHERE finished_at < statement_timestamp() - %(keep)s
                ORDER BY finished_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
+
+-- name: jobs/clock
+-- The time that all executors go by.
+SELECT clock_timestamp();
 
 -- name: jobs/ticked
 -- Take a periodic job's tick; a row where nobody had it before. A name that is new begins with the next tick.

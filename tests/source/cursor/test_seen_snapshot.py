@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
-from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Cursor, Page, SourceOffset
+from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Cursor, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.resend_reason import ResendReason
@@ -55,7 +55,7 @@ def offset(**changes: object) -> SourceOffset:
         phase=Phase.STEADY,
         seen_snapshot=SeenSnapshot(Snapshot(100, 120, (100,)), frozenset({101})),
         durable=SeenSnapshot(Snapshot(90, 90)),
-        pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
+        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
         timestamp=1,
         timestamp_nanos=2,
         incrementing=3,
@@ -66,7 +66,7 @@ def offset(**changes: object) -> SourceOffset:
 
 def test_offset_round_trip() -> None:
     assert SourceOffset.loads(offset().dumps()) == offset()
-    assert SourceOffset.loads(offset(seen_snapshot=None, durable=None, pages=()).dumps()).seen_snapshot is None
+    assert SourceOffset.loads(offset(seen_snapshot=None, durable=None, partial_polls=()).dumps()).seen_snapshot is None
 
 
 def test_offset_has_the_fixed_fields() -> None:
@@ -81,15 +81,15 @@ def test_a_long_list_of_seen_ids_is_not_written_and_its_rows_go_out_again() -> N
     seen = frozenset(range(200, 201 + SEEN_LIMIT))
     kept = SourceOffset.loads(offset(seen_snapshot=SeenSnapshot(Snapshot(100, 1 << 20), seen)).dumps())
     assert kept.seen_snapshot == SeenSnapshot(Snapshot(100, 1 << 20), frozenset())
-    assert kept.again is ResendReason.IDS
+    assert kept.resend_reason is ResendReason.IDS
 
 
 def test_offsets_with_many_pages_fit_into_a_message() -> None:
     """Killed again and again within one poll while many transactions ran: librdkafka refuses more than 1 MB."""
     first = 10_000_000_000
     seen_snapshot = SeenSnapshot(Snapshot(first, first + 100_000), frozenset(range(first, first + 19_000)))
-    pages = tuple(Page(seen_snapshot, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
-    assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot, pages=pages).dumps()) < 900_000
+    pages = tuple(PartialPoll(seen_snapshot, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
+    assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot, partial_polls=pages).dumps()) < 900_000
     assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot).dumps()) < 900_000
 
 
@@ -105,7 +105,7 @@ def test_offsets_with_many_pages_fit_into_a_message() -> None:
 def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
     """Guarantee 8: after promotion, restore or a new table every row is sent and missing keys are swept."""
     moved = offset().on(elsewhere, Snapshot(500, 500))
-    assert (moved.seen_snapshot, moved.durable, moved.pages, moved.sweep) == (None, None, (), True)
+    assert (moved.seen_snapshot, moved.durable, moved.partial_polls, moved.sweep) == (None, None, (), True)
     assert moved.identity == elsewhere
 
 
@@ -116,7 +116,12 @@ def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
     """Guarantee 8: only ids that the durable seen snapshot does not cover may be given out again."""
     moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
     assert moved.seen_snapshot == moved.durable == offset().durable
-    assert (moved.pages, moved.sweep, moved.phase, moved.again) == ((), False, Phase.STEADY, ResendReason.CRASH)
+    assert (moved.partial_polls, moved.sweep, moved.phase, moved.resend_reason) == (
+        (),
+        False,
+        Phase.STEADY,
+        ResendReason.CRASH,
+    )
 
 
 def test_a_topic_that_can_not_be_compared_is_not_filled_again_after_each_crash() -> None:
@@ -129,7 +134,7 @@ def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
     recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")
     moved = offset(written=7, flushed=7).on(recovered, Snapshot(500, 500), 900)
-    assert (moved.seen_snapshot, moved.sweep, moved.phase, moved.again) == (
+    assert (moved.seen_snapshot, moved.sweep, moved.phase, moved.resend_reason) == (
         None,
         True,
         Phase.COMPARING,
@@ -141,8 +146,8 @@ def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
 def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
     moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
-    assert (moved.seen_snapshot, moved.durable, moved.pages) == (None, None, ())
-    assert (moved.sweep, moved.phase, moved.again) == (True, Phase.COMPARING, ResendReason.CRASH)
+    assert (moved.seen_snapshot, moved.durable, moved.partial_polls) == (None, None, ())
+    assert (moved.sweep, moved.phase, moved.resend_reason) == (True, Phase.COMPARING, ResendReason.CRASH)
 
 
 def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
@@ -161,7 +166,7 @@ def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
 ) -> None:
     """Guarantee 8: a seen snapshot is kept only where its ids and its WAL are those of the server that is there."""
     (counter, wal), (written, flushed) = now, sent
-    known = offset(written=written, flushed=flushed, pages=())
+    known = offset(written=written, flushed=flushed, partial_polls=())
     moved = known.on(where, Snapshot(counter, counter), wal)
     assert moved.identity == where
     if moved.seen_snapshot is None:
@@ -185,13 +190,14 @@ def test_a_counter_that_runs_behind_trusts_nothing() -> None:
 def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
     """Guarantee 8: until the next seen snapshot the system column decides, from the snapshot on."""
     stamped = offset(
-        seen_snapshot=SeenSnapshot(Snapshot(100, 120)), pages=(Page(SeenSnapshot(Snapshot(100, 130)), (0, "", "7")),)
+        seen_snapshot=SeenSnapshot(Snapshot(100, 120)),
+        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (0, "", "7")),),
     )
     assert stamped.under("columns and triggers") == stamped
     moved = stamped.under("other triggers")
     assert moved.seen_snapshot == SeenSnapshot(Snapshot(100, 120), frozenset())
     assert moved.durable == SeenSnapshot(Snapshot(90, 90), frozenset())
-    assert moved.pages[0].seen_snapshot.seen == frozenset()
+    assert moved.partial_polls[0].seen_snapshot.seen == frozenset()
     assert offset().under("other triggers").seen_snapshot == offset().seen_snapshot
 
 
@@ -204,8 +210,8 @@ def test_attached_partitions_are_sent_whole_and_detached_ones_swept() -> None:
     known = offset(partitions=(1, 2))
     attached = known.within((1, 2, 3))
     assert (attached.fresh, attached.partitions, attached.sweep) == ((3,), (1, 2, 3), False)
-    assert not attached.pages, "rows of the new partition may sort before what was sent"
-    assert known.within((1, 2)).pages == known.pages
+    assert not attached.partial_polls, "rows of the new partition may sort before what was sent"
+    assert known.within((1, 2)).partial_polls == known.partial_polls
     resumed = SourceOffset.loads(attached.dumps()).within((1, 2, 3))
     assert resumed.fresh == (3,)
     swapped = resumed.within((1, 3, 4))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.id_ranges import IdRanges
-from compactory_connectors.source.cursor.offset import Cursor, Edit, Identity, Page, SourceOffset
+from compactory_connectors.source.cursor.offset import Cursor, Edit, Identity, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.offsets.connect_offsets import (
@@ -32,7 +32,7 @@ WHOLE = SourceOffset(
     shape="x",
     seen_snapshot=HORIZON,
     durable=HORIZON,
-    pages=(Page(HORIZON, (1, "2024-01-01", None)),),
+    partial_polls=(PartialPoll(HORIZON, (1, "2024-01-01", None)),),
     sweep=True,
     partitions=(1, 2),
     fresh=(2,),

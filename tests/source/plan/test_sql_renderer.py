@@ -153,9 +153,9 @@ class Both:
         """The same as Postgres writes them; None for a row that goes the ordinary way."""
         parts = self.plan.formatted
         assert parts is not None
-        astray = parts.astray or sql.SQL("false")
+        fallback = parts.fallback or sql.SQL("false")
         query = sql.SQL("SELECT {}, {}, ({}) IS TRUE FROM {} AS t ORDER BY id")
-        rows = raw_rows(self.connection.execute(query.format(parts.key, parts.value, astray, self.table)))
+        rows = raw_rows(self.connection.execute(query.format(parts.key, parts.value, fallback, self.table)))
         keys, values = [row[0] for row in rows], [row[1] for row in rows]
         keys = respelt(keys) if parts.key_escapes else keys
         values = respelt(values) if parts.value_escapes else values

@@ -137,7 +137,7 @@ def test_rows_beyond_a_place_are_sent_again_and_no_others(feed: Feed, sql: psyco
 
 
 def rewound(offset: SourceOffset, place: Cursor) -> SourceOffset:
-    return replace(offset.beyond(place), pages=())
+    return replace(offset.beyond(place), partial_polls=())
 
 
 def test_an_offset_of_three_fields_is_a_place_to_go_on_from(feed: Feed, sql: psycopg.Connection) -> None:

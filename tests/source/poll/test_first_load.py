@@ -75,7 +75,7 @@ def ordinary(poller: Poller) -> Iterator[None]:
 def reached(poller: Poller) -> tuple[Any, ...]:
     """How far a poll has come, as it is stored."""
     offset = SourceOffset.loads(poller.stored or b"")
-    return offset.cursor, offset.seen_snapshot, offset.pages, offset.sweep
+    return offset.cursor, offset.seen_snapshot, offset.partial_polls, offset.sweep
 
 
 @pytest.mark.parametrize("size", [7, 100])
@@ -150,12 +150,12 @@ def test_a_load_lets_go_of_its_snapshot_while_kafka_is_slow(
     polled = poller(shared, compactory__soft__delete__column="live")
     changed: set[int] = set()
     snapshots: set[str] = set()
-    for batch in polled.reader.pages(size):
+    for batch in polled.reader.batches(size):
         polled.sent += batch.records
         polled.reader.acknowledge(batch)
         polled.stored = batch.offset.dumps()
-        assert len(batch.offset.pages) <= 4
-        snapshots.update(str(page.seen_snapshot.snapshot) for page in batch.offset.pages)
+        assert len(batch.offset.partial_polls) <= 4
+        snapshots.update(str(page.seen_snapshot.snapshot) for page in batch.offset.partial_polls)
         ids = chance.sample(range(1, 201), 2)
         changed.update(ids)
         sql.execute("UPDATE t SET name = name || '+', changed = now() WHERE id = ANY (%s)", [ids])
@@ -179,10 +179,10 @@ def test_a_load_lets_go_of_its_snapshot_while_kafka_is_slow(
 def test_progress_of_a_load(shared: str, sql: psycopg.Connection[Any]) -> None:
     fill(sql, 25)
     polled = poller(shared)
-    loads = [(batch.load, polled.reader.acknowledge(batch))[0] for batch in polled.reader.pages(10)]
+    loads = [(batch.load, polled.reader.acknowledge(batch))[0] for batch in polled.reader.batches(10)]
     assert [(load.rows, load.of) for load in loads if load is not None] == [(10, 25), (20, 25), (25, 25)]
     sql.execute("UPDATE t SET name = 'b' WHERE id = 1")
-    assert [batch.load for batch in polled.reader.pages(10)] == [None]
+    assert [batch.load for batch in polled.reader.batches(10)] == [None]
     polled.close()
 
 

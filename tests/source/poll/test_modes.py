@@ -158,7 +158,7 @@ def test_incrementing_goes_on_with_negative_ids_and_numeric_ones(sql: psycopg.Co
     poller = opened("incrementing", value__converter="org.apache.kafka.connect.storage.StringConverter",
                     value__converter__schemas__enable=None)  # fmt: skip
     assert len(poller.reader.query_text()) > 0
-    batches = list(poller.reader.pages())
+    batches = list(poller.reader.batches())
     assert [key for batch in batches for key, _ in batch.records] == [b"-5", b"0", b"9000000000000000000"]
 
 

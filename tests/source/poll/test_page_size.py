@@ -83,7 +83,7 @@ def test_rows_are_paged_by_bytes(database: str, mode: str, changes: dict[str, st
         sql.execute("INSERT INTO t SELECT n, repeat('x', 100000) FROM generate_series(1, 150) n")
     poller = Poller(database, mode, **changes)
     sizes = []
-    batches = poller.reader.pages(10_000)
+    batches = poller.reader.batches(10_000)
     found: list[bytes | None] = []
     for batch in batches:
         sizes.append(sum(len(record[1] or b"") for record in batch.records))

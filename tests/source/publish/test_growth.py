@@ -102,7 +102,7 @@ def shown(store: GlobalStore) -> dict[str, str]:
 
 
 def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee 10: strays stay until readers know of the partitions; an interval of sweeps forgets none of them."""
+    """Guarantee 10: misplaced copies stay until readers know of the partitions; sweeps forget none of them."""
     monkeypatch.setattr(registry, "TOPICS_EVERY", 0.2)
     one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
     bench.sql.execute(ROWS.format(100))
@@ -114,7 +114,7 @@ def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, mo
 
 
 def test_growth_before_the_first_run_is_nobodys_business(bench: Bench) -> None:
-    """A first load finds what strays in a topic, and clears it up."""
+    """A first load finds misplaced copies in a topic, and clears it up."""
     bench.sql.execute(ROWS.format(50))
     bench.once(topics=TopicRules(default=TopicCreation(partitions=1, replication_factor=1)))
     grow(bench, 4)

@@ -259,7 +259,7 @@ def test_columns_are_read_out_of_keys(database: str, changes: dict[str, Any], mo
         monkeypatch.setattr(LivingRows, "_of_all", lambda *_: pytest.fail("every row was looked at"))
         poller = Poller(database, "timestamp+incrementing", numeric__mapping="best_fit", **changes)
         try:
-            found = {key for batch in poller.reader.pages() for key, _ in batch.records if key is not None}
+            found = {key for batch in poller.reader.batches() for key, _ in batch.records if key is not None}
             assert len(found) == len(names)
             assert poller.server is not None
             rows = LivingRows(poller.server, poller.plan)

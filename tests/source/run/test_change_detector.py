@@ -68,7 +68,7 @@ class Asked:
     def poll(self, name: str) -> int:
         """How many records a poll of the table brings."""
         sent = 0
-        for batch in self.readers[name].pages():
+        for batch in self.readers[name].batches():
             sent += len(batch.records)
             self.readers[name].acknowledge(batch)
         return sent

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Any
 
+import msgspec
 import pydantic
 import pytest
 
-from compactory import BadRecord, ConfigError, Directory, Index, Token
+from compactory import BadRecord, ConfigError, Directory, Entry, GlobalStore, Index, Token, WriteRefused
+from compactory.codec.encoding import Encoding
+from compactory.ingest.topic_tables import definition
 from tests.store.tables import Log
 
 
@@ -20,6 +26,11 @@ class Terminal:
 
 class Model(pydantic.BaseModel):
     id: int
+
+
+class Struct(msgspec.Struct):
+    day: date
+    city: City
 
 
 @pytest.mark.parametrize(
@@ -51,6 +62,123 @@ def test_what_a_decoder_refuses_is_a_bad_record(decode: object, value: str | byt
         log.view["1"]
 
 
+@dataclass
+class City:
+    name: str
+    twin: City | None = None
+
+
+@dataclass
+class Nested:
+    city: City
+    maybe: Annotated[City | str | None, "about it"] = None
+    cities: Sequence[City] = ()
+    pair: tuple[City, ...] = ()
+    tags: frozenset[str] = frozenset()
+    grid: list[list[City]] = field(default_factory=list)
+    by_name: Mapping[str, City | None] = field(default_factory=dict)
+    anything: dict[str, Any] = field(default_factory=dict)
+
+
+def test_nested_dataclasses() -> None:
+    log = Log(Directory("d", decode=Nested))
+    log.put(
+        "1",
+        """{"city":{"name":"a","twin":{"name":"b","new":1}},"maybe":"text","cities":[{"name":"c"}],"pair":[{"name":"d"}],
+        "tags":["x","x"],"grid":[[{"name":"e"}]],"by_name":{"f":{"name":"f"},"none":null},"anything":{"name":"g"}}""",
+    )
+    assert log.view["1"] == Nested(
+        City("a", City("b")), "text", [City("c")], (City("d"),), frozenset("x"), [[City("e")]],
+        {"f": City("f"), "none": None}, {"name": "g"},
+    )  # fmt: skip
+    log.put("2", '{"city":{"name":"a"},"maybe":{"name":"b"}}')
+    assert log.view["2"] == Nested(City("a"), City("b"))
+    for number, bad in enumerate(
+        ('{"city":null}', '{"city":"a"}', '{"city":{}}', '{"city":{"name":""},"cities":{}}',
+         '{"city":{"name":""},"tags":"x"}', '{"city":{"name":""},"by_name":[]}')
+    ):  # fmt: skip
+        log.put(f"bad {number}", bad)
+        with pytest.raises(BadRecord):
+            log.view[f"bad {number}"]
+
+
+@dataclass
+class Untold:
+    either: Terminal | City
+
+
+def test_a_class_that_does_not_tell_what_is_nested_is_refused() -> None:
+    """Else values would be dicts where the type says otherwise."""
+
+    @dataclass
+    class Unresolved:
+        city: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    for kind, why in ((Untold, "take pydantic, msgspec or a callable"), (Unresolved, "'Missing' at its module level")):
+        with pytest.raises(ConfigError, match=why):
+            GlobalStore("127.0.0.1:1", [Directory("d", decode=kind)])
+
+
+def test_a_msgspec_struct() -> None:
+    log = Log(Directory("d", decode=Struct))
+    log.put("1", '{"day":"2026-01-02","city":{"name":"a"},"new":1}')
+    assert log.view["1"] == Struct(date(2026, 1, 2), City("a"))
+    log.put("2", '{"day":"yesterday","city":{"name":"a"}}')
+    with pytest.raises(BadRecord):
+        log.view["2"]
+
+
+NESTED = Nested(City("a", City("b")), City("c"), [], (City("d"),), frozenset("x"))
+
+
+@pytest.mark.parametrize("value", [Struct(date(2026, 1, 2), City("a")), NESTED, Model(id=1)])
+def test_a_writer_makes_what_decode_reads(value: Any) -> None:
+    directory = Directory("d", decode=type(value), writable=True)
+    key, data = Encoding(directory).record("k", value)
+    log = Log(directory)
+    log.put(key, data)
+    assert log.view["k"] == value
+
+
+def of_record(record: Entry) -> tuple[Any, ...]:
+    if record.value == b'{"n":0}':
+        raise ValueError
+    return record.key, json.loads(record.value)["n"], record.partition, record.offset, record.timestamp_ms
+
+
+@pytest.mark.parametrize("options", [{}, {"cache_decoded": True}, {"max_age": 9}, {"key": "k"}])
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_callable_that_takes_the_record(options: dict[str, Any], validate: bool) -> None:
+    """Every way to read gives it key, place and time; a record that it refuses when it comes is bad."""
+    directory = Directory("d", decode=of_record, indexes=[Index("n", unique=True)], **options)
+    log = Log(directory, validate=validate)
+    log.load([(b"a", b'{"n":1,"k":"a"}', 5), (b"b", b'{"n":2,"k":"b"}', 6)])
+    a, b = ("a", 1, 0, 0, 5), ("b", 2, 0, 1, 6)
+    view = log.view
+    assert [view["a"], view["b"], view.get("a"), view.one(n=1), *view.find(n=2)] == [a, b, a, a, b]
+    assert dict(view.items()) == dict(view.snapshot()) == dict(view.range()) == {"a": a, "b": b}
+    assert list(view.values()) == [a, b]
+    assert view.index("n")[2] == b
+    assert view.get_many(["a"]) == {"a": a}
+    if not options and validate:
+        log.put("c", '{"n":0}')
+        with pytest.raises(BadRecord):
+            view["c"]
+
+
+def test_a_callable_that_takes_the_record_has_the_payload_of_an_envelope() -> None:
+    log = Log(Directory("d", decode=of_record, envelope="debezium"))
+    log.put("a", '{"after":{"n":1},"op":"c"}')
+    assert log.view["a"] == ("a", 1, 0, 0, 1)
+
+
+def test_a_writer_checks_by_a_callable_that_takes_the_record() -> None:
+    encoding = Encoding(Directory("d", decode=of_record, writable=True), lambda n: b'{"n":%d}' % n)
+    assert encoding.record("k", 1) == (b"k", b'{"n":1}')  # type: ignore[arg-type]
+    with pytest.raises(WriteRefused):
+        encoding.record("k", 0)  # type: ignore[arg-type]
+
+
 def test_connect_envelope() -> None:
     log = Log(Directory("d", envelope="connect", key="id", indexes=[Index("a")]))
     log.put("1", '{"schema":{},"payload":{"id":"x","a":1}}')
@@ -73,6 +201,27 @@ def test_debezium_envelope() -> None:
     assert log.view == {"1": Terminal(1, "a"), "2": Terminal(2)}
     with pytest.raises(BadRecord):
         log.view["4"]
+
+
+def unwrap(value: bytes) -> Any:
+    return json.loads(value[5:])
+
+
+def test_a_callable_as_envelope() -> None:
+    """Such as JSON Schema's wire format: five bytes before the JSON. It works as JSON does in every other way."""
+    directory = Directory("d", envelope=unwrap, decode=Nested, key="city.name", indexes=[Index("city.twin.name")])
+    log = Log(directory)
+    log.load([(b"1", b'\0\0\0\0\1{"city":{"name":"a","twin":{"name":"b"}}}', 1), (b"2", b"\0\0\0\0\1[]", 1)])
+    assert log.view == {"a": Nested(City("a", City("b")))}
+    assert log.view.find(**{"city.twin.name": "b"}) == [log.view["a"]]
+    assert [bad.key for bad in log.table.quarantine] == [b"2"]
+    log.put("1", b"\0\0\0\0\1null")
+    assert len(log.view) == 0
+    again, other = (Directory("d", envelope=envelope) for envelope in (lambda value: None, "connect"))
+    assert definition([Directory("d", envelope=unwrap)], validate=True) == definition([again], validate=True)
+    assert definition([again], validate=True) != definition([other], validate=True)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Directory("d", envelope=unwrap, writable=True)
 
 
 def test_active_looks_into_the_envelope() -> None:

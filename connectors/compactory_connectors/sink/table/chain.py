@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from compactory_connectors.source.plan.branches import Case, Dropped, Failed, Fork, Leaf, grow
@@ -29,7 +30,7 @@ from .decoding import Decoded, java_value
 
 __all__ = ["Chain", "Change", "schema_of"]
 
-_KINDS = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING}
+_KINDS = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING, Decimal: Type.FLOAT64}
 
 
 class Change(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64decode
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIME
 
 from ..failure import RecordRefused
 
-__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "number_decoder", "plain_json", "string_value"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads", "number_decoder", "plain_json", "string_value"]
 
 
 class Decoded(NamedTuple):
@@ -28,19 +30,24 @@ Decoder = Callable[[bytes, str, str], Decoded]
 """Bytes, topic and half (key or value) → value. Raises RecordRefused."""
 
 
-def _loads(text: bytes) -> Any:
+_MAY_BE_ROUNDED = {float, dict, list}
+_LONG_NUMBER = re.compile(rb"[0-9.]{17}")
+
+
+def loads(text: bytes) -> Any:
+    """JSON; numbers of more digits than a double holds are Decimals. Raises RecordRefused."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        found = orjson.loads(text)
+        if found.__class__ is dict and not _MAY_BE_ROUNDED.isdisjoint(map(type, found.values())):
+            return json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else found
+    except ValueError:
         raise RecordRefused("is not JSON") from None
+    return found
 
 
 def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
     """JSON without a schema. Raises RecordRefused."""
-    try:
-        return Decoded(None, orjson.loads(raw))
-    except orjson.JSONDecodeError:
-        raise RecordRefused("is not JSON") from None
+    return Decoded(None, loads(raw))
 
 
 _TEXT = Schema(type=Type.STRING, optional=True)
@@ -87,8 +94,8 @@ class Enveloped:
         """The payload with its schema. Raises RecordRefused."""
         for head, schema in self._known.items():
             if raw.startswith(head):
-                return Decoded(schema, _loads(raw[len(head) : raw.rindex(b"}")]))
-        found = _loads(raw)
+                return Decoded(schema, loads(raw[len(head) : raw.rindex(b"}")]))
+        found = loads(raw)
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
             raise RecordRefused(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
@@ -153,12 +160,17 @@ def java_value(schema: Schema) -> Callable[[Any], Any] | None:
     return None
 
 
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_BARE = 127  # Connect's scale of a numeric column that declares none
+
+
 def _decimal(value: Any, scale: int) -> Decimal:
     if isinstance(value, Decimal):
         return value
     if isinstance(value, int | float):
         return Decimal(str(value))
-    return Decimal(int.from_bytes(_bytes(value), "big", signed=True)).scaleb(-scale)
+    number = _EXACT.scaleb(Decimal(int.from_bytes(_bytes(value), "big", signed=True)), -scale)
+    return number.normalize(_EXACT) if scale == _BARE else number
 
 
 def _bytes(value: Any) -> bytes:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, time
 from io import BytesIO
 from typing import Any
-
-import orjson
 
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
 from ..failure import RecordRefused
-from .decoding import Decoded
+from .decoding import Decoded, loads
 
 __all__ = ["RegistryDecoder"]
 
@@ -20,7 +17,6 @@ _MAGIC = 0
 _AVRO = {"int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
          "boolean": Type.BOOLEAN, "string": Type.STRING, "bytes": Type.BYTES, "enum": Type.STRING}  # fmt: skip
 _LOGICAL = {"date": DATE, "time-millis": TIME, "timestamp-millis": TIMESTAMP, "decimal": DECIMAL}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RegistryDecoder:
@@ -40,17 +36,14 @@ class RegistryDecoder:
             self._known[number] = self._look_up(number)
         parsed, schema = self._known[number]
         if self._kind == "json":
-            try:
-                return Decoded(schema, orjson.loads(raw[5:]))
-            except orjson.JSONDecodeError:
-                raise RecordRefused("is not JSON") from None
+            return Decoded(schema, loads(raw[5:]))
         from fastavro import schemaless_reader
 
         try:
             value = schemaless_reader(BytesIO(raw[5:]), parsed, None)
         except Exception:  # noqa: BLE001 - its errors are of many classes
             raise RecordRefused(f"is not Avro of schema {number}") from None
-        return Decoded(schema, _plain(value))
+        return Decoded(schema, value)
 
     def _look_up(self, number: int) -> tuple[Any, Schema]:
         text = json.loads(self._registry.schema_text(number))
@@ -58,25 +51,14 @@ class RegistryDecoder:
             return text, _of_json_schema(text)
         from fastavro import parse_schema
 
-        return parse_schema(text), _of_avro(text, {})
+        return parse_schema(_stored(text)), _of_avro(text, {})
 
 
-def _plain(value: Any) -> Any:
-    """What fastavro makes of logical types, as JSON has it."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, datetime):
-        return (value - _EPOCH) // _MILLI
-    if isinstance(value, date):
-        return (value - _EPOCH.date()).days
-    if isinstance(value, time):
-        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-    return value
-
-
-_MILLI = datetime(1970, 1, 1, microsecond=1000, tzinfo=UTC) - _EPOCH
+def _stored(schema: Any) -> Any:
+    """Without logical types: fastavro knows no years beyond 1 to 9999, and no more digits than are declared."""
+    if isinstance(schema, dict):
+        return {name: _stored(item) for name, item in schema.items() if name != "logicalType"}
+    return [_stored(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _of_avro(found: Any, named: dict[str, Schema]) -> Schema:

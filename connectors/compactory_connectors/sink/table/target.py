@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -31,11 +31,15 @@ _NAMED = {DATE: "date", TIME: "time", TIMESTAMP: "timestamp", DECIMAL: "numeric"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. ``kind`` is its base type's name in pg_type, of an array that of its members with ``[]``."""
+    """One column. ``kind`` is its base type's name in pg_type, of an array that of its members with ``[]``.
+
+    ``length`` counts the digits of a bit column.
+    """
 
     name: str
     kind: str
     not_null: bool
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,13 @@ def conversion(schema: Schema | None, column: Column) -> Conversion | None:
     """The conversion of a column's values; None: they stay as they are."""
     if column.kind in {"json", "jsonb"}:
         return Conversion(str, _json)  # a source writes it as a text
+    if column.kind == "hstore":
+        return Conversion(str, _hstore)
+    convert = None if schema is None else _adapter(schema)
+    if column.kind == "bit":
+        return Conversion(str if schema is None else None, _bits(column.length, convert))
     if schema is None:
-        return _SCHEMALESS.get(column.kind)
-    convert = _adapter(schema)
+        return _schemaless(column.kind)
     return None if convert is None else Conversion(None, convert)
 
 
@@ -91,14 +99,46 @@ def _adapter(schema: Schema) -> Callable[[Any], Any] | None:
         return _timestamp
     if schema.type is Type.ARRAY:
         inner = None if schema.values is None else _adapter(schema.values)
-        return None if inner is None else lambda values: [None if item is None else inner(item) for item in values]
+        if inner is None and schema.values is not None and schema.values.type in {Type.FLOAT32, Type.FLOAT64}:
+            inner = float  # NaN and the infinities are texts in JSON, and the members of an array must be alike
+        return None if inner is None else _each(inner)
     if schema.type in {Type.STRUCT, Type.MAP}:
         return _json
     return java_value(schema)
 
 
+def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def converted(values: Any) -> Any:
+        return [
+            None if item is None else converted(item) if isinstance(item, list) else convert(item) for item in values
+        ]
+
+    return converted
+
+
+def _hstore(found: Mapping[str, Any]) -> str:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+    return ",".join(f"{quoted(key)}=>{'NULL' if item is None else quoted(str(item))}" for key, item in found.items())
+
+
+def _bits(length: int, convert: Callable[[Any], Any] | None) -> Callable[[Any], str]:
+    """From what a source makes of a bit column: a boolean, a number of these digits, or the digits as bytes."""
+
+    def text(value: Any) -> str:
+        found = value if convert is None else convert(value)
+        return found.decode() if isinstance(found, bytes) else str(int(found)).zfill(length)
+
+    return text
+
+
 def _json(value: Any) -> str:
-    return orjson.dumps(value, default=str).decode()
+    return orjson.dumps(value, default=_number).decode()
+
+
+def _number(value: Decimal) -> orjson.Fragment:
+    return orjson.Fragment(str(value))
 
 
 def _date(days: Any) -> str:
@@ -111,19 +151,32 @@ def _time(millis: Any) -> str:
 
 
 def _timestamp(millis: Any) -> str:
+    if millis in _INFINITE:
+        return _INFINITE[millis]
     days, rest = divmod(int(millis), _DAY)
     day = _day_text(days)
     return f"{day.removesuffix(' BC')} {_time(rest)}+00{' BC' if day.endswith('BC') else ''}"
 
 
+_INFINITE = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000: "-infinity"}
+"""Milliseconds of Postgres' own driver for Java."""
+_GREGORIAN = 577_736  # ordinal of 1582-10-15
+
+
 def _day_text(days: int) -> str:
-    """A day since 1970 in any year, as Postgres reads it."""
+    """A day since 1970 in any year, as Postgres reads it; before 1582-10-15 in the Julian calendar, as Java has it."""
     ordinal = days + 719_163
-    if 1 <= ordinal <= 3_652_059:
+    if _GREGORIAN <= ordinal <= 3_652_059:
         return date.fromordinal(ordinal).isoformat()
-    cycles, rest = divmod(ordinal - 1, 146_097)  # of 400 years
-    day = date.fromordinal(rest + 1)
-    year = day.year + cycles * 400
+    if ordinal < _GREGORIAN:
+        cycles, rest = divmod(ordinal + 1, 1461)  # of 4 years, the last one of 366 days
+        number = min(rest // 365, 3)
+        year = cycles * 4 + number + 1
+        day = date(2004 if number == 3 else 2001, 1, 1) + timedelta(rest - number * 365)
+    else:
+        cycles, rest = divmod(ordinal - 1, 146_097)  # of 400 years
+        day = date.fromordinal(rest + 1)
+        year = day.year + cycles * 400
     return f"{year:04d}-{day:%m-%d}" if year > 0 else f"{1 - year:04d}-{day:%m-%d} BC"
 
 
@@ -135,9 +188,17 @@ def _of_number(convert: Callable[[Any], str]) -> Conversion:
 _SCHEMALESS = {
     "date": _of_number(_date),
     "time": _of_number(_time),
+    "timetz": _of_number(_time),
     "timestamp": _of_number(_timestamp),
     "timestamptz": _of_number(_timestamp),
     "bytea": Conversion(None, java_value(Schema(type=Type.BYTES)) or _json),
     "text": Conversion(str, lambda value: _json(value) if isinstance(value, dict | list) else value),
     "numeric": Conversion(int, lambda value: Decimal(str(value)) if isinstance(value, float) else value),
 }
+
+
+def _schemaless(kind: str) -> Conversion | None:
+    if kind in {"float4[]", "float8[]"}:
+        return Conversion(None, _each(float))
+    found = _SCHEMALESS.get(kind.removesuffix("[]"))
+    return Conversion(None, _each(found.convert)) if found is not None and kind.endswith("[]") else found

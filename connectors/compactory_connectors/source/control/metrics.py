@@ -1,6 +1,6 @@
 """A source's picture as metrics. Pure.
 
-What holds in every state: the connector's own figures are always there, so that an alert can tell "paused" from "gone";
+What holds in every state: the connector's own metrics are always there, so that an alert can tell "paused" from "gone";
 a table's are there from when it is known; a standby tells nothing of its age, for it does not publish it.
 """
 
@@ -14,7 +14,7 @@ from compactory.worker import Metric
 from ..cursor.resend_reason import ResendReason
 from .status import SourceState, SourceStatus, TableStatus
 
-__all__ = ["figures", "lag"]
+__all__ = ["lag", "source_metrics"]
 
 _TABLE = ("connector", "table")
 
@@ -26,7 +26,7 @@ def lag(table: TableStatus, now: float, began: float) -> float:
     return max(0.0, now - (table.current_at or began))
 
 
-def figures(status: SourceStatus, *, now: float, began: float) -> Iterator[Metric]:
+def source_metrics(status: SourceStatus, *, now: float, began: float) -> Iterator[Metric]:
     """Every metric of one connector; ``now`` and ``began`` (of the process) in seconds since 1970."""
     yield from _of_connector(status, now)
     yield from _counters(status)

@@ -24,7 +24,7 @@ __all__ = [
     "Cursor",
     "Edit",
     "Identity",
-    "Page",
+    "PartialPoll",
     "ResendReason",
     "SourceOffset",
 ]
@@ -35,7 +35,7 @@ than its share is not written; after a restart the rows of those ids are sent on
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PartialPoll:
     """A poll that was only partly published: rows visible at ``seen_snapshot`` up to ``after`` are in the topic.
 
     ``after`` is the phase and then the columns of the order of emission in the text form of Postgres, None for NULL:
@@ -96,7 +96,7 @@ class SourceOffset:
 
     ``phase`` says which rows the next poll takes. ``seen_snapshot`` shows the rows that were sent; phases loading and
     comparing have none. ``durable`` is the newest seen snapshot that a crash of the server can't take back
-    (its WAL was flushed). ``pages`` are parts of polls after ``seen_snapshot``.
+    (its WAL was flushed). ``partial_polls`` came after ``seen_snapshot``.
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
     columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
     ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
@@ -105,7 +105,7 @@ class SourceOffset:
     ``rewind`` is the place that somebody set; phase rewinding has it, and no other.
     ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
-    ``again`` is the reason for which rows are sent that were sent before.
+    ``resend_reason`` is the reason for which rows are sent that were sent before.
 
     ``topic_end`` is the least sum of the end offsets of the topic's partitions.
 
@@ -121,7 +121,7 @@ class SourceOffset:
     phase: Phase = Phase.LOADING
     seen_snapshot: SeenSnapshot | None = None
     durable: SeenSnapshot | None = None
-    pages: tuple[Page, ...] = ()
+    partial_polls: tuple[PartialPoll, ...] = ()
     sweep: bool = False
     partitions: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
@@ -135,7 +135,7 @@ class SourceOffset:
     initial: str | None = None
     written: int = 0
     flushed: int = 0
-    again: ResendReason | None = None
+    resend_reason: ResendReason | None = None
     topic_end: int = 0
     keys: str | None = None
 
@@ -169,7 +169,7 @@ class SourceOffset:
         """
         same = identity == self.identity
         moved = self if same else replace(self, identity=identity.following(self.identity))
-        if self.seen_snapshot is None and not self.pages:
+        if self.seen_snapshot is None and not self.partial_polls:
             return moved
         if not (same or identity.same_history(self.identity)) or (wal is not None and wal < self.flushed):
             return moved.afresh(ResendReason.HISTORY)
@@ -182,7 +182,7 @@ class SourceOffset:
             return moved.afresh(ResendReason.CRASH)
         if snapshot.xmax < self.durable.snapshot.xmax:
             return moved.afresh(ResendReason.HISTORY)
-        return replace(moved, seen_snapshot=self.durable, pages=(), again=ResendReason.CRASH)
+        return replace(moved, seen_snapshot=self.durable, partial_polls=(), resend_reason=ResendReason.CRASH)
 
     def afresh(self, why: ResendReason) -> SourceOffset:
         """Trust nothing: every row that the topic lacks is sent, and keys that the table lacks are removed."""
@@ -191,14 +191,14 @@ class SourceOffset:
             self,
             seen_snapshot=None,
             durable=None,
-            pages=(),
+            partial_polls=(),
             sweep=True,
             phase=Phase.COMPARING,
             rewind=None,
             initial=initial,
             written=0,
             flushed=0,
-            again=why,
+            resend_reason=why,
         )
 
     def uncompared(self) -> SourceOffset:
@@ -212,7 +212,13 @@ class SourceOffset:
     def polled(self, seen_snapshot: SeenSnapshot | None = None) -> SourceOffset:
         """The topic has every row that was due. Without a seen snapshot ids or the cursor say which."""
         return replace(
-            self, phase=Phase.STEADY, seen_snapshot=seen_snapshot, pages=(), fresh=(), rewind=None, again=None
+            self,
+            phase=Phase.STEADY,
+            seen_snapshot=seen_snapshot,
+            partial_polls=(),
+            fresh=(),
+            rewind=None,
+            resend_reason=None,
         )
 
     def without_topic(self, *, sweep: bool) -> SourceOffset:
@@ -237,42 +243,49 @@ class SourceOffset:
         """
         if shape == self.shape:
             return self
-        if self.seen_snapshot is None and not self.pages:
+        if self.seen_snapshot is None and not self.partial_polls:
             return replace(self, shape=shape)
-        pages = tuple(Page(_unstamped(page.seen_snapshot), page.after) for page in self.pages)
+        polls = tuple(PartialPoll(_unstamped(poll.seen_snapshot), poll.after) for poll in self.partial_polls)
         seen_snapshot, durable = (_unstamped(known) if known else None for known in (self.seen_snapshot, self.durable))
         return replace(
             self,
             shape=shape,
             seen_snapshot=seen_snapshot,
             durable=durable,
-            pages=pages,
+            partial_polls=polls,
             sweep=True,
-            again=self.again or ResendReason.SHAPE,
+            resend_reason=self.resend_reason or ResendReason.SHAPE,
         )
 
     def within(self, partitions: tuple[int, ...]) -> SourceOffset:
         """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept.
 
-        Pages from before a partition came say nothing of its rows, which may be older than all of them.
+        Partial polls from before a partition came say nothing of its rows, which may be older than all of them.
         """
         if partitions == self.partitions and not self.fresh:
             return self
-        pages = self.pages if {*partitions} <= {*self.partitions} else ()
+        polls = self.partial_polls if {*partitions} <= {*self.partitions} else ()
         if self.seen_snapshot is None:
-            return replace(self, partitions=partitions, fresh=(), pages=pages)
+            return replace(self, partitions=partitions, fresh=(), partial_polls=polls)
         came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
         fresh = tuple(oid for oid in partitions if oid in came)
         gone = not {*self.partitions} <= {*partitions}
-        again = self.again or (ResendReason.PARTITION if fresh else None)
-        return replace(self, partitions=partitions, fresh=fresh, pages=pages, sweep=self.sweep or gone, again=again)
+        resend_reason = self.resend_reason or (ResendReason.PARTITION if fresh else None)
+        return replace(
+            self,
+            partitions=partitions,
+            fresh=fresh,
+            partial_polls=polls,
+            sweep=self.sweep or gone,
+            resend_reason=resend_reason,
+        )
 
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
-        share = SEEN_LIMIT // (2 + len(self.pages))
-        known = (self.seen_snapshot, self.durable, *(page.seen_snapshot for page in self.pages))
+        share = SEEN_LIMIT // (2 + len(self.partial_polls))
+        known = (self.seen_snapshot, self.durable, *(poll.seen_snapshot for poll in self.partial_polls))
         left_out = any(seen_snapshot and len(seen_snapshot.seen or ()) > share for seen_snapshot in known)
-        again = self.again or (ResendReason.IDS if left_out else None)
+        resend_reason = self.resend_reason or (ResendReason.IDS if left_out else None)
         value: dict[str, Any] = {
             "timestamp": self.timestamp,
             "timestamp_nanos": self.timestamp_nanos,
@@ -288,7 +301,9 @@ class SourceOffset:
             "topic": self.topic,
             "shape": self.shape,
             "durable": _seen_snapshot_fields(self.durable, share),
-            "pages": [{**_seen_snapshot_fields(page.seen_snapshot, share), "after": page.after} for page in self.pages],
+            "pages": [
+                {**_seen_snapshot_fields(poll.seen_snapshot, share), "after": poll.after} for poll in self.partial_polls
+            ],
             "sweep": self.sweep,
             "partitions": self.partitions,
             "fresh": self.fresh,
@@ -300,7 +315,7 @@ class SourceOffset:
             "initial": self.initial,
             "written": self.written,
             "flushed": self.flushed,
-            "again": again.value if again else None,
+            "again": resend_reason.value if resend_reason else None,
             "topic_end": self.topic_end,
             "keys": self.keys,
         }
@@ -338,7 +353,7 @@ class SourceOffset:
             shape=value.get("shape"),
             seen_snapshot=seen_snapshot,
             durable=_seen_snapshot(value.get("durable") or {}),
-            pages=tuple(_page(page) for page in value.get("pages", ())),
+            partial_polls=tuple(_partial_poll(poll) for poll in value.get("pages", ())),
             sweep=bool(value.get("sweep", False)),
             partitions=tuple(map(int, value.get("partitions", ()))),
             fresh=tuple(map(int, value.get("fresh", ()))),
@@ -352,7 +367,7 @@ class SourceOffset:
             initial=value.get("initial"),
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
-            again=ResendReason(value["again"]) if value.get("again") else None,
+            resend_reason=ResendReason(value["again"]) if value.get("again") else None,
             topic_end=int(value.get("topic_end") or 0),
             keys=value.get("keys"),
         )
@@ -426,9 +441,9 @@ def _seen_snapshot(value: dict[str, Any]) -> SeenSnapshot | None:
     )
 
 
-def _page(value: dict[str, Any]) -> Page:
+def _partial_poll(value: dict[str, Any]) -> PartialPoll:
     seen_snapshot = _seen_snapshot(value)
     if seen_snapshot is None:
-        raise ValueError("a page without its snapshot")
+        raise ValueError("a partial poll without its snapshot")
     phase, *place = value["after"]
-    return Page(seen_snapshot, (phase, *place))
+    return PartialPoll(seen_snapshot, (phase, *place))

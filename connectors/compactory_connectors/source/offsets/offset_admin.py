@@ -273,7 +273,7 @@ def _polled(stored: StoredOffset | None) -> bool:
     if stored is None or stored.value is None:
         return False
     offset = stored.offset
-    return offset is None or offset.phase not in {Phase.COMPARING, Phase.REWINDING} or bool(offset.pages)
+    return offset is None or offset.phase not in {Phase.COMPARING, Phase.REWINDING} or bool(offset.partial_polls)
 
 
 def _comparable(plan: TablePlan) -> bool:

@@ -133,7 +133,7 @@ def moved(
         timestamp=cursor.timestamp,
         timestamp_nanos=cursor.timestamp_nanos,
         incrementing=cursor.incrementing,
-        pages=(),
+        partial_polls=(),
         edited=edit,
     )
     if plan.reading is Reading.PLACE:

@@ -65,11 +65,11 @@ _LEADS = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formatted:
-    """A record as SQL over ``t``. ``astray``: rows that must go the ordinary way; None: there are none."""
+    """A record as SQL over ``t``. ``fallback``: rows that must go the ordinary way; None: there are none."""
 
     key: sql.Composable
     value: sql.Composable
-    astray: sql.Composable | None
+    fallback: sql.Composable | None
     key_escapes: bool
     """The key has texts in JSON: keys from Postgres need :func:`respelt`."""
     value_escapes: bool
@@ -87,11 +87,11 @@ def formatted(record: Record, key: Converter, value: Converter, columns: Mapping
         halves[1].write(record.value, value)
     except _Unproven:
         return None
-    astray = list(dict.fromkeys(condition for half in halves for condition in half.astray))
+    fallback = list(dict.fromkeys(condition for half in halves for condition in half.fallback))
     return Formatted(
         key=halves[0].expression(),
         value=halves[1].expression(),
-        astray=sql.SQL(" OR ").join(map(_condition, astray)) if astray else None,
+        fallback=sql.SQL(" OR ").join(map(_condition, fallback)) if fallback else None,
         key_escapes=halves[0].escapes,
         value_escapes=halves[1].escapes,
     )
@@ -129,7 +129,7 @@ class _Half:
     def __init__(self, columns: Mapping[str, Column]) -> None:
         self._columns = columns
         self._parts: list[_Part] = []
-        self.astray: list[tuple[str, Kind | None]] = []
+        self.fallback: list[tuple[str, Kind | None]] = []
         self.escapes = False
 
     def write(self, node: Node | None, converter: Converter) -> None:
@@ -144,7 +144,7 @@ class _Half:
         elif isinstance(converter, StringConverter) and converter.encoding == "utf-8" and isinstance(node, Cell):
             self._add(self._text(node))
             if node.schema.optional:  # no key at all, which has its own consequences
-                self.astray.append((node.column, None))
+                self.fallback.append((node.column, None))
         else:
             raise _Unproven
 
@@ -200,7 +200,7 @@ class _Half:
         text = number.format(sql.Identifier("t", cell.column))
         if cell.kind not in _RANGES:
             return text
-        self.astray.append((cell.column, cell.kind))
+        self.fallback.append((cell.column, cell.kind))
         return sql.SQL("CASE WHEN {} THEN NULL ELSE {} END").format(_condition((cell.column, cell.kind)), text)
 
     def _text(self, cell: Cell) -> sql.Composable:
@@ -228,5 +228,5 @@ class _Half:
         pattern = cell.steps[0].to_char if len(cell.steps) == 1 else None
         if pattern is None or cell.java is not Java.STRING or cell.kind not in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             raise _Unproven
-        self.astray.append((cell.column, cell.kind))
+        self.fallback.append((cell.column, cell.kind))
         return sql.SQL("pg_catalog.to_char({}, {})").format(sql.Identifier("t", cell.column), sql.Literal(pattern))

@@ -6,7 +6,7 @@ from psycopg import sql
 
 from compactory_connectors.database.snapshot import Snapshot
 
-from ..cursor.offset import Cursor, Page, SourceOffset
+from ..cursor.offset import Cursor, PartialPoll, SourceOffset
 from ..cursor.phase import Phase
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan import row_order as place
@@ -41,7 +41,7 @@ class Conditions:
         if base.fresh:
             whole = sql.SQL("({} OR t.tableoid = ANY ({}::int8[]::oid[]))")
             conditions = [whole.format(conditions[0], sql.Literal(list(base.fresh)))]
-        for page in base.pages:
+        for page in base.partial_polls:
             if page.after[0] == 2:
                 conditions.append(self._unseen(page.seen_snapshot))
                 continue
@@ -70,7 +70,7 @@ class Conditions:
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
 
-    def left_of(self, old: Page, new: Page) -> sql.Composable:
+    def left_of(self, old: PartialPoll, new: PartialPoll) -> sql.Composable:
         """Rows up to the place of one page that are not up to that of another."""
         parts = self._up_to(*old.after), self._up_to(*new.after)
         return sql.SQL("{} AND {} IS NOT TRUE").format(*parts)
@@ -89,7 +89,7 @@ class Conditions:
         assert base.seen_snapshot is not None
         xid = sql.SQL("d.xid")
         conditions = [_not_in_snapshot(xid, base.seen_snapshot.snapshot)]
-        for page in base.pages:
+        for page in base.partial_polls:
             if page.after[0] == 2:
                 unseen = _not_in_snapshot(xid, page.seen_snapshot.snapshot)
                 conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[-1] or 0))))

@@ -45,7 +45,7 @@ class PlaceReader(Reader):
             [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, tie_breakers=()), total=False)
         )
 
-    def pages(
+    def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
         """Poll once; nothing is expected, for such a relation is not compared with its topic."""

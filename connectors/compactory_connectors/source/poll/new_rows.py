@@ -49,7 +49,7 @@ class NewRowsReader(Reader):
         self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
         """Ids by the WAL position up to which they must be flushed; of one poll each."""
 
-    def pages(
+    def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
         """Poll once: every row whose id was not sent, by id; nothing is expected, for each row is sent by itself."""

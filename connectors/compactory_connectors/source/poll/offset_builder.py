@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from compactory_connectors.database.snapshot import Snapshot
 
-from ..cursor.offset import Page, SourceOffset
+from ..cursor.offset import PartialPoll, SourceOffset
 from ..cursor.seen_snapshot import SeenSnapshot, widen
 from ..plan.row_order import instant_of
 from ..plan.table_plan import TablePlan
@@ -32,7 +32,7 @@ class OffsetBuilder:
         """The offset after a page that is not the poll's last."""
         phase, *places = ends[-1][:-1]
         after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
-        return replace(self._progress(base, ends), pages=(*base.pages, Page(visible, after)))
+        return replace(self._progress(base, ends), partial_polls=(*base.partial_polls, PartialPoll(visible, after)))
 
     def poll(
         self,
@@ -46,7 +46,7 @@ class OffsetBuilder:
         if self.plan.stamped:
             seen_snapshot = SeenSnapshot(at.snapshot)
         else:
-            groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.pages))
+            groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.partial_polls))
             known = [group.seen or () for group in groups if group]
             seen_snapshot = SeenSnapshot.above(at.snapshot, xids, *known)
         return replace(

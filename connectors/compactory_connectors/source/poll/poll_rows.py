@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from compactory_connectors.database.postgres_errors import refusal
 
-from ..cursor.offset import Page, SourceOffset
+from ..cursor.offset import PartialPoll, SourceOffset
 from ..plan.row_order import ordering
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
@@ -83,13 +83,13 @@ class PollRows:
         unseen = self._where.unseen_rows(base)
         return int(self._server.scalar(statement("source/expected", table=self._table, unseen=unseen)))
 
-    def needed(self, pages: tuple[Page, ...]) -> tuple[Page, ...]:
-        """Without the pages that the last one has overtaken: it covers every row that they do, and saw it later."""
-        if not pages or pages[-1].after[0] == 2:
-            return pages
-        return (*(page for page in pages[:-1] if self._left(page, pages[-1])), pages[-1])
+    def needed(self, polls: tuple[PartialPoll, ...]) -> tuple[PartialPoll, ...]:
+        """Without the partial polls that the last one has overtaken: it covers their rows, and saw them later."""
+        if not polls or polls[-1].after[0] == 2:
+            return polls
+        return (*(poll for poll in polls[:-1] if self._left(poll, polls[-1])), polls[-1])
 
-    def _left(self, old: Page, new: Page) -> bool:
+    def _left(self, old: PartialPoll, new: PartialPoll) -> bool:
         left = sql.SQL("true") if old.after[0] == 2 else self._where.left_of(old, new)
         return bool(self._server.scalar(statement("source/left", table=self._table, left=left)))
 

@@ -27,7 +27,7 @@ Expect: TypeAlias = Callable[[list[Record]], object]
 class Reader(ABC):
     """Reads what is new of one table, view or query. Owned by one thread.
 
-    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    The generator that :meth:`batches` returns holds a Postgres snapshot while it has more pages; close it to let go.
     """
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
@@ -41,7 +41,7 @@ class Reader(ABC):
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
 
     @abstractmethod
-    def pages(
+    def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
         """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.

@@ -32,7 +32,7 @@ class RecordBatch:
 
     ``skipped`` says of each row that could not be converted which one it was and why, where such rows are tolerated.
     ``removals`` are those of the records that stand for deactivated or deleted rows.
-    ``again`` says why records may have been sent before. ``load`` is how far a load is with this page.
+    ``resend_reason`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
     records: list[Record]
@@ -40,5 +40,5 @@ class RecordBatch:
     persist: bool = True
     skipped: Sequence[RowFailed] = ()
     removals: Sequence[Removal] = ()
-    again: ResendReason | None = None
+    resend_reason: ResendReason | None = None
     load: Load | None = None

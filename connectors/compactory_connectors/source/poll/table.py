@@ -47,7 +47,7 @@ _PATIENCE = 5.0  # seconds
 class TableReader(Reader):
     """Reads the changes of one table. Owned by one thread.
 
-    The generator that :meth:`pages` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    The generator that :meth:`batches` returns holds a Postgres snapshot while it has more pages; close it to let go.
     It lets go by itself when it has waited for Kafka for longer than ``_PATIENCE``, or than Postgres took to begin
     where that is more, and goes on in another one: a snapshot keeps the server from tidying up.
     """
@@ -82,7 +82,7 @@ class TableReader(Reader):
             if batch.records or _reaches(batch.offset.durable, self._unsettled):
                 self._unsettled = _not_durable(batch.offset) if batch.records else None
 
-    def pages(
+    def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
         """Poll once: everything committed since the offset, in pages of about ``page_rows`` records.
@@ -121,7 +121,9 @@ class TableReader(Reader):
             if at.shape != self.plan.shape:
                 raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
             base = self._adapted(supposed, at, indexed)
-            again = base.again or (ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None)
+            resend_reason = base.resend_reason or (
+                ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None
+            )
             self._look_ahead(base, fill, expect)
             xids: set[int] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
@@ -138,17 +140,17 @@ class TableReader(Reader):
                     page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
                     self._ahead = page
                     handed_over = time.monotonic()
-                    yield self._batch(rendered, self.offset if self._whole else page, again)
+                    yield self._batch(rendered, self.offset if self._whole else page, resend_reason)
                     waited += time.monotonic() - handed_over
                     if waited > patience and not self._whole:
                         return False
-                    base = replace(page, pages=base.pages)
+                    base = replace(page, partial_polls=base.partial_polls)
             rests = at.written if rendered.records or base.phase is Phase.COMPARING else base.written
             seen = set[int]() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
             done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
         self._ahead = None
         persist = bool(rendered.records) or self._worth_storing(done)
-        yield replace(self._batch(rendered, done, again), persist=persist)
+        yield replace(self._batch(rendered, done, resend_reason), persist=persist)
         return True
 
     def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
@@ -156,16 +158,16 @@ class TableReader(Reader):
         if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if expect is not None:
-            with closing(self._rows.chunks(replace(base, pages=()), fill(), "expected ")) as chunks:
+            with closing(self._rows.chunks(replace(base, partial_polls=()), fill(), "expected ")) as chunks:
                 for chunk in chunks:
                     expect(chunk.render().records)
 
-    def _batch(self, found: Rendered, offset: SourceOffset, again: ResendReason | None) -> RecordBatch:
+    def _batch(self, found: Rendered, offset: SourceOffset, resend_reason: ResendReason | None) -> RecordBatch:
         load = None
         if self._load is not None:
             of, began = self._load
             load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
-        return RecordBatch(found.records, offset, True, found.skipped, found.removals, again, load)
+        return RecordBatch(found.records, offset, True, found.skipped, found.removals, resend_reason, load)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
@@ -201,13 +203,13 @@ class TableReader(Reader):
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
         base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
-        known = (base.seen_snapshot, *(page.seen_snapshot for page in base.pages))
+        known = (base.seen_snapshot, *(page.seen_snapshot for page in base.partial_polls))
         if not indexed and any(_too_old(horizon, at.snapshot) for horizon in known):
             base = base.afresh(ResendReason.DISTANCE)
         base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
-        # pages of another mode, or of a primary key that is another one now, say nothing
-        fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.pages)
-        return replace(base, pages=self._rows.needed(base.pages) if fitting else ())
+        # partial polls of another mode, or of a primary key that is another one now, say nothing
+        fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.partial_polls)
+        return replace(base, partial_polls=self._rows.needed(base.partial_polls) if fitting else ())
 
     def query_text(self) -> str:
         """As :meth:`Reader.query_text`."""
@@ -221,7 +223,7 @@ class TableReader(Reader):
             return False
         if seen_snapshot.snapshot != snapshot:
             return False
-        return self.offset.again is None and self.settled
+        return self.offset.resend_reason is None and self.settled
 
     @property
     def settled(self) -> bool:

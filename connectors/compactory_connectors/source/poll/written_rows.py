@@ -22,7 +22,7 @@ from ..record.column_value import composite_parts
 __all__ = ["FIRST", "WrittenRows"]
 
 _WHOLE, FIRST = 2, 3
-"""Columns of a result: behind key and value the whole row where it is a fallback row, and then those of the query."""
+"""Columns of a result: key, value, the whole row (of a fallback row, else NULL), then the columns of the query."""
 
 _Texts = list[bytes | None]
 
@@ -46,8 +46,8 @@ class WrittenRows:
         parts = self._formatted
         assert parts is not None
         whole: sql.Composable = sql.SQL("NULL")
-        if parts.astray is not None:
-            whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.astray, self._whole)
+        if parts.fallback is not None:
+            whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.fallback, self._whole)
         return sql.SQL("{}, {}, {}").format(parts.key, parts.value, whole)
 
     def read(self, result: PGresult) -> tuple[_Texts, _Texts, dict[int, RawRow]]:
@@ -58,7 +58,7 @@ class WrittenRows:
         keys, values = [get(row, 0) for row in rows], [get(row, 1) for row in rows]
         keys = respelt(keys) if parts.key_escapes else keys
         values = respelt(values) if parts.value_escapes else values
-        if parts.astray is None:
+        if parts.fallback is None:
             return keys, values, {}
         return keys, values, {row: composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
 

@@ -101,10 +101,12 @@ class Publisher:
     """A producer for one connector. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
-    Raises TopicRefused when it is about the records or their topic alone, LeaseLost when another holder of the
-    transactional id has taken over, TransactionTimedOut when this process was frozen for so long that Kafka ended its
-    transaction, Unreachable when Kafka does not answer within ``timeout`` seconds, and what ``lease`` raises.
-    ``longest``: seconds after which Kafka ends a transaction.
+    ``longest`` is the number of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
+
+    - TopicRefused: the records or their topic are at fault.
+    - LeaseLost: another holder of the transactional id has taken over.
+    - TransactionTimedOut: Kafka has ended the transaction, as this process stood still for too long.
+    - Unreachable: Kafka does not answer within ``timeout`` seconds.
     """
 
     def __init__(
@@ -279,7 +281,7 @@ class Publisher:
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:
-        """Map what goes wrong; not usable any more unless it ends well, or only some records were refused."""
+        """Raise our errors in place of the client's. It stays usable where only records were refused."""
         self.usable = False
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):

@@ -204,8 +204,8 @@ class TopicCleanup:
         return True
 
     def _remove(self, found: Found) -> Iterator[int]:
-        strays = self._ripe(found.strays)
-        for copies in pages(strays, self.page_rows):
+        misplaced = self._ripe(found.misplaced)
+        for copies in pages(misplaced, self.page_rows):
             self._send(copies)
             yield len(copies)
         for copies in pages(found.vanished, self.page_rows):
@@ -213,20 +213,20 @@ class TopicCleanup:
             self._send(left)
             yield len(left)
         self.approval.release()
-        if not self.interval or len(strays) < len(found.strays):
-            self.sweeper.forget()  # a sweep that knows the ranges would not find the strays again
-        if found.vanished or strays:
+        if not self.interval or len(misplaced) < len(found.misplaced):
+            self.sweeper.forget()  # a sweep that knows the ranges would not find the misplaced copies again
+        if found.vanished or misplaced:
             removed = len(found.vanished)
-            log.info("keys removed that the table lacks", table=self._name, removed=removed, strays=len(strays))
+            log.info("keys removed that the table lacks", table=self._name, removed=removed, misplaced=len(misplaced))
 
-    def _ripe(self, strays: Sequence[Copy]) -> Sequence[Copy]:
-        """The strays, once readers know of the partitions where their keys live; until then none.
+    def _ripe(self, misplaced: Sequence[Copy]) -> Sequence[Copy]:
+        """The misplaced copies, once readers know of the partitions where their keys live; until then none.
 
         Of a reader that does not, the key would be gone for a while.
         """
         ripe_at = self._opened + _READERS
-        if not strays or time.monotonic() >= ripe_at:
-            return strays
+        if not misplaced or time.monotonic() >= ripe_at:
+            return misplaced
         self._left, self._not_before = True, ripe_at
         return ()
 

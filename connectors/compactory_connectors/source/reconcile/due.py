@@ -45,4 +45,4 @@ def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnap
     """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
     base = offset.under(plan.shape).on(server.identity(plan.oid), at.snapshot).within(at.partitions)
     places = 1 + len(place.ordering(plan))
-    return base if all(len(page.after) == places for page in base.pages) else replace(base, pages=())
+    return base if all(len(page.after) == places for page in base.partial_polls) else replace(base, partial_polls=())

@@ -72,7 +72,7 @@ def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> D
 
 def _batches(reader: Reader, comparison: Comparison) -> Iterator[RecordBatch]:
     try:
-        for batch in reader.pages(expect=comparison.expect):
+        for batch in reader.batches(expect=comparison.expect):
             yield comparison.without_known(batch, reader.plan)
     except RowError as error:
         raise CompactoryError(f"{reader.plan.label}: {error}") from error

@@ -39,14 +39,14 @@ _MOST_TOUCHED = 200_000  # keys published since the last sweep, about 100 bytes 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a sweep has found: records of ``vanished`` keys, and ``strays``: copies of living keys in other partitions.
+    """Records of ``vanished`` keys, and ``misplaced`` ones: copies of living keys in other partitions.
 
     ``keys`` is how many the topic has, those that vanished included. ``known``: all that vanished was remembered.
     """
 
     keys: int
     vanished: tuple[Copy, ...] = ()
-    strays: tuple[Copy, ...] = ()
+    misplaced: tuple[Copy, ...] = ()
     known: bool = False
 
 
@@ -107,7 +107,7 @@ class Sweeper:
         try:
             suspects = yield from (self._first() if self._ranges is None else self._again(before, remembered))
             suspects.difference_update(self._touched)
-            vanished, strays = yield from self._named(suspects)
+            vanished, misplaced = yield from self._named(suspects)
             done = True
         finally:
             self._sweeping = False
@@ -115,7 +115,7 @@ class Sweeper:
                 self.forget()
         self._remembered, self._several = array("q"), set()
         keys = {hash(copy.key) for copy in vanished}
-        return Found(keys=self._keys + len(keys), vanished=vanished, strays=strays, known=keys <= remembered)
+        return Found(keys=self._keys + len(keys), vanished=vanished, misplaced=misplaced, known=keys <= remembered)
 
     def _first(self) -> Generator[None, None, set[int]]:
         suspects: set[int] = set()

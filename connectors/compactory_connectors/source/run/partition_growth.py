@@ -14,7 +14,7 @@ from ..reconcile.pending_approval import PendingApproval
 
 __all__ = ["PartitionGrowth"]
 
-_REPAIR = "every row is sent again, and stray records get tombstones"
+_REPAIR = "every row is sent again, and misplaced records get tombstones"
 _LEAVE = "new records go to their new partitions, and the former ones are left to you"
 _ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 

@@ -100,7 +100,7 @@ def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> Connecto
 
 def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit: int) -> TablePreview:
     reader = open_reader(server, plan, None)
-    pages = reader.pages(max(limit, 1))
+    pages = reader.batches(max(limit, 1))
     try:
         first = next(pages)
     except RowFailed as error:

@@ -174,7 +174,7 @@ class TableTask:
         rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
         comparison = self._comparison
         expect = comparison.expect if comparison is not None else None
-        with closing(self.reader.pages(rows, self.context.page_bytes, expect)) as pages:
+        with closing(self.reader.batches(rows, self.context.page_bytes, expect)) as pages:
             for found in pages:
                 self._comparison = None  # until the batch is in the topic: of one that is not, it would say that it is
                 batch = found if comparison is None else comparison.without_known(found, self.plan)
@@ -198,7 +198,7 @@ class TableTask:
     def _begins_empty(self) -> bool:
         """Whether a first load begins on a topic that never had a record."""
         offset = self.reader.offset
-        if offset.phase is not Phase.LOADING or offset.pages or not offset.sweep:
+        if offset.phase is not Phase.LOADING or offset.partial_polls or not offset.sweep:
             return False
         found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
         return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
@@ -236,7 +236,7 @@ class TableTask:
             return
         if isinstance(self.reader, PlaceReader) or self.plan.rows.routed:
             return
-        records = length(self.context.kafka, self.plan.topic) if offset.again else 0
+        records = length(self.context.kafka, self.plan.topic) if offset.resend_reason else 0
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
@@ -260,9 +260,9 @@ class TableTask:
                 self._make_topics(batch)
             batch = self._send(batch)
         self.reader.acknowledge(batch)
-        if batch.again is not None and batch.records:
-            log.warning("sent again", table=self.name, reason=batch.again.value, records=len(batch.records))
-            self.context.board.resent(self.name, batch.again, len(batch.records))
+        if batch.resend_reason is not None and batch.records:
+            log.warning("sent again", table=self.name, reason=batch.resend_reason.value, records=len(batch.records))
+            self.context.board.resent(self.name, batch.resend_reason, len(batch.records))
 
     def _send(self, batch: RecordBatch) -> RecordBatch:
         """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""

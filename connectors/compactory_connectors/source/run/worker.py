@@ -10,7 +10,7 @@ from typing import Any
 from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 
-from ..control.metrics import figures, lag
+from ..control.metrics import lag, source_metrics
 from ..control.status import SourceState, SourceStatus, TableStatus
 from ..postgres.oldest_transaction import OpenTransaction
 from .source import Source
@@ -110,8 +110,8 @@ class SourceWorker:
                 control.resend(table, order.keys)
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of the connector and of each table."""
-        return figures(self._source.status(), now=time.time(), began=self._began)
+        """Return the metrics of the connector and of each table."""
+        return source_metrics(self._source.status(), now=time.time(), began=self._began)
 
     def _table(self, status: SourceStatus, table: TableStatus) -> dict[str, Any]:
         standby = status.state is SourceState.STANDBY

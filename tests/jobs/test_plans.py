@@ -1,0 +1,55 @@
+"""Statements of an executor read the rows that they are about, however many others there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.jobs.table import Outcome, open_jobs, outcomes_json
+from compactory_sql import query
+
+OTHERS = """
+INSERT INTO compactory.jobs (type, place, payload, run_at, state, executor, token, finished_at)
+SELECT 'a', i, '{}', now() + CASE state WHEN 'scheduled' THEN interval '1 day' ELSE '0' END, state, 1, 1, now()
+  FROM unnest('{scheduled,running,succeeded}'::text[]) AS state, generate_series(1, 3000) AS i ORDER BY state DESC, i;
+"""
+STATEMENTS: dict[str, dict[str, Any]] = {
+    "jobs/promote": {"since": "-infinity"},
+    "jobs/claim": {"start": 0, "running": [], "lows": [], "limit": 100},
+    "jobs/finish": outcomes_json([Outcome(id=number, token=1, state="succeeded") for number in range(6001, 6011)]),
+    "jobs/expire": {"keep": timedelta(days=1)},
+}
+
+
+@pytest.fixture
+def executor(migrated: str) -> Iterator[psycopg.Connection]:
+    """A keeper's connection to a table of many jobs."""
+    with closing(open_jobs(checked_url(migrated).conninfo, "test")) as connection:
+        connection.execute(OTHERS)
+        yield connection
+
+
+def ignored(plan: Any) -> int:
+    """Rows that were read in vain."""
+    if isinstance(plan, list):
+        return sum(map(ignored, plan))
+    if not isinstance(plan, dict):
+        return 0
+    return sum(value if name.startswith("Rows Removed") else ignored(value) for name, value in plan.items())
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_no_row_is_read_in_vain(executor: psycopg.Connection, name: str, analyzed: bool) -> None:
+    if analyzed:
+        executor.execute("ANALYZE compactory.jobs_live; ANALYZE compactory.jobs_finished")
+    given = {"types": ["a"], "of": 1, "partitions": [0], "executor": 1, "token": 2, **STATEMENTS[name]}
+    row = executor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query(name)}", given).fetchone()
+    assert row is not None
+    assert ignored(row[0]) < 100
