@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
@@ -33,13 +35,18 @@ def run(bench: Bench, *words: str, code: int = 0) -> Any:
     return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
 
 
-def test_an_executor_shows_itself_and_operators_do_their_round(bench: Bench, tmp_path: Path) -> None:
+def test_an_executor_shows_itself_and_operators_do_their_round(
+    bench: Bench, tmp_path: Path, kafka: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("jobs")
+    Kafka(kafka).create_topic(topic, partitions=3)
     (tmp_path / "service_of_jobs.py").write_text(SERVICE)
     bench.jobs.declare("a")
     bench.jobs.declare("nobody's")
     place = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "compactory_cli", "jobs", "run", "service_of_jobs:jobs", "--listen", place]
-    executor = subprocess.Popen([*command, "--postgres", bench.url], cwd=tmp_path)
+    places = ["--postgres", bench.url, "--kafka", kafka, "--topic", topic, "--group-id", unique("group")]
+    executor = subprocess.Popen([*command, *places], cwd=tmp_path)
     try:
 
         def ready() -> bool:

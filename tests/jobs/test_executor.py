@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -12,8 +13,11 @@ import pytest
 from pydantic import BaseModel
 
 from compactory.errors import ConfigError
-from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze
+from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.database.position import Position
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
+from compactory_connectors.jobs.table import Assigned, JobTable, Request, open_jobs
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 
@@ -238,6 +242,54 @@ def test_a_dead_letter_keeps_its_traceback_and_comes_back(bench: Bench) -> None:
     assert bench.column("SELECT job FROM effects WHERE \"group\" = 'g' ORDER BY n") == [poison, second]
     assert bench.column("SELECT job FROM effects WHERE \"group\" = 'h'") == [third]
     assert bench.state(given_up) == "cancelled"
+
+
+def test_a_payload_that_no_longer_fits_is_told_without_its_values(bench: Bench) -> None:
+    @bench.jobs.handler("a", retry=Retry(max_attempts=1))
+    def handle(job: Job[Invoice]) -> None: ...
+
+    bench.executor()
+    row = bench.sql.execute("""SELECT compactory.enqueue('a', '{"number": "s3cret"}')""").fetchone()
+    assert row is not None
+    bench.wait_for(row[0], "failed")
+    text = str(jobs_where(bench.sql, [row[0]])[0].last_error)
+    assert text.endswith("payload of job 'a' does not fit: number: int_parsing\n")
+    assert "s3cret" not in text
+
+
+def test_a_job_outlives_many_heartbeats(bench: Bench, impatient: None) -> None:
+    """Its executor renews them as long as it lives; the job is not rescued, and its end counts."""
+    go = threading.Event()
+    bench.jobs.handler("a")(lambda job: go.wait(30))
+    others = Jobs()
+    others.handler("a")(lambda job: None)
+    bench.executor()
+    job = bench.enqueue("a")
+    bench.wait_for(job, "running")
+    bench.executor(others)
+    long = f"compactory.job_executors WHERE clock_timestamp() > started_at + interval '{2 * table.TTL} seconds'"
+    wait_until(lambda: bench.count(long) == 2, what="twice the time after which a silent executor is taken for dead")
+    assert jobs_where(bench.sql, [job])[0].attempt == 1
+    go.set()
+    bench.wait_for(job, "succeeded")
+    assert bench.column("SELECT rescues FROM compactory.jobs WHERE id = %s", job) == [0]
+
+
+def test_a_job_that_kills_its_executors_has_failed_after_the_fifth(bench: Bench) -> None:
+    bench.jobs.declare("a")
+    poison = bench.enqueue("a")
+    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
+        rescuer = JobTable.register(connection, "rescuer", "test", ["a"])
+        for number in range(5):
+            bench.sql.execute("UPDATE compactory.jobs_live SET position = 1, run_at = now()")  # its pause is over
+            dead = JobTable.register(connection, "dead", "test", ["a"])
+            batch = dead.round(Request(outcomes=(), limit=1), Assigned((0,), 1), Position.at(0, 0))
+            assert [chain[0].id for chain in batch.chains] == [poison]
+            assert rescuer.rescue(dead.executor) == []  # it lives
+            rescuer.bury(dead.executor)
+            state = "failed" if number == 4 else "scheduled"
+            assert rescuer.rescue(dead.executor) == [(poison, "a", state)]
+    assert "died" in str(jobs_where(bench.sql, [poison])[0].last_error)
 
 
 def test_snoozed_cancelled_and_given_up_jobs(bench: Bench) -> None:

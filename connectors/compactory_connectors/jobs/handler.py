@@ -31,14 +31,20 @@ class PayloadType:
         try:
             return self._adapter.dump_json(self._adapter.validate_python(payload)).decode()
         except ValidationError as error:
-            where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['type']}" for e in error.errors())
-            raise WriteRefused(f"payload of job {self._type!r} does not fit: {where}") from None
+            raise self._refused(error) from None
         except ValueError as error:  # what pydantic can't write as JSON
             raise WriteRefused(f"payload of job {self._type!r} is no JSON: {type(error).__name__}") from None
 
     def decode(self, text: str) -> Any:
-        """The payload as the handler gets it. Raises pydantic's ValidationError."""
-        return self._adapter.validate_json(text)
+        """The payload as the handler gets it. Raises WriteRefused where it does not fit; no text shows a value."""
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: ValidationError) -> WriteRefused:
+        where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['type']}" for e in error.errors())
+        return WriteRefused(f"payload of job {self._type!r} does not fit: {where}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
