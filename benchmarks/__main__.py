@@ -1,6 +1,6 @@
 """Measures beside bare loops and peers, and prints ratios: ``python -m benchmarks [NAME…]``.
 
-A NAME is a module of this folder or one of its comparisons; ``report`` writes the report. Results go to
+A NAME is a module of `comparisons` or one of its comparisons; ``report`` writes the report. Results go to
 ``out/results.jsonl`` as they come.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-import benchmarks
+from benchmarks import comparisons
 from benchmarks.conditions import conditions, load
 from benchmarks.results import Results
 from benchmarks.rows import Row
@@ -26,11 +26,11 @@ ORDER = ("bootstrap", "disk", "lookups", "visibility", "growth")  # the others f
 
 
 def found(terms: Terms) -> dict[str, dict[str, Comparison]]:
-    """Return the comparisons of each module of this folder that has some."""
-    names = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
+    """Return the comparisons of each module."""
+    names = [module.name for module in pkgutil.iter_modules(comparisons.__path__)]
     names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
-    return {name: module.comparisons(terms) for name, module in modules.items() if hasattr(module, "comparisons")}
+    modules = {name: importlib.import_module(f"benchmarks.comparisons.{name}") for name in names}
+    return {name: module.comparisons(terms) for name, module in modules.items()}
 
 
 def chosen(known: dict[str, dict[str, Comparison]], names: Iterable[str]) -> dict[str, Comparison]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.growth import SIDES
+from benchmarks.comparisons.growth import SIDES
 
 __all__ = ["FOLDER", "PLOTS", "Plot", "draw", "lines"]
 

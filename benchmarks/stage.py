@@ -116,8 +116,8 @@ class Stage:
 
 
 def python(module: str, *arguments: object) -> list[str]:
-    """Return the command of a program of this folder."""
-    return [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    """Return the command of one of the `programs`."""
+    return [sys.executable, "-m", f"benchmarks.programs.{module}", *map(str, arguments)]
 
 
 def run(command: Sequence[str]) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from compactory.errors import ConfigError
+from compactory.records import Entry
 
 __all__ = ["Directory", "Envelope", "Index", "OnStale"]
 
 T = TypeVar("T")
 Envelope = Literal["none", "connect", "debezium"]
+Unwrap = Callable[[bytes], dict[str, Any] | None]
 OnStale = Literal["serve", "raise"]
 
 
@@ -46,7 +49,7 @@ class _Options(TypedDict, total=False):
     key: str | None
     active: str | None
     indexes: Iterable[Index]
-    envelope: Envelope
+    envelope: Envelope | Unwrap
     writable: bool
     cache_decoded: bool
     max_age: float | None
@@ -64,8 +67,9 @@ class Directory(Generic[T]):
     ``indexes``   further ways to look up
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass (others nested in
                   it too; scalars stay what JSON has), a pydantic model, a msgspec Struct, or any callable that takes
-                  the bytes. Each read decodes afresh
-    ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op)
+                  the bytes, or the record where its parameter is annotated `Entry`. Each read decodes afresh
+    ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
+                  what is no JSON (Avro, Protobuf) a callable that makes an object of the bytes, None of a deletion
     ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
     ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is
                   the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; what a class of
@@ -84,8 +88,8 @@ class Directory(Generic[T]):
     key: str | None = None
     active: str | None = None
     indexes: tuple[Index, ...] = ()
-    decode: Callable[[bytes], T] | type[T] = dict  # type: ignore[assignment]
-    envelope: Envelope = "none"
+    decode: Callable[[bytes], T] | Callable[[Entry], T] | type[T] = dict  # type: ignore[assignment]
+    envelope: Envelope = "none"  # or an Unwrap; whoever reads it knows names only
     writable: bool = False
     cache_decoded: bool = False
     max_age: float | None = None
@@ -103,6 +107,8 @@ class Directory(Generic[T]):
         def __init__(
             self, name: str, *, decode: type[T] | Callable[[bytes], T], **options: Unpack[_Options]
         ) -> None: ...
+        @overload
+        def __init__(self, name: str, *, decode: Callable[[Entry], T], **options: Unpack[_Options]) -> None: ...
         def __init__(self, name: str, **options: Any) -> None: ...
 
     def __post_init__(self) -> None:
@@ -112,6 +118,22 @@ class Directory(Generic[T]):
         problems = list(_problems(self))
         if problems:
             raise ConfigError(problems)
+
+    @property
+    def envelope_name(self) -> str:
+        """The envelope; ``callable`` for one, which has no identity that outlives the process."""
+        return self.envelope if self.envelope in get_args(Envelope) else "callable"
+
+    @property
+    def decodes_entries(self) -> bool:
+        """Whether ``decode`` takes an `Entry` and not bytes."""
+        if isinstance(self.decode, type):
+            return False
+        try:
+            parameters = inspect.signature(self.decode).parameters.values()
+        except ValueError:  # of a function written in C
+            return False
+        return any(first.annotation in (Entry, "Entry", "compactory.Entry") for first in list(parameters)[:1])
 
     def index_over(self, fields: Iterable[str]) -> Index | None:
         """Return the index over exactly these fields, in whatever order they are given."""
@@ -133,11 +155,11 @@ def _problems(directory: Any) -> Iterator[str]:
         value = getattr(directory, option)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             yield f"{where}: {option} must name a field of the value, not {value!r}"
-    if directory.envelope not in get_args(Envelope):
+    if not callable(directory.envelope) and directory.envelope not in get_args(Envelope):
         yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
     if not isinstance(directory.writable, bool):
         yield f"{where}: writable must be True or False, not {directory.writable!r}"
-    elif directory.writable and directory.envelope in ("connect", "debezium"):
+    elif directory.writable and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
         yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"

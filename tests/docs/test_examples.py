@@ -112,9 +112,11 @@ def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> No
     assert folder.python(text).splitlines() == ["A1"]
 
 
-@pytest.mark.parametrize("page", ["testing", "fastapi"])
-def test_a_service_and_its_tests(folder: Folder, page: str) -> None:
-    (folder.path / "test_service.py").write_text("\n".join(block.text for block in blocks("python", run=page)))
+@pytest.mark.parametrize(
+    "page", [blocks("python", run="testing"), blocks("python", run="fastapi")], ids=["testing", "fastapi"]
+)
+def test_a_service_and_its_tests(folder: Folder, page: list[Block]) -> None:
+    (folder.path / "test_service.py").write_text("\n".join(block.text for block in page))
     folder.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     assert " passed" in folder.run([sys.executable, "-m", "pytest", "-q", "-p", "compactory_cli.pytest_plugin"])
 

@@ -31,6 +31,8 @@ def test_an_operators_round(bench: Bench) -> None:
     bench.publish(topic, "1")
     poison = bench.publish(topic, random.Random(1).randbytes(5000))
     bench.publish(topic, "2")
+    (status,) = run(bench, "status")["topics"]
+    assert (status["topic"], status["pending"], status["locked_by"]) == (topic, 3, None)  # no relay has seen it yet
     assert run(bench, "run", "--once", code=1) == {"sent": {topic: 1}}
     (status,) = run(bench, "status")["topics"]
     assert (status["pending"], status["failed"], status["waiting"]) == (0, 1, 1)

@@ -195,6 +195,17 @@ def test_bad_settings_are_refused() -> None:
 def test_missing_migrations_are_told(database: str, kafka: str) -> None:
     with pytest.raises(ConfigError, match="compactory sql install"):
         OutboxRelay(database, kafka).start()
+    with psycopg.connect(database) as conn, pytest.raises(ConfigError, match=r"has no outbox.*compactory sql install"):
+        outbox.publish(conn, "t", "v")
+
+
+def test_an_asynchronous_connection_is_told_the_same(database: str) -> None:
+    async def publish() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            await outbox.publish(connection, "t", "v")
+
+    with pytest.raises(ConfigError, match="has no outbox"):
+        asyncio.run(publish())
 
 
 @pytest.mark.parametrize("backend", ["kafka", "kafka_async"])

@@ -12,7 +12,7 @@ import pytest
 from compactory import GlobalStore
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table
+from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
@@ -168,7 +168,21 @@ def test_a_relay_that_dies_or_freezes_is_taken_over(bench: Bench, impatient: Non
             assert mine == sorted(mine)
 
 
-def test_of_topics_that_are_sent_together_none_waits_for_another(bench: Bench, impatient: None, unique) -> None:
+def sent_together(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The topics of each transaction from now on."""
+    send, together = sender.Sender._send, list[set[str]]()
+
+    def noting(self: sender.Sender, held: list[table.Held], ahead: list[table.Held]) -> None:
+        together.append({each.topic for each in held})
+        send(self, held, ahead)
+
+    monkeypatch.setattr(sender.Sender, "_send", noting)
+    return together
+
+
+def test_of_topics_that_are_sent_together_none_waits_for_another(
+    bench: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch, unique
+) -> None:
     """Guarantee 15: one topic does not exist and one refuses a message; all else of the same transaction is sent."""
     topics, small, missing = (
         [bench.topic() for _ in range(4)],
@@ -181,23 +195,27 @@ def test_of_topics_that_are_sent_together_none_waits_for_another(bench: Bench, i
             [OutboxMessage(topic=topic, payload=f"{n}") for n in range(40) for topic in [*topics, small, missing]],
         )
         poison = bench.outbox.publish(bench.sql, small, random.Random(1).randbytes(5000))
-    together: list[int] = []
-    send = sender.Sender._send
-
-    def counting(self: sender.Sender, held: list[Any], ahead: list[Any]) -> None:
-        together.append(len(held))
-        send(self, held, ahead)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sender.Sender, "_send", counting)
-        bench.relay(threads=1, batch=60)
-        wait_until(lambda: bench.left() == 40, what="all but those of the missing topic")
-    assert max(together) > 2
+    together = sent_together(monkeypatch)
+    bench.relay(threads=1, batch=60)
+    wait_until(lambda: bench.left() == 40, what="all but those of the missing topic")
+    assert max(map(len, together)) > 2
     for topic in [*topics, small]:
         assert sorted(bench.values(topic), key=lambda value: int(value or 0)) == [f"{n}" for n in range(40)]
     assert [item.id for item in failed_messages(bench.sql)] == [poison]
     bench.kafka.create_topic(missing, partitions=1)
     wait_until(lambda: bench.left() == 0, what="the missing topic's")
+
+
+def test_a_topic_that_failed_is_sent_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 15: others wait for it once at most, not once a minute."""
+    failed, *topics = (bench.topic() for _ in range(4))
+    bench.sql.execute("INSERT INTO compactory.kafka_topic_info (topic, retries) VALUES (%s, 1)", [failed])
+    with bench.sql.transaction():
+        bench.outbox.publish_list(bench.sql, [OutboxMessage(topic=topic, payload="v") for topic in [failed, *topics]])
+    together = sent_together(monkeypatch)
+    bench.drain(threads=1)
+    assert {failed} in together
+    assert max(map(len, together)) > 1
 
 
 def test_two_relays_share_topics(bench: Bench) -> None:
@@ -227,15 +245,15 @@ def test_a_topic_that_fails_between_batches_repeats_nothing(
         bench.outbox.publish_list(
             bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 2)]
         )
-    look, calls = sender.TopicFacts.look, []
+    look, calls = topic_facts.TopicFacts.look, []
 
-    def failing(self: sender.TopicFacts, *given: Any) -> int:
+    def failing(self: topic_facts.TopicFacts, *given: Any) -> int:
         calls.append(given)
         if len(calls) == 2:
-            raise sender._TopicFailed("gone for a moment")
+            raise topic_facts.TopicFailed("gone for a moment")
         return look(self, *given)
 
-    monkeypatch.setattr(sender.TopicFacts, "look", failing)
+    monkeypatch.setattr(topic_facts.TopicFacts, "look", failing)
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="everything")
     assert bench.values(topic) == [f"{n}" for n in range(BATCH * 2)]

@@ -50,6 +50,13 @@ def test_a_publisher_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -
                     conn.execute(statement)
     with psycopg.connect(roles[1], autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute("UPDATE compactory.kafka_messages SET payload = NULL")
+    with (
+        psycopg.connect(roles[1]) as conn,
+        pytest.raises(
+            ConfigError, match=f"role '{urlsplit(roles[1]).username}' may not use .* `compactory outbox roles`"
+        ),
+    ):
+        bench.outbox.publish(conn, "t", "v")
 
 
 @pytest.mark.parametrize("right", ["SELECT", "DELETE"])

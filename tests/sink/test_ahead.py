@@ -6,10 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from compactory_connectors.sink import RecordRefused, Records, session
+from compactory_connectors.sink import RecordRefused, Records, SinkStopped, session
 from compactory_connectors.sink.failed import failed_records
 from tests.sink.harness import Bench, count
+from tests.source.workload import wait_until
 
 
 def test_what_is_prepared_comes_with_its_records_and_not_with_halves_of_them(bench: Bench) -> None:
@@ -48,3 +50,20 @@ def test_records_that_are_prepared_are_not_passed_over(bench: Bench, monkeypatch
     bench.sink(topic, handle, batch=5, properties={"fetch.wait.max.ms": 1})
     bench.wait_for_end(topic)
     bench.compare(Counter({"k": 13}))
+
+
+def test_no_record_of_a_topic_made_again_is_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 16: not even where the new log is longer than the offset, and nobody looked since."""
+    monkeypatch.setattr(session, "_CHECK", 1000.0)
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(3)])
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    admin = AdminClient({"bootstrap.servers": bench.address})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in bench.kafka.topics([topic]), what="its end")
+    bench.kafka.create_topic(topic, partitions=1)
+    bench.produce(topic, [("new", str(n)) for n in range(3, 20)])
+    with pytest.raises(SinkStopped, match="created again"):
+        sink.wait(30)
+    bench.compare(Counter({"k": 3}))

@@ -14,7 +14,7 @@ import orjson
 import pydantic
 import pytest
 
-from compactory import Directory, UnknownDirectory, View, testing
+from compactory import Directory, Entry, UnknownDirectory, View, testing
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,20 @@ def numbered(value: bytes) -> int:
     return int(orjson.loads(value)["acquirer"])
 
 
+def named(record: Entry) -> str:
+    return f"{record.key} of {record.topic}"
+
+
 PLAIN = Directory("plain")
 CLASSES = Directory("classes", decode=Terminal)
 MODELS = Directory("models", decode=Model)
 STRUCTS = Directory("structs", decode=Struct, key="acquirer")
 NUMBERS = Directory("numbers", decode=numbered)
+NAMED = Directory("named", decode=named)
 
 
 def test_a_directory_object_gives_a_view_of_its_type() -> None:
-    entries = {each: {"T1": {"acquirer": "1"}} for each in (PLAIN, CLASSES, MODELS, STRUCTS, NUMBERS)}
+    entries = {each: {"T1": {"acquirer": "1"}} for each in (PLAIN, CLASSES, MODELS, STRUCTS, NUMBERS, NAMED)}
     with testing.store(entries) as store:
         assert_type(store["plain"], View[Any])
         assert_type(store[PLAIN]["T1"], dict[str, Any])
@@ -60,6 +65,7 @@ def test_a_directory_object_gives_a_view_of_its_type() -> None:
         assert_type(store[MODELS]["T1"], Model)
         assert_type(store[STRUCTS].find(acquirer="1") if STRUCTS.indexes else [], list[Struct])
         assert_type(store[NUMBERS]["T1"], int)
+        assert assert_type(store[NAMED]["T1"], str) == "T1 of named"
         assert store[CLASSES]["T1"].acquirer == "1"
         assert store[CLASSES] is store.directory(CLASSES) is store["classes"]
         assert (store[MODELS]["T1"], store[STRUCTS]["1"], store[NUMBERS]["T1"]) == (

@@ -251,7 +251,7 @@ def _definition(directory: Directory[Any]) -> dict[str, Any]:
     return {
         "key": directory.key,
         "active": directory.active,
-        "envelope": directory.envelope,
+        "envelope": directory.envelope_name,
         "decode": decode,
         "indexes": [list(index.fields) for index in directory.indexes],
     }

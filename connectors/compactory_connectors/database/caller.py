@@ -5,6 +5,8 @@ It is a connection of psycopg, or a session or connection of SQLAlchemy on psyco
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -12,7 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from compactory.errors import ConfigError, WriteRefused
 
-__all__ = ["async_driver", "driver", "is_async"]
+__all__ = ["async_driver", "driver", "is_async", "remedies"]
 
 _BEGIN = "SELECT 1"  # has SQLAlchemy know of the transaction, which it would not commit otherwise
 
@@ -55,6 +57,19 @@ async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConne
         raise ConfigError(_not_psycopg(conn, call))
     _refuse_autocommit(inner, call, written)
     return inner
+
+
+@contextmanager
+def remedies(inner: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], part: str) -> Iterator[None]:
+    """Say what helps where the database lacks a part, or its role may not call its functions. Raises ConfigError."""
+    place = f"database {inner.info.dbname!r}"
+    try:
+        yield
+    except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as error:
+        raise ConfigError(f"{place} has no {part}, or an older one: `compactory sql install` adds it") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        reason = f"role {inner.info.user!r} may not use the {part} of {place}: {error.diag.message_primary}"
+        raise ConfigError(f"{reason}; `compactory {part} roles` makes a role that may, to be granted to it") from error
 
 
 def _not_psycopg(conn: Any, call: str) -> str:

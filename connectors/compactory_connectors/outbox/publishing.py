@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka, KafkaError, kafka_errors
-from compactory_connectors.database.caller import async_driver, driver, is_async
+from compactory_connectors.database.caller import async_driver, driver, is_async, remedies
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_sql import query
 
@@ -77,7 +77,8 @@ class Outbox:
 
         ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
         the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
-        Raises WriteRefused with every problem before anything is written, psycopg.Error.
+        Raises WriteRefused with every problem before anything is written, ConfigError where the database has no outbox
+        or the role may not publish, psycopg.Error.
         """
         ready = [self._encoded(message) for message in messages]
         check_all(ready)
@@ -86,8 +87,9 @@ class Outbox:
             return _ready(numbers) if is_async(conn) else numbers
         if is_async(conn):
             return _publish_async(conn, ready)
-        cursor = driver(conn, "publish", "message").cursor(row_factory=tuple_row)
-        return _ids(cursor.execute(*_statement(ready)).fetchall())
+        inner = driver(conn, "publish", "message")
+        with remedies(inner, "outbox"):
+            return _ids(inner.cursor(row_factory=tuple_row).execute(*_statement(ready)).fetchall())
 
     def close(self) -> None:
         """Send what ``kafka_async`` has not sent yet; raises Unreachable where that takes too long. Idempotent."""
@@ -156,8 +158,9 @@ class _Direct:
 
 async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
     inner = await async_driver(conn, "publish", "message")
-    cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
-    return _ids(await cursor.fetchall())
+    with remedies(inner, "outbox"):
+        cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
+        return _ids(await cursor.fetchall())
 
 
 def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, dict[str, Any]]:

@@ -1,6 +1,7 @@
-"""A thread of a relay: takes the lock of a topic, sends its batches, gives the lock back.
+"""A thread of a relay: takes the locks of topics, sends their batches, gives the locks back.
 
-A batch is read, sent in one Kafka transaction together with its ids, and deleted by exact id with the next read. The
+Batches of several topics are read, sent in one Kafka transaction together with their ids, and deleted by exact id with
+the next read: rows of many topics lie side by side, and each read, delete and transaction costs a round trip. The
 transactional id is the holder's, whose name is in the lock: whoever takes over a lock that was not renewed fences that
 id first, and then deletes what the last committed transaction held. So a holder that lost its lock can't send, and
 what it sent is not sent again.
@@ -33,19 +34,19 @@ from .rules import TopicRules
 from .sent_ids import MARKS_TOPIC, SentIds, SentMarks
 from .status import Board
 from .table import UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
+from .topic_facts import TopicFacts, TopicFailed
 
-__all__ = ["BATCH", "Sender", "Shared", "TopicFacts", "newest_of_keys"]
+__all__ = ["BATCH", "Sender", "Shared", "newest_of_keys"]
 
 log = structlog.get_logger("compactory.outbox")
 
-BATCH: Final = 10_000  # messages
+BATCH: Final = 30_000  # messages
 _TOGETHER = 64  # topics in a transaction
 _SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
 _KEEP = 0.5  # seconds that a lock is kept for more messages
-_FACTS_AGE = 60.0  # seconds
 
 _POISON = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
@@ -54,53 +55,12 @@ _POISON = frozenset({
 """What is wrong with a message and not with its topic."""
 
 
-class _TopicFailed(Exception):
-    """Nothing can be sent to the topic for now; nothing of it is open."""
-
-
-class TopicFacts:
-    """What the broker says of topics, kept for a minute. Owned by one thread.
-
-    ``waiting`` are topics that are asked about along with one, as a request for each takes longer than a small batch.
-    """
-
-    def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]]) -> None:
-        self._kafka = kafka
-        self._waiting = waiting
-        self._asked: dict[str, float] = {}
-        self._partitions: dict[str, int] = {}
-
-    def look(self, topic: str, tell_limits: Callable[[Mapping[str, int]], None]) -> int:
-        """The number of partitions. Raises _TopicFailed where there is no such topic, ConfigError, Unreachable."""
-        if time.monotonic() - self._asked.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
-            try:
-                self._ask({topic, *self._waiting()}, tell_limits)
-            except ConfigError:  # about any of them
-                self._ask({topic}, tell_limits)
-        if topic not in self._partitions:
-            raise _TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
-        return self._partitions[topic]
-
-    def _ask(self, topics: set[str], tell_limits: Callable[[Mapping[str, int]], None]) -> None:
-        found = self._kafka.topics(topics)
-        for topic in topics - found.keys():
-            self._partitions.pop(topic, None)
-            self._asked.pop(topic, None)
-        try:
-            configs = self._kafka.topic_configs(found) if found else {}
-        except ConfigError:
-            configs = {}  # needs DescribeConfigs, which a relay can do without
-        sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}
-        tell_limits({topic: int(size) for topic, size in sizes.items() if size is not None})
-        self._partitions |= {name: len(facts.partitions) for name, facts in found.items()}
-        self._asked |= dict.fromkeys(found, time.monotonic())
-
-
 @dataclass(slots=True)
 class Shared:
     """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
 
-    ``waiting``: the topics that are in the queue or with a sender. ``ending``: it ends once everything is sent.
+    ``waiting``: the topics that are in the queue or with a sender. ``busy``: numbers of the senders that have topics.
+    ``ending``: it ends once everything is sent.
     """
 
     conninfo: Mapping[str, Any]
@@ -113,6 +73,7 @@ class Shared:
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
     waiting: Callable[[], Iterable[str]]
+    busy: set[int] = field(default_factory=set)
     ending: threading.Event = field(default_factory=threading.Event)
 
 
@@ -157,24 +118,27 @@ class Sender:
         if self._lost:
             self._serve([*self._lost.values()])
         while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
+            self._shared.busy.add(self._number)
             group = self._with_others(pending)
             self._taken = {each.topic for each in group}
             try:
                 self._serve(group)
             finally:
+                self._shared.busy.discard(self._number)
                 for topic in [*self._taken]:
                     self._hand_back(topic)
 
     def _with_others(self, first: Pending) -> list[Pending]:
-        """A topic, and this thread's share of those that wait as well: one transaction sends them all."""
+        """A topic, and a share of those that wait as well: one transaction sends them all. Idle threads get as many."""
         work = self._shared.work
+        idle = self._shared.threads - len(self._shared.busy)
         group = [first]
-        for _ in range(min(_TOGETHER - 1, work.qsize() // self._shared.threads)):
+        for _ in range(0 if first.alone else min(_TOGETHER - 1, work.qsize() // (idle + 1))):
             try:
                 other = work.get_nowait()
             except Empty:
                 break
-            if other is None or other.lapsed != first.lapsed:
+            if other is None or other.alone or other.lapsed != first.lapsed:
                 work.put(other)
                 break
             group.append(other)
@@ -201,11 +165,11 @@ class Sender:
     def _drain(self, held: list[Held], *, keep: bool = True) -> None:
         """Send batches until no more come, and give the locks back. Full batches overlap with the next read.
 
-        ``keep``: the lock of a single topic is kept for a while, as messages often follow one another.
+        ``keep``: no other topic waits for this one. Its lock is kept for a while, as messages often follow one another.
         """
         began = time.monotonic()
         while held := self._ready(held):
-            tired = time.monotonic() - began > _SHARE and not self._shared.work.empty()
+            tired = time.monotonic() - began > _SHARE and not (keep and self._shared.work.empty())
             keeps = keep and len(held) == 1
             behind = {each.topic: _behind(each) for each in held}
             going = {each.topic for each in held if (not tired if each.batch.full else keeps and self._waits(each))}
@@ -244,7 +208,7 @@ class Sender:
     def _is_known(self, held: Held) -> bool:
         try:
             held.partitions = self._facts.look(held.topic, self._table.tell_limits)
-        except (_TopicFailed, ConfigError) as error:
+        except (TopicFailed, ConfigError) as error:
             self._fail(held, str(error))
             return False
         return True
@@ -289,7 +253,7 @@ class Sender:
             following.update(finish())
 
         if held:
-            with self._table.sending(held, ahead, _BYTES) as finish:
+            with self._table.sending(held, ahead, _BYTES // len(held)) as finish:
                 self._publisher.transact(produce)
         for each in held:
             self._shared.board.sent(each.topic, len(kept[each.topic]))
@@ -303,7 +267,7 @@ class Sender:
     def _narrow(self, held: Sequence[Held], error: TopicRefused) -> list[Held]:
         """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone."""
         if len(held) > 1:
-            for each in held:
+            for each in sorted(held, key=lambda each: len(each.batch.rows)):
                 each.batch = UNREAD
                 self._drain([each], keep=False)
             return []

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -43,8 +44,10 @@ class TopicStatus:
 
 
 def topic_statuses(connection: psycopg.Connection[Any]) -> list[TopicStatus]:
-    """Every topic that a relay has seen. Raises psycopg.Error."""
-    return connection.cursor(row_factory=class_row(TopicStatus)).execute(query("outbox/status")).fetchall()
+    """Every topic that a relay has seen, or that has messages. Raises psycopg.Error."""
+    asked = {"whole": False, "pause": timedelta(), "ttl": timedelta()}
+    given = {"topics": [row[0] for row in connection.execute(query("outbox/pending"), asked)]}
+    return connection.cursor(row_factory=class_row(TopicStatus)).execute(query("outbox/status"), given).fetchall()
 
 
 class Board:

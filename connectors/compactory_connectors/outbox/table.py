@@ -45,12 +45,14 @@ Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
 class Pending:
     """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process.
 
+    ``alone``: it had an error, and is sent by itself, so that no other topic waits for the next one.
     ``seen`` is set when messages were seen again, for a sender that waits for them with the lock.
     """
 
     topic: str
     lapsed: str | None = None
     own: bool = False
+    alone: bool = False
     seen: threading.Event = field(default_factory=threading.Event, compare=False)
 
 

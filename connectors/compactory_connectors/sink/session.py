@@ -58,11 +58,11 @@ class Session:
 
         self.group.attach(locate)
         beat = check = time.monotonic() + _BEAT
-        due: list[tuple[Fetched, Future[Records]]] = []
+        due: list[tuple[Fetched, Future[Records | None]]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
                 found = self.group.poll(self.batch, 0 if due else _POLL)
-                read = [(it._replace(messages=[]), ahead.submit(self.applying.prepare, it.messages)) for it in found]
+                read = [(it._replace(messages=[]), ahead.submit(self._prepared, locator, it)) for it in found]
                 for fetched, records in due:
                     if self.group.is_current(fetched):
                         self._apply(fetched, records)
@@ -77,11 +77,19 @@ class Session:
                         self.group.lose(self.group.positions)  # the next poll says what is wrong
                     check = now + _CHECK
 
-    def _apply(self, fetched: Fetched, prepared: Future[Records]) -> None:
+    def _prepared(self, locator: Locator, fetched: Fetched) -> Records | None:
+        """The records; None if their topic is another one: it is asked after they were read, so none slips in."""
+        records = self.applying.prepare(fetched.messages)
+        return records if locator.check_topics([fetched.partition.topic]) else None
+
+    def _apply(self, fetched: Fetched, prepared: Future[Records | None]) -> None:
         part, start = fetched.partition, fetched.start
         try:
             with self.board.consuming(part):
                 records = prepared.result()
+                if records is None:
+                    self.group.lose([part])  # the next poll says what is wrong
+                    return
                 batch = Batch(part, start, records, records[-1].offset + 1)
                 failed = self.apply(batch)
         except Moved:

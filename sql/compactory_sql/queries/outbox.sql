@@ -41,7 +41,7 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
 -- name: outbox/pending
 -- Topics with messages, longest waiting first, and whether their lock may be taken: free and without an error of the last
 -- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "whole"
--- looks below "reached" as well. Topics without a row are found between those that have one, each from the one before.
+-- looks below "reached" as well. "alone": the last attempt failed, and would take others along. Topics without a row are found between those that have one, each from the one before.
 WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
      gaps AS (SELECT topic AS low, coalesce(lead(topic) OVER (ORDER BY topic), '~') AS high
                 FROM (SELECT topic FROM compactory.kafka_topic_info UNION ALL SELECT '' COLLATE "C") AS t),
@@ -56,12 +56,13 @@ WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END A
                                 WHERE m.topic > f.topic AND m.topic < f.high ORDER BY m.topic, m.id LIMIT 1) AS next ON true)
 SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8 AS age, k.locked_by AS lapsed,
        CASE WHEN k.locked_by IS NULL THEN NOT k.error OR k.error_at < clock_timestamp() - %(pause)s
-            ELSE k.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s END AS free
+            ELSE k.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s END AS free,
+       k.retries > 0 AS alone
   FROM known AS k
   JOIN LATERAL (SELECT m.id, m.created_at FROM compactory.kafka_messages AS m
                  WHERE m.topic = k.topic AND m.id > k.start ORDER BY m.topic, m.id LIMIT 1) AS first ON true
  UNION ALL
-SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true FROM fresh;
+SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true, false FROM fresh;
 
 -- name: outbox/newest
 -- The last id that was given to a message.
@@ -183,17 +184,20 @@ INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition
 SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true FROM gone;
 
 -- name: outbox/status
--- Every topic: messages that wait (counted up to 100,000 of all topics, from the index), the age of the first in seconds,
--- who holds it, what failed.
+-- Every topic that a relay has seen, and those given: messages that wait (counted up to 100,000 of all topics, from the
+-- index), the age of the first in seconds, who holds it, what failed.
 SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
        i.last_error, i.max_bytes, p.pending, p.oldest, f.failed, f.waiting
-  FROM compactory.kafka_topic_info AS i
+  FROM (SELECT topic, locked_by, locked_at, error, retries, last_error, max_bytes, reached FROM compactory.kafka_topic_info
+         UNION ALL
+        SELECT topic, NULL, NULL, false, 0, NULL, NULL, 0 FROM unnest(%(topics)s::text[]) AS t (topic)
+         WHERE NOT EXISTS (SELECT FROM compactory.kafka_topic_info AS k WHERE k.topic = t.topic)) AS i
   JOIN LATERAL (SELECT count(*) AS pending,
                        coalesce(extract(epoch FROM clock_timestamp() - (SELECT m.created_at FROM compactory.kafka_messages AS m
                                                                          WHERE m.topic = i.topic AND m.id > i.reached
                                                                          ORDER BY m.topic, m.id LIMIT 1))::float8, 0) AS oldest
                   FROM (SELECT FROM compactory.kafka_messages AS m WHERE m.topic = i.topic AND m.id > i.reached
-                         ORDER BY m.topic, m.id LIMIT (SELECT 1 + 100000 / count(*) FROM compactory.kafka_topic_info)) AS b) AS p ON true
+                         ORDER BY m.topic, m.id LIMIT (SELECT 100000 / (1 + count(*)) FROM compactory.kafka_topic_info)) AS b) AS p ON true
   JOIN LATERAL (SELECT count(*) FILTER (WHERE reason IS NOT NULL) AS failed, count(*) FILTER (WHERE reason IS NULL) AS waiting
                   FROM compactory.kafka_failed_messages AS m WHERE m.topic = i.topic) AS f ON true
  ORDER BY i.topic;

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from compactory.codec.dataclass_reader import dataclass_reader
-from compactory.directory import Directory, Envelope
+from compactory.directory import Directory, Envelope, Unwrap
 from compactory.errors import DecodeError
 
 __all__ = [
@@ -37,23 +37,26 @@ Document = dict[str, Any]
 Term = Any  # a hashable stand-in for the indexed value or values
 
 
-def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[bytes], T]:
+def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[Any], T]:
     """Return the function that turns a record's value into what a lookup answers; ``checked``: one that was read well.
 
-    Of a checked value it need not be asked again whether it is an object.
+    Of a checked value it need not be asked again whether it is an object. Where the directory ``decodes_entries`` the
+    function takes an `Entry`.
     """
     if checked and directory.decode is dict and directory.envelope == "none":
         return cast("Callable[[bytes], T]", orjson.loads)
     inner = _plain_decoder(directory.decode)
     if directory.envelope == "none":
         return cast("Callable[[bytes], T]", inner)
-    unwrap = document(directory.envelope)
+    unwrap, entries = document(directory.envelope), directory.decodes_entries
 
-    def decode(value: bytes) -> Any:
-        payload = unwrap(value)
+    def decode(given: Any) -> Any:
+        payload = unwrap(given.value if entries else given)
         if payload is None:
             raise DecodeError(f"the {directory.envelope} envelope holds a deletion, not a value")
-        return payload if directory.decode is dict else inner(orjson.dumps(payload))
+        if directory.decode is dict:
+            return payload
+        return inner(given._replace(value=orjson.dumps(payload)) if entries else orjson.dumps(payload))
 
     return decode
 
@@ -69,8 +72,10 @@ def frozen(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return lambda value: freeze(decode(value))
 
 
-def document(envelope: Envelope) -> Callable[[bytes], Document | None]:
+def document(envelope: Envelope | Unwrap) -> Callable[[bytes], Document | None]:
     """Return the function that reads the JSON object in a value; its answer is None where the envelope says deleted."""
+    if callable(envelope):
+        return lambda value: _payload("what envelope made of the value", envelope(value))
     if envelope == "connect":
         return _connect
     if envelope == "debezium":

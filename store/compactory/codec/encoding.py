@@ -11,6 +11,7 @@ import orjson
 from compactory.codec.decoding import decoder, document, key_text, path, term
 from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError, DecodeError, WriteRefused
+from compactory.records import Entry
 
 __all__ = ["Encoding", "encoded"]
 
@@ -28,7 +29,7 @@ class Encoding(Generic[T]):
         self._directory = directory
         self._encode = _inverse(directory) if encode is None else encode
         self._own = encode is None
-        self._decode = decoder(directory)
+        self._decode, self._entries = decoder(directory), directory.decodes_entries
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
         self._terms = tuple((index.fields, tuple(map(path, index.fields))) for index in directory.indexes)
@@ -52,7 +53,7 @@ class Encoding(Generic[T]):
             raise WriteRefused(f"{key!r}: None is not a value; delete() removes an entry")
         data = self._encoded(key, value)
         try:
-            back = self._decode(data)
+            back = self._decode(Entry(key, data, self._directory.topic, -1, -1, -1) if self._entries else data)
             if self._parses:
                 self._check_fields(name, data)
             differs = self._own and type(value).__eq__ is not object.__eq__ and back != value
@@ -143,6 +144,8 @@ def encoded(value: Any, envelope: Envelope) -> bytes | None:
         return value.encode()
     data = orjson.Fragment(_json(value))
     wrapped = {"none": data, "connect": {"schema": None, "payload": data}, "debezium": {"op": "u", "after": data}}
+    if envelope not in wrapped:
+        raise ConfigError("only the bytes of a record can be put where envelope= is a callable")
     return orjson.dumps(wrapped[envelope])
 
 

@@ -20,7 +20,7 @@ from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Place, Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
-from compactory.records import Contested, Partition
+from compactory.records import Contested, Entry, Partition
 from compactory.storage.backend import DirectoryStorage, Snapshot
 
 __all__ = ["Table"]
@@ -81,7 +81,7 @@ class Table:
         self._name_in = _name_reader(directory)
         self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._active_of = path(directory.active) if directory.active else None
-        self._decode = decoder(directory)
+        self._decode, self._decodes_entries = decoder(directory), directory.decodes_entries
         self._parses = bool(directory.key or directory.active or directory.indexes)
         self._enveloped = directory.envelope != "none"
         self._decodes = validate and directory.decode is not bytes and not (
@@ -95,8 +95,10 @@ class Table:
         While ``loading``, without readers, records that do not depend on each other may be applied out of order.
         """
         self._announce(run.keys)
-        if self.quarantine.concerns(run.keys) or (
-            self._tombstones and not self._tombstones.keys().isdisjoint(run.keys)
+        if (
+            (self._decodes and self._decodes_entries)
+            or self.quarantine.concerns(run.keys)
+            or (self._tombstones and not self._tombstones.keys().isdisjoint(run.keys))
         ):
             rest = run
         elif not self._parses and not self._enveloped:
@@ -159,7 +161,7 @@ class Table:
                 name = self._name(topic_key, doc)
                 terms = tuple(index.term_of(doc) for index in self.indexes.values())
                 if self._decodes:
-                    self._decode(value)
+                    self._decode(self._entry(name, value, metadata) if self._decodes_entries else value)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
             where = origin(metadata)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
@@ -194,6 +196,10 @@ class Table:
     def _name(self, topic_key: bytes, doc: Document) -> bytes:
         field = self.directory.key
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
+
+    def _entry(self, name: bytes, value: bytes, metadata: bytes) -> Entry:
+        partition, offset, timestamp_ms = origin(metadata)
+        return Entry(name.decode(), value, self.directory.topic, partition, offset, timestamp_ms)
 
     def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms) -> None:
         old = self._owners.get(topic_key)

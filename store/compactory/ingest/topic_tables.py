@@ -102,10 +102,10 @@ def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
     """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
 
     ``decode`` counts by how values are checked: as objects, not at all, or by a callable, whichever it is: callables
-    have no identity that outlives the process.
+    have no identity that outlives the process. So does a callable that is the envelope.
     """
     said = sorted(
-        repr((d.name, d.key, d.active, d.envelope, validate and _check(d), sorted(map(_index, d.indexes))))
+        repr((d.name, d.key, d.active, d.envelope_name, validate and _check(d), sorted(map(_index, d.indexes))))
         for d in directories
     )
     return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]

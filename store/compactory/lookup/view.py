@@ -65,11 +65,12 @@ class View(Mapping[str, T], Generic[T]):
         self._served = served
         self._checked = checked  # whether values were read once when they were applied
         self._max_age = directory.max_age if max_age is None else max_age
-        self._decode = decoder(directory, checked=checked)
+        self._decode: Callable[[Any], T] = decoder(directory, checked=checked)
         self._shared: dict[
             str, tuple[object, bytes, T]
         ] = {}  # key -> version at which it was looked at, packed record, value
-        self._plain = self._max_age is None and not directory.cache_decoded
+        self._entries = directory.decodes_entries
+        self._plain = self._max_age is None and not directory.cache_decoded and not self._entries
         self._shares = self._max_age is None and directory.cache_decoded
         if directory.cache_decoded and directory.decode is dict:
             self._decode = frozen(self._decode)
@@ -135,7 +136,7 @@ class View(Mapping[str, T], Generic[T]):
         """Yield keys and decoded values of the entries that were there when the iteration began."""
         reading = self._table.directory_storage.reading()
         for name, packed in reading.pairs():
-            yield name.decode(), self._decoded(packed)
+            yield (key := name.decode()), self._decoded(key, packed)
 
     def within(self, max_age: float) -> View[T]:
         """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
@@ -250,15 +251,14 @@ class View(Mapping[str, T], Generic[T]):
         index = index_over(self._table, fields).index
         if not index.unique:
             raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
-        packed_records = self._matching(fields)
-        return self._decoded(packed_records[0][1]) if packed_records else None
+        return next(iter(self._values_of(fields)), None)
 
     def find(self, **fields: Any) -> list[T]:
         """Return all values with these values in an indexed field (or fields), in the order of their keys.
 
         Raises UnknownIndex where no index covers exactly these fields.
         """
-        return [self._decoded(packed) for _, packed in self._matching(fields)]
+        return list(self._values_of(fields))
 
     def find_entries(self, **fields: Any) -> list[Entry]:
         """Return all entries with these values in an indexed field (or fields), in the order of their keys.
@@ -322,9 +322,9 @@ class View(Mapping[str, T], Generic[T]):
         version = served.table.version if served.open else None  # first: what is read after it is at least as new
         packed = self._packed(key)
         if not self.directory.cache_decoded:
-            return self._decoded(packed)
+            return self._decoded(key, packed)
         found = self._shared.get(key)
-        value = found[2] if found is not None and found[1] == packed else self._decoded(packed)
+        value = found[2] if found is not None and found[1] == packed else self._decoded(key, packed)
         return self._share(key, version, packed, value)
 
     def _share(self, key: str, version: object, packed: bytes, value: T) -> T:
@@ -339,11 +339,14 @@ class View(Mapping[str, T], Generic[T]):
 
     def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
         reading = self._table.directory_storage.reading()
-        return ((name.decode(), self._decoded(packed)) for name, packed in reading.pairs(start, stop))
+        return ((key := name.decode(), self._decoded(key, packed)) for name, packed in reading.pairs(start, stop))
 
-    def _decoded(self, packed: bytes) -> T:
+    def _values_of(self, fields: Mapping[str, Any]) -> Iterator[T]:
+        return (self._decoded(name.decode(), packed) for name, packed in self._matching(fields))
+
+    def _decoded(self, key: str, packed: bytes) -> T:
         try:
-            return self._decode(packed[:-METADATA_SIZE])
+            return self._decode(self._entry(key, packed) if self._entries else packed[:-METADATA_SIZE])
         except Exception as error:
             where = origin(packed)
             place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"

@@ -12,8 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from compactory import BadRecord, ConfigError, Directory, GlobalStore, Index, Token
+from compactory import BadRecord, ConfigError, Directory, Entry, GlobalStore, Index, Token, WriteRefused
 from compactory.codec.encoding import Encoding
+from compactory.ingest.topic_tables import definition
 from tests.store.tables import Log
 
 
@@ -139,6 +140,50 @@ def test_a_writer_makes_what_decode_reads(value: Any) -> None:
     assert log.view["k"] == value
 
 
+given: set[type] = set()
+
+
+def of_record(record: Entry) -> tuple[Any, ...]:
+    given.add(type(record))
+    if record.value == b'{"n":0}':
+        raise ValueError
+    return record.key, json.loads(record.value)["n"], record.partition, record.offset, record.timestamp_ms
+
+
+@pytest.mark.parametrize("options", [{}, {"cache_decoded": True}, {"max_age": 9}, {"key": "k"}])
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_callable_that_takes_the_record(options: dict[str, Any], validate: bool) -> None:
+    """Every way to read gives it key, place and time; a record that it refuses when it comes is bad."""
+    directory = Directory("d", decode=of_record, indexes=[Index("n", unique=True)], **options)
+    log = Log(directory, validate=validate)
+    log.load([(b"a", b'{"n":1,"k":"a"}', 5), (b"b", b'{"n":2,"k":"b"}', 6)])
+    a, b = ("a", 1, 0, 0, 5), ("b", 2, 0, 1, 6)
+    assert given <= {Entry}
+    view = log.view
+    assert [view["a"], view["b"], view.get("a"), view.one(n=1), *view.find(n=2)] == [a, b, a, a, b]
+    assert dict(view.items()) == dict(view.snapshot()) == dict(view.range()) == {"a": a, "b": b}
+    assert list(view.values()) == [a, b]
+    assert view.index("n")[2] == b
+    assert view.get_many(["a"]) == {"a": a}
+    if not options and validate:
+        log.put("c", '{"n":0}')
+        with pytest.raises(BadRecord):
+            view["c"]
+
+
+def test_a_callable_that_takes_the_record_has_the_payload_of_an_envelope() -> None:
+    log = Log(Directory("d", decode=of_record, envelope="debezium"))
+    log.put("a", '{"after":{"n":1},"op":"c"}')
+    assert log.view["a"] == ("a", 1, 0, 0, 1)
+
+
+def test_a_writer_checks_by_a_callable_that_takes_the_record() -> None:
+    encoding = Encoding(Directory("d", decode=of_record, writable=True), lambda n: b'{"n":%d}' % n)
+    assert encoding.record("k", 1) == (b"k", b'{"n":1}')  # type: ignore[arg-type]
+    with pytest.raises(WriteRefused):
+        encoding.record("k", 0)  # type: ignore[arg-type]
+
+
 def test_connect_envelope() -> None:
     log = Log(Directory("d", envelope="connect", key="id", indexes=[Index("a")]))
     log.put("1", '{"schema":{},"payload":{"id":"x","a":1}}')
@@ -161,6 +206,27 @@ def test_debezium_envelope() -> None:
     assert log.view == {"1": Terminal(1, "a"), "2": Terminal(2)}
     with pytest.raises(BadRecord):
         log.view["4"]
+
+
+def unwrap(value: bytes) -> Any:
+    return json.loads(value[5:])
+
+
+def test_a_callable_as_envelope() -> None:
+    """Such as JSON Schema's wire format: five bytes before the JSON. It works as JSON does in every other way."""
+    directory = Directory("d", envelope=unwrap, decode=Nested, key="city.name", indexes=[Index("city.twin.name")])
+    log = Log(directory)
+    log.load([(b"1", b'\0\0\0\0\1{"city":{"name":"a","twin":{"name":"b"}}}', 1), (b"2", b"\0\0\0\0\1[]", 1)])
+    assert log.view == {"a": Nested(City("a", City("b")))}
+    assert log.view.find(**{"city.twin.name": "b"}) == [log.view["a"]]
+    assert [bad.key for bad in log.table.quarantine] == [b"2"]
+    log.put("1", b"\0\0\0\0\1null")
+    assert len(log.view) == 0
+    again, other = (Directory("d", envelope=envelope) for envelope in (lambda value: None, "connect"))
+    assert definition([Directory("d", envelope=unwrap)], validate=True) == definition([again], validate=True)
+    assert definition([again], validate=True) != definition([other], validate=True)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Directory("d", envelope=unwrap, writable=True)
 
 
 def test_active_looks_into_the_envelope() -> None:

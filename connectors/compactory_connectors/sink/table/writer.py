@@ -180,9 +180,8 @@ def _write(connection: psycopg.Connection[Any], records: Records, write: Write) 
             if line is None or write.replaced:  # an older record of the key may have to be written in its place
                 raise
             number, size = int(line[1]), _PIECE
-            _copy(connection, name, write.plan, piece[: number - 1])
             records.set_aside(piece[number - 1][0], refusal(error))
-            left = piece[number:] + left
+            left = piece[: number - 1] + piece[number:] + left
     connection.execute(statement_of(write.statement, name))
 
 

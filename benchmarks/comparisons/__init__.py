@@ -1,0 +1,1 @@
+"""What is measured beside what; each module gives its comparisons by name."""

@@ -1,0 +1,113 @@
+"""Jobs: beside procrastinate, COPY and an empty table; groups, latency, dead rows, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside, plain
+from benchmarks.stage import Comparison, Measured, Stage, Terms, python
+
+JOBS = 30_000
+"""Jobs of a run; procrastinate, and four threads, run a tenth of them."""
+
+
+def comparisons(_terms: Terms) -> dict[str, Comparison]:
+    """Return what is compared, by name."""
+    return {
+        "jobs-run": _run,
+        "jobs-groups": _groups,
+        "jobs-backlog": _backlog,
+        "jobs-enqueue": _enqueue,
+        "jobs-latency": _latency,
+        "jobs-retention": _retention,
+    }
+
+
+def _run(stage: Stage) -> Measured:
+    taken = _taken(stage, {"procrastinate": JOBS // 10, "noop": JOBS})
+    what, peer, wanted = "jobs, no-op, 30 at a time", ("procrastinate", "procrastinate"), Wanted(AT_LEAST, 10)
+    rows = [beside(taken, what, "noop", peer, _rate, figure="rate", wanted=wanted)]
+    rows += plain(taken, what, "noop", _rate, figure="rate", wanted=Wanted(AT_LEAST, 5000, "jobs/s"))
+    return Measured(rows, taken.rounds)
+
+
+def _groups(stage: Stage) -> Measured:
+    sizes = {"": JOBS, "-4": JOBS // 10}
+    names = ("millisecond", "groups")
+    taken = _taken(stage, {f"{name}{suffix}": jobs for suffix, jobs in sizes.items() for name in names})
+    rows = [
+        beside(
+            taken,
+            f"jobs of 1 ms in 100 groups, {suffix[1:] or 30} at a time",
+            f"groups{suffix}",
+            (f"millisecond{suffix}", "without groups"),
+            _rate,
+            figure="rate",
+            wanted=Wanted(AT_LEAST, 0.9),
+        )
+        for suffix in sizes
+    ]
+    return Measured(rows, taken.rounds)
+
+
+def _backlog(stage: Stage) -> Measured:
+    taken = _taken(stage, dict.fromkeys(("noop", "backlog", "held", "freed"), JOBS))
+    rows = [
+        beside(taken, what, name, ("noop", "an empty table"), _rate, figure="rate", wanted=Wanted(AT_LEAST, wanted))
+        for name, what, wanted in (
+            ("backlog", "jobs, 1 M waiting and 1 M finished", 0.8),
+            ("held", "jobs, behind dead rows and a held snapshot", 0.8),
+            ("freed", "jobs, just after a held snapshot has ended", 0.95),
+        )
+    ]
+    return Measured(rows, taken.rounds)
+
+
+def _taken(stage: Stage, modes: Mapping[str, int]) -> Figures:
+    return stage.alternate({mode: python("jobs_run", mode, jobs) for mode, jobs in modes.items()}, warm=False)
+
+
+def _rate(taken: Figures, name: str) -> str:
+    return f"{taken.median(name, 'rate'):,.0f} jobs/s"
+
+
+def _enqueue(stage: Stage) -> Measured:
+    taken = stage.alternate({"enqueue": python("jobs_run", "enqueue", 100_000)}, warm=False)
+    ours, copy = taken.median("enqueue", "seconds"), taken.median("enqueue", "copy")
+    row = Row(
+        what="jobs, 100,000 enqueued, 1,000 a statement",
+        figure=f"{ours:.2f} s",
+        beside=f"COPY {copy:.2f} s",
+        ratio=ours / copy,
+        wanted="≤ 3",
+        met=ours <= 3 * copy,
+    )
+    return Measured([row], taken.rounds)
+
+
+def _latency(stage: Stage) -> Measured:
+    taken = stage.alternate({"latency": python("jobs_run", "latency", 300)}, warm=False)
+    p50, p99 = (taken.median("latency", figure) for figure in ("p50_ms", "p99_ms"))
+    row = Row(
+        what="jobs, commit → handler called, idle",
+        figure=f"p50 {p50:.1f}, p99 {p99:.1f} ms",
+        beside="–",
+        ratio=p50 / 5,
+        wanted="p50 ≤ 5, p99 ≤ 30 ms",
+        met=p50 <= 5 and p99 <= 30,
+    )
+    return Measured([row], taken.rounds)
+
+
+def _retention(stage: Stage) -> Measured:
+    taken = stage.alternate({"retention": python("jobs_run", "retention", JOBS)}, rounds=1, warm=False)
+    third, last = (taken.median("retention", figure) for figure in ("third", "last"))
+    row = Row(
+        what="jobs, table of finished ones after ten times as many",
+        figure=f"{last:.1f} MB",
+        beside=f"after three times as many {third:.1f} MB",
+        ratio=last / third,
+        wanted="≤ 1.5",
+        met=last <= 1.5 * third,
+    )
+    return Measured([row], taken.rounds)

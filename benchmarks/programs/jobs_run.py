@@ -1,0 +1,183 @@
+"""Jobs on a Postgres of their own: so many enqueued, then run until none is left.
+
+``jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are
+an executor with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and
+a million finished beside them, *held* a snapshot under which three times as many jobs were run before, *freed* the same
+just after that snapshot has ended. *retention* runs as many ten times, keeps finished jobs for two seconds and says how
+large their table is, with autovacuum looking every second. *procrastinate* is its worker with 30 at a time. *enqueue*
+enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from benchmarks.directories import postgres
+from compactory_connectors.database import install
+from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
+
+CONCURRENCY = 30
+BACKLOG = """
+INSERT INTO compactory.jobs (type, place, payload, run_at) SELECT 'noop', i, '{}', now() + interval '1 day'
+  FROM generate_series(1, 1000000) AS i;
+INSERT INTO compactory.jobs (type, place, payload, run_at, state, finished_at)
+SELECT 'noop', i, '{}', now(), 'succeeded', now() FROM generate_series(1, 1000000) AS i;
+ANALYZE compactory.jobs_live; ANALYZE compactory.jobs_finished;
+"""
+
+jobs = Jobs()
+done = threading.Semaphore(0)
+
+
+@jobs.handler("noop")
+def noop(_job: Job) -> None:
+    done.release()
+
+
+@jobs.handler("millisecond")
+def millisecond(_job: Job) -> None:
+    time.sleep(0.001)
+    done.release()
+
+
+def enqueue(connection: psycopg.Connection, kind: str, count: int, groups: int = 0) -> None:
+    for start in range(0, count, 1000):
+        batch = [
+            NewJob(type=kind, payload={"number": start + n}, group=f"g{n % groups}" if groups else None)
+            for n in range(1000)
+        ]
+        jobs.enqueue_many(connection, batch)
+    connection.commit()
+
+
+@contextlib.contextmanager
+def executor(url: str, concurrency: int = CONCURRENCY, **options: Any) -> Iterator[JobExecutor]:
+    running = JobExecutor(url, jobs, concurrency, **options)
+    running.start()
+    while running.board.picture()["executor"] is None:
+        time.sleep(0.01)
+    yield running
+    assert running.stop()
+
+
+def run(url: str, mode: str, count: int) -> dict[str, float]:
+    mode, _, concurrency = mode.partition("-")
+    kind = "millisecond" if mode in {"millisecond", "groups"} else "noop"
+    with psycopg.connect(url) as connection, psycopg.connect(url) as holder:
+        if mode == "backlog":
+            connection.execute(BACKLOG)
+            connection.commit()
+        with executor(url, int(concurrency or CONCURRENCY)):
+            if mode in {"held", "freed"}:
+                holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT FROM compactory.jobs")
+                timed(connection, kind, 3 * count, 0)
+                if mode == "freed":
+                    holder.rollback()
+            return {"rate": count / timed(connection, kind, count, 100 if mode == "groups" else 0)}
+
+
+def timed(connection: psycopg.Connection, kind: str, count: int, groups: int) -> float:
+    """Enqueue so many jobs; the seconds from then to the last handler's call."""
+    enqueue(connection, kind, count, groups)
+    began = time.perf_counter()
+    for _ in range(count):
+        assert done.acquire(timeout=60)
+    return time.perf_counter() - began
+
+
+def retention(url: str, count: int) -> dict[str, Any]:
+    megabytes = []
+    with psycopg.connect(url) as connection, executor(url, keep=timedelta(seconds=2)):
+        for _ in range(10):
+            timed(connection, "noop", count, 0)
+            row = connection.execute("SELECT pg_total_relation_size('compactory.jobs_finished') / 1e6").fetchone()
+            assert row is not None
+            megabytes.append(round(float(row[0]), 1))
+            connection.commit()
+    return {"third": megabytes[2], "last": megabytes[-1], "megabytes": megabytes}
+
+
+def enqueued(url: str, count: int) -> dict[str, float]:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE TABLE plain (id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text, payload jsonb)"
+        )
+        connection.commit()
+        began = time.perf_counter()
+        with connection.cursor().copy("COPY plain (type, payload) FROM STDIN") as copy:
+            for number in range(count):
+                copy.write_row(["noop", json.dumps({"number": number})])
+        connection.commit()
+        plain = time.perf_counter() - began
+        began = time.perf_counter()
+        enqueue(connection, "noop", count)
+        return {"seconds": time.perf_counter() - began, "copy": plain}
+
+
+def latency(url: str, count: int) -> dict[str, float]:
+    taken: list[float] = []
+    with psycopg.connect(url) as connection, executor(url):
+        for _ in range(count):
+            jobs.enqueue(connection, "noop")
+            began = time.perf_counter()
+            connection.commit()
+            assert done.acquire(timeout=30)
+            taken.append(1000 * (time.perf_counter() - began))
+            time.sleep(0.01)
+    cuts = statistics.quantiles(taken, n=100)
+    return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
+
+
+def procrastinate(url: str, count: int) -> dict[str, float | str]:
+    try:
+        from procrastinate import App, PsycopgConnector
+    except ImportError:
+        return {"absent": "procrastinate is not installed: make bench installs it"}
+    app = App(connector=PsycopgConnector(conninfo=url, max_size=CONCURRENCY))
+
+    @app.task(name="noop")
+    async def task(number: int) -> None: ...
+
+    async def main() -> float:
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+            for start in range(0, count, 1000):
+                await task.batch_defer_async(*({"number": start + n} for n in range(1000)))
+            began = time.perf_counter()
+            await app.run_worker_async(concurrency=CONCURRENCY, wait=False, install_signal_handlers=False)
+            return time.perf_counter() - began
+
+    return {"rate": count / asyncio.run(main())}
+
+
+def main() -> None:
+    mode, count = sys.argv[1], int(sys.argv[2])
+    with postgres({"autovacuum_naptime": "1s"} if mode == "retention" else None) as url:
+        install(url)
+        if mode == "procrastinate":
+            found = procrastinate(url, count)
+        elif mode == "retention":
+            found = retention(url, count)
+        elif mode == "enqueue":
+            found = enqueued(url, count)
+        elif mode == "latency":
+            found = latency(url, count)
+        else:
+            found = run(url, mode, count)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
