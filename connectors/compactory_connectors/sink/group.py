@@ -189,6 +189,8 @@ class Group:
         if not self._incremental:
             self.positions.clear()
         self.positions.update(dict.fromkeys(ours))
+        for part in ours:
+            self.ends.pop(part, None)
         located = self._ask(ours)
         for item in partitions:
             item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
@@ -251,6 +253,7 @@ class Group:
                 continue
             self._consumer.resume(_listed([part]))
             self.positions[part] = Position(offset, offset)
+            self.ends.pop(part, None)  # what lies before that end is read again, and must not be passed over
 
     def _is_event(self, message: Message) -> bool:
         error = message.error()
