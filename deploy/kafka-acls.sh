@@ -13,6 +13,7 @@
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
+#   DEAD_LETTERS   topic of a sink's failed records
 #   KAFKA_ACLS     the tool, kafka-acls.sh unless it is called otherwise
 #   COMMAND_CONFIG properties file with which the tool logs in
 set -euo pipefail
@@ -68,5 +69,6 @@ outbox)
 sink)
     allow "${topics[@]}" -- Read
     allow --group compactory-sink- --resource-pattern-type prefixed -- Read
+    [[ -z ${DEAD_LETTERS:-} ]] || allow --topic "$DEAD_LETTERS" -- Write
     ;;
 esac

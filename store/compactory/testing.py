@@ -86,15 +86,15 @@ class InProcessStore(GlobalStore):
         """Make directories (default: all) STALE, with data ``age`` seconds old, as when their topics are read anew.
 
         Lookups go on with what was there; reads that demand a ``max_age`` below ``age`` see stale data.
-        `become_current` ends that.
+        `become_current` ends that. Directories of one topic go together. Raises NotReady before ``start``.
         """
+        self._refuse_idle()
+        marks = {0: CaughtUp(at=time.time() - age, end=0)}
+        old = Checkpoint(topic_id=None, cluster_id=None, definition="", positions={}, caught_up=marks)
         for topic in {self[each].directory.topic for each in directories or self}:
-            positions = {part.partition: end for part, end in self.positions().items() if part.topic == topic}
-            self._cluster.hold(topic)
-            marks = {number: CaughtUp(at=time.time() - age, end=end) for number, end in positions.items()}
-            old = Checkpoint(topic_id=None, cluster_id=None, definition="", positions=positions, caught_up=marks)
             self._progress.resume(topic, old)
-            self._progress.demand(topic, Rebuild(RebuildCause.RECREATED, "the test made it stale"))
+            if self._cluster.hold(topic):
+                self._progress.demand(topic, Rebuild(RebuildCause.RECREATED, "the test made it stale"))
 
     def become_current(self) -> None:
         """End what `become_stale` began; return when the topics are read anew and lookups see every record."""
@@ -104,8 +104,9 @@ class InProcessStore(GlobalStore):
     def fail(self, cause: BaseException | None = None) -> None:
         """Let the thread that reads die of ``cause``: the store is FAILED, lookups go on if it had been ready.
 
-        Returns when that is so. Raises WaitTimeout where the store was not started.
+        Returns when that is so. Raises NotReady before ``start``, StoreFailed, StoreClosed.
         """
+        self._refuse_idle()
         self._cluster.fail(cause or RuntimeError("the test let the reader fail"))
         self._await("the store did not fail", lambda: self.failure is not None)
 
@@ -146,10 +147,14 @@ class _Cluster(Kafka):
             self._changed.notify_all()
         return token
 
-    def hold(self, topic: str) -> None:
+    def hold(self, topic: str) -> bool:
+        """Let no record of a topic arrive; False where that is so."""
         with self._changed:
+            if topic in self._held:
+                return False
             self._held.add(topic)
         self.append(topic, "\0", None)  # what is read anew is not complete without the records that are held
+        return True
 
     def release(self) -> None:
         with self._changed:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -30,12 +30,14 @@ from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter,
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.outbox import OutboxRelay
+from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
 from compactory_connectors.source.offsets.offset_edit import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka
+from tests.sink.harness import COUNTERS, count
 from tests.source.conftest import ARTICLE, article_environment
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.apache_kafka import ApacheKafka
@@ -101,9 +103,16 @@ class House:
         )
         return self.admin.describe_acls(found).result(10)
 
-    def take(self, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    def take(
+        self,
+        user: str,
+        kind: ResourceType,
+        name: str,
+        operation: AclOperation,
+        match: ResourcePatternType = ResourcePatternType.LITERAL,
+    ) -> None:
         """Remove one right; what it includes stays: Describe comes with Read and Write."""
-        pattern = (kind, name, ResourcePatternType.LITERAL, f"User:{user}")
+        pattern = (kind, name, match, f"User:{user}")
         removed = AclBindingFilter(*pattern, None, operation, AclPermissionType.ANY)
         assert self.admin.delete_acls([removed])[removed].result(10)
         kept = AclBinding(*pattern, "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
@@ -404,6 +413,61 @@ def test_a_topic_that_a_relay_may_not_see_keeps_no_other_waiting(house: House) -
         ):
             relay.drain(threading.Event())
     assert [message.value() for message in read(Kafka(house.server.client()), house.topic)] == [b"v"]
+
+
+def sunk(house: House, **options: Any) -> TransactionalSink:
+    """A sink with its own user, and two records for it."""
+    house.create(house.topic)
+    house.produce(house.topic)
+    house.produce(house.topic)
+    install(house.database)
+    with psycopg.connect(house.database, autocommit=True) as connection:
+        connection.execute(COUNTERS)
+    return TransactionalSink(house.server.client(SOURCE), house.database, [house.topic], count, name="acl", **options)
+
+
+def applied(house: House) -> list[Any]:
+    with psycopg.connect(house.database) as connection:
+        return connection.execute("SELECT applied FROM counters").fetchall()
+
+
+def test_a_sink_needs_no_more(house: House) -> None:
+    """Also to commit to its group, for those who watch."""
+    sink = sunk(house)
+    house.grant("sink", SOURCE)
+    with sink:
+        wait_until(lambda: applied(house) == [(2,)], what="the records")
+        assert sink.stop()
+    consumer = Kafka(house.server.client()).member({"group.id": "compactory-sink-acl"})
+    assert consumer.committed([TopicPartition(house.topic, 0)], timeout=10)[0].offset == 2
+    consumer.close()
+
+
+def test_a_sink_with_dead_letters_may_write_them(house: House) -> None:
+    house.create(letters := f"{house.topic}-failed")
+    sink = sunk(house, dead_letters=letters)
+    house.grant("sink", SOURCE, DEAD_LETTERS=letters)
+    with psycopg.connect(house.database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE effects ADD CHECK (value = 'none')")
+    with sink:
+        wait_until(lambda: len([*read(Kafka(house.server.client()), letters)]) == 2, what="the dead letters")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("TOPIC", "{topic}", "Kafka refuses to let the sink read topic '{topic}'.*grant Read on the topic"),
+        ("GROUP", "compactory-sink-", "Kafka refuses to let the sink join group 'compactory-sink-acl'.*grant Read on"),
+    ],
+)
+def test_one_right_less_and_the_sink_names_it(house: House, kind: str, name: str, told: str) -> None:
+    sink = sunk(house)
+    house.grant("sink", SOURCE)
+    pattern = ResourcePatternType.LITERAL if kind == "TOPIC" else ResourcePatternType.PREFIXED
+    house.take(SOURCE, ResourceType[kind], name.format(topic=house.topic), AclOperation.READ, pattern)
+    with sink, pytest.raises(SinkStopped, match=told.format(topic=house.topic)):
+        sink.wait(30)
+    assert applied(house) == []
 
 
 def test_a_password_is_never_printed(house: House) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import psycopg
 
-from compactory.kafka.client import Kafka
+from compactory.kafka.client import Kafka, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.sink import Records, TransactionalSink
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal
 
-__all__ = ["Bench", "count"]
+__all__ = ["Bench", "committed", "count"]
 
 COUNTERS = """
 CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
@@ -45,6 +45,16 @@ def count(connection: psycopg.Connection[Any], records: Records) -> None:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
+
+
+def committed(bench: Bench, topic: str) -> int:
+    """The offset of partition 0 that the sink's group has committed to Kafka."""
+    consumer = bench.kafka.member({"group.id": f"compactory-sink-{bench.name}"})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        return int(found.offset)
+    finally:
+        consumer.close()
 
 
 class Bench:

@@ -12,7 +12,7 @@ from compactory.records import Partition
 from compactory_connectors.sink import SinkStopped
 from compactory_connectors.sink.group import Group
 from compactory_connectors.sink.offsets import set_offset
-from tests.sink.harness import Bench
+from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until
 
 
@@ -129,19 +129,10 @@ def test_a_backup_from_before_the_first_run_gets_all_records(bench: Bench) -> No
     sink = bench.sink(topic)
     bench.wait_for_end(topic)
     assert sink.stop()
-    (committed,) = committed_of(bench, topic)
-    assert committed.offset == 5
+    assert committed(bench, topic) == 5
     bench.sql.execute("TRUNCATE counters, effects, compactory.kafka_partitions")
     bench.sink(topic)
     bench.wait_for_values(*(str(n) for n in range(5)))
-
-
-def committed_of(bench: Bench, topic: str) -> list[TopicPartition]:
-    consumer = bench.kafka.member({"group.id": f"compactory-sink-{bench.name}"})
-    try:
-        return consumer.committed([TopicPartition(topic, 0)], timeout=10)
-    finally:
-        consumer.close()
 
 
 def test_records_read_before_a_rebalance_are_not_taken_for_those_after_it(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compactory.errors import ConfigError
+from compactory.kafka.client import TopicPartition
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.failed import failed_records
 from compactory_connectors.sink.table.preview import preview
@@ -238,23 +239,31 @@ def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tab
     assert bench.offset(topic) is None
 
 
-def test_all_problems_are_told_at_once_with_the_nearest_name(bench: Bench, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config(
-            bench,
-            tmp_path,
-            "t",
-            **{
-                "insert.mod": "upsert",
-                "pk.mode": "kafka",
-                "pk.fields": "a,b",
-                "delete.enabled": "true",
-                "db.timezone": "X",
-            },
-        )
-    told = str(caught.value)
-    for text in ("unknown key; did you mean insert.mode?", "takes three names", "needs pk.mode=record_key", "in UTC"):
-        assert text in told
+def test_tables_that_can_not_be_made_from_the_records(bench: Bench, tables: Tables) -> None:
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"name": "A"}))
+    bare = tables.run(topic, **UPSERT, **{"auto.create": "true"})
+    with pytest.raises(SinkStopped, match="has no schema, so that nothing tells the type of column name: create it by"):
+        bare.wait(30)
+    bench.sql.execute("CREATE TABLE few (id text PRIMARY KEY)")
+    other = bench.topic()
+    tables.sunk(other, ("a", enveloped({"name": {"type": "string", "optional": False}}, {"name": "A"})))
+    keys = {**UPSERT, "value.converter.schemas.enable": "true", "auto.evolve": "true", "table.name.format": "few"}
+    needed = tables.run(other, **keys)
+    with pytest.raises(SinkStopped, match="table few can't get column name: the field is not optional"):
+        needed.wait(30)
+
+
+def test_a_group_of_the_connector_is_taken_over(bench: Bench, tables: Tables) -> None:
+    """The sink goes on where Kafka Connect has stopped."""
+    topic, group = bench.topic(), bench.unique("connect-accounts")
+    tables.sunk(topic, ("a", {"name": "A"}), ("b", {"name": "B"}))
+    consumer = bench.kafka.member({"group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    tables.run(topic, **UPSERT, **{"table.name.format": "accounts", "consumer.override.group.id": group})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT id FROM accounts") == [("b",)]
 
 
 def test_a_missing_table_stops_it_with_the_remedy(bench: Bench, tables: Tables) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -26,6 +27,7 @@ from tests.source.history_writer import Writer
 from tests.source.poller import settings
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
+from tests.stack.crowd import working
 from tests.stack.postgres_copies import new_server
 
 LAYOUTS = [
@@ -39,41 +41,29 @@ class Crowd:
 
     def __init__(self, url: str, seeded: random.Random) -> None:
         self._stop = threading.Event()
-        self._errors: list[BaseException] = []
         self._writers = [
             Writer(url, f"{layout.table} {number}", random.Random(seeded.getrandbits(32)), shared)
             for layout in LAYOUTS
             for shared in [Shared(layout)]
             for number in range(2)
         ]
-        self._threads = [threading.Thread(target=self._work, args=[writer]) for writer in self._writers]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Write until the block ends, then end every transaction."""
-        for thread in self._threads:
-            thread.start()
-        try:
+        with working(self._stop, [partial(self._work, writer) for writer in self._writers]):
             yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
-        assert not self._errors, self._errors
         for writer in self._writers:
             writer.finish()
             writer.close()
 
     def _work(self, writer: Writer) -> None:
         chance = random.Random()
-        try:
-            while not self._stop.wait(chance.random() * 0.01):
-                try:
-                    (writer.alone if chance.random() < 0.03 else writer.step)()
-                except psycopg.OperationalError:
-                    wait_until(lambda: _reconnected(writer), what="the server")
-        except BaseException as error:  # noqa: BLE001 - raised by writing()
-            self._errors.append(error)
+        while not self._stop.wait(chance.random() * 0.01):
+            try:
+                (writer.alone if chance.random() < 0.03 else writer.step)()
+            except psycopg.OperationalError:
+                wait_until(lambda: _reconnected(writer), what="the server")
 
 
 def _reconnected(writer: Writer) -> bool:

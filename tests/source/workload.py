@@ -7,9 +7,12 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 
 import psycopg
+
+from tests.stack.crowd import Undo, working
 
 TERMINALS = """
 CREATE TABLE terminal_acquirer (
@@ -24,10 +27,6 @@ CREATE TRIGGER stamp BEFORE UPDATE ON terminal_acquirer FOR EACH ROW EXECUTE FUN
 """
 
 
-class _Undo(Exception):
-    """Rolls a transaction or savepoint back."""
-
-
 class Writers:
     """``count`` writers and one that keeps transactions open for seconds. Every value written is unique."""
 
@@ -36,34 +35,19 @@ class Writers:
         self._rows = rows
         self._values = itertools.count(1)
         self._stop = threading.Event()
-        self.failures: list[Exception] = []
         self.commits = 0
         targets = [self._write] * count + [self._keep_open]
-        self._threads = [
-            threading.Thread(target=self._run, args=(target, random.Random(seed.getrandbits(64)))) for target in targets
-        ]
+        self._work = [partial(self._run, target, random.Random(seed.getrandbits(64))) for target in targets]
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Write until the block ends."""
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
-        assert not self.failures, self.failures
+        return working(self._stop, self._work)
 
     def _run(self, target, random_: random.Random) -> None:
-        try:
-            with psycopg.connect(self._url) as connection:
-                while not self._stop.is_set():
-                    with suppress(psycopg.errors.DeadlockDetected):
-                        target(connection, random_)
-        except Exception as error:  # noqa: BLE001 - shown by writing()
-            self.failures.append(error)
+        with psycopg.connect(self._url) as connection:
+            while not self._stop.is_set():
+                with suppress(psycopg.errors.DeadlockDetected):
+                    target(connection, random_)
 
     def _write(self, connection: psycopg.Connection, random_: random.Random) -> None:
         try:
@@ -73,9 +57,9 @@ class Writers:
                 if random_.random() < 0.1:
                     self._stop.wait(random_.random() * 0.3)
                 if random_.random() < 0.1:
-                    raise _Undo
+                    raise Undo
                 self.commits += 1
-        except _Undo:
+        except Undo:
             pass
 
     def _statement(self, connection: psycopg.Connection, random_: random.Random) -> None:
@@ -83,8 +67,8 @@ class Writers:
             with connection.transaction():  # a savepoint
                 self._change(connection, random_)
                 if random_.random() < 0.15:
-                    raise _Undo
-        except _Undo:
+                    raise Undo
+        except Undo:
             pass
 
     def _change(self, connection: psycopg.Connection, random_: random.Random) -> None:

@@ -1,15 +1,40 @@
-"""Services that write to one database in transactions of their own, some of which roll back."""
+"""Threads that work until a block ends; services that write to one database, some of whose transactions roll back."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import psycopg
 
-__all__ = ["Crowd", "Undo"]
+__all__ = ["Crowd", "Undo", "working"]
+
+
+@contextmanager
+def working(stop: threading.Event, targets: Iterable[Callable[[], object]]) -> Iterator[None]:
+    """Run each target in a thread until the block ends, which sets ``stop``. Raises what the first one raised."""
+    errors: list[BaseException] = []
+
+    def run(target: Callable[[], object]) -> None:
+        try:
+            target()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[target]) for target in targets]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
 
 
 class Undo(Exception):
@@ -25,10 +50,7 @@ class Crowd:
         self._lock = threading.Lock()
         self.committed: set[int] = set()
         """What `write` returned in transactions that have committed for certain."""
-        self._errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=[random.Random(seeded.getrandbits(32))]) for _ in range(count)
-        ]
+        self._seeds = [random.Random(seeded.getrandbits(32)) for _ in range(count)]
 
     def write(self, connection: psycopg.Connection, random_: random.Random) -> Iterable[int]:
         """One transaction, which is open already; return ids. Raises Undo."""
@@ -38,17 +60,8 @@ class Crowd:
         """Leave the transaction open for so long, or until the writers stop."""
         self._stop.wait(seconds)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
-        assert not self._errors, self._errors
+    def writing(self) -> AbstractContextManager[None]:
+        return working(self._stop, [partial(self._run, seed) for seed in self._seeds])
 
     def _run(self, random_: random.Random) -> None:
         while not self._stop.is_set():
@@ -58,9 +71,6 @@ class Crowd:
                         self._transaction(connection, random_)
             except psycopg.OperationalError:
                 self._stop.wait(0.1)
-            except BaseException as error:  # noqa: BLE001 - shown by writing()
-                self._errors.append(error)
-                return
 
     def _transaction(self, connection: psycopg.Connection, random_: random.Random) -> None:
         try:

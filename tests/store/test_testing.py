@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -14,8 +15,10 @@ from compactory import (
     GlobalStore,
     NotReady,
     StaleData,
+    StoreClosed,
     StoreFailed,
     StoreState,
+    Token,
     UnknownDirectory,
     WaitTimeout,
     testing,
@@ -52,6 +55,8 @@ def test_a_stale_store_serves_what_it_had_until_it_is_current() -> None:
             store.become_stale("d", age=100)
             assert (store.state, store.ready, list(store.stale())) == (StoreState.STALE, True, ["d"])
             assert 100 <= store["d"].age < 110
+            store.become_stale("d", age=200)
+            assert 200 <= store["d"].age < 210
             assert store["aged"].age < 10
             store.put("d", "a", {"n": 2})
             store.put("aged", "k", {"n": 3})
@@ -69,12 +74,25 @@ def test_a_stale_store_serves_what_it_had_until_it_is_current() -> None:
             store["aged"]["k"]
 
 
+def test_an_empty_store_stays_stale_until_it_is_current() -> None:
+    with testing.store({"d": {}}) as store:
+        store.become_stale()
+        with pytest.raises(WaitTimeout):
+            store.barrier(0.4)
+        assert store.state is StoreState.STALE
+        store.become_current()
+        store.barrier()
+
+
 def test_a_store_that_fails_serves_on_if_it_was_ready() -> None:
     """Guarantee 7."""
     store = testing.store({"d": {"a": {"n": 1}}}, start=False)
     with pytest.raises(NotReady):
         store["d"]["a"]
     assert not store.ready
+    for early in (store.fail, store.become_stale, store.barrier):
+        with pytest.raises(NotReady):
+            early()
     with store:
         store.fail(ValueError("why"))
         assert (store.state, store.ready, store.live, repr(store.failure)) == (
@@ -88,6 +106,27 @@ def test_a_store_that_fails_serves_on_if_it_was_ready() -> None:
         with pytest.raises(StoreFailed):
             store.barrier()
         assert store["d"]["a"] == {"n": 1}
+
+
+def test_threads_may_share_it_and_closing_ends_their_waits() -> None:
+    """Each sees what it wrote; records of one key keep the order of their offsets."""
+    with testing.store({"d": {}}) as store, ThreadPoolExecutor(4) as pool:
+
+        def write(thread: int) -> list[int]:
+            offsets = []
+            for number in range(150):
+                offsets.append(store.put("d", f"{thread}", {"n": number}).offset)
+                assert store["d"][f"{thread}"]["n"] == number
+                store.put("d", "shared", {"by": thread, "n": number})
+            return offsets
+
+        offsets = list(pool.map(write, range(4)))
+        assert all(each == sorted(each) for each in offsets)
+        assert set(store.positions().values()) == {4 * 150 * 2}
+        waiting = pool.submit(store.wait_for, Token("d", 0, 10_000), timeout=60)
+        store.close()
+        with pytest.raises(StoreClosed):
+            waiting.result()
 
 
 def test_a_strict_store_fails_at_a_bad_record() -> None:

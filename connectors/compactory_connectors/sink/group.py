@@ -66,6 +66,7 @@ class Group:
 
     def __init__(self, kafka: Kafka, topics: Iterable[str], group: str, properties: Mapping[str, Any]) -> None:
         self._consumer: Consumer = kafka.member({**DEFAULTS, **properties, "group.id": group})
+        self._name = group
         chosen = {**DEFAULTS, **properties, **kafka.properties()}
         strategy = str(chosen["partition.assignment.strategy"])
         self._incremental = "cooperative" in strategy or chosen.get("group.protocol") == "consumer"
@@ -261,6 +262,10 @@ class Group:
         part = Partition(message.topic() or "", message.partition() or 0)
         if error.fatal():
             raise SinkStopped(f"Kafka's client can't go on: {error.str()}; start the sink anew")
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise SinkStopped(
+                f"Kafka refuses to let the sink join group {self._name!r}: {error.str()}; grant Read on the group"
+            )
         kind = event_kind(error)
         if kind == "end":
             self.ends[part] = message.offset() or 0

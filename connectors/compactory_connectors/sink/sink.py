@@ -132,8 +132,8 @@ class TransactionalSink:
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
+        """Whether it has not ended: one that still looks for Postgres at its start is alive."""
+        return self._thread.ident is None or self._thread.is_alive()
 
     def _check_topics(self) -> None:
         named = [topic for topic in self._topics if not topic.startswith("^")]

@@ -7,7 +7,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from compactory_connectors.source.postgres.server import TableReplaced
 from compactory_connectors.source.record.record import RowFailed
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until
+from tests.stack.crowd import working
 from tests.stack.postgres_copies import new_server
 
 TABLE = """
@@ -518,8 +520,10 @@ class Writers:
 
     def __init__(self, url: str, seed: random.Random) -> None:
         self._url, self._stop = url, threading.Event()
-        seeds = [random.Random(seed.getrandbits(64)) for _ in range(5)]
-        self._threads = [threading.Thread(target=self._write, args=(each,)) for each in seeds]
+        self._seeds = [random.Random(seed.getrandbits(64)) for _ in range(5)]
+
+    def writing(self) -> AbstractContextManager[None]:
+        return working(self._stop, [partial(self._write, seed) for seed in self._seeds])
 
     def _write(self, chance: random.Random) -> None:
         with psycopg.connect(self._url) as connection:
@@ -531,17 +535,6 @@ class Writers:
                 if chance.random() < 0.2:
                     self._stop.wait(chance.random() * 0.3)
                 connection.rollback() if chance.random() < 0.2 else connection.commit()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
 
 
 def test_every_new_row_is_sent_once_whatever_writers_do(

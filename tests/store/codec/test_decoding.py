@@ -140,7 +140,11 @@ def test_a_writer_makes_what_decode_reads(value: Any) -> None:
     assert log.view["k"] == value
 
 
+given: set[type] = set()
+
+
 def of_record(record: Entry) -> tuple[Any, ...]:
+    given.add(type(record))
     if record.value == b'{"n":0}':
         raise ValueError
     return record.key, json.loads(record.value)["n"], record.partition, record.offset, record.timestamp_ms
@@ -154,6 +158,7 @@ def test_a_callable_that_takes_the_record(options: dict[str, Any], validate: boo
     log = Log(directory, validate=validate)
     log.load([(b"a", b'{"n":1,"k":"a"}', 5), (b"b", b'{"n":2,"k":"b"}', 6)])
     a, b = ("a", 1, 0, 0, 5), ("b", 2, 0, 1, 6)
+    assert given <= {Entry}
     view = log.view
     assert [view["a"], view["b"], view.get("a"), view.one(n=1), *view.find(n=2)] == [a, b, a, a, b]
     assert dict(view.items()) == dict(view.snapshot()) == dict(view.range()) == {"a": a, "b": b}

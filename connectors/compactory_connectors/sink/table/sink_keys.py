@@ -92,6 +92,7 @@ SETTINGS: tuple[Setting, ...] = (
     moot("errors.retry.delay.max.ms", "pause between tries", "10 s at the most"),
     moot("errors.deadletterqueue.topic.replication.factor", "of the topic", "the topic is not created here"),
     moot("mssql.use.merge.holdlock", "for another database", "only Postgres is supported"),
+    honoured("date.calendar.system", "calendar of days before 1582: Java's", "LEGACY", one_of("LEGACY")),
     refused("db.timezone", "time zone of timestamps", "times are written in UTC; leave it out"),
     refused("date.timezone", "time zone of dates", "dates are written as they are; leave it out"),
 )

@@ -37,6 +37,7 @@ def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
         config.topics,
         write,
         name=config.name,
+        group_id=config.consumer.get("group.id"),
         prepare=one.prepare,
         batch=config.batch,
         parallel=config.parallel,
