@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Self
 
 import psycopg
+from psycopg.waiting import Ready, Wait
 
 from compactory_sql import query
 
@@ -43,6 +44,12 @@ LIMITS = {
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 _CHOICE = ("target_session_attrs", "load_balance_hosts")  # which of several hosts; a probe goes to the one that it was
+
+_SENT = 2
+"""Times that a pipeline asks whether it can send a statement. It can: libpq keeps what the socket does not take.
+
+Each look at the socket gives other threads the interpreter; beside many that cost more than the statements.
+"""
 
 
 class WatchedConnection(psycopg.Connection[Any]):
@@ -85,6 +92,9 @@ class WatchedConnection(psycopg.Connection[Any]):
         silent_since: float | None = None
         try:
             wanted = next(gen)
+            for _ in range(_SENT):
+                if wanted == Wait.RW and self.pgconn.pipeline_status:
+                    wanted = gen.send(Ready.W)
             while True:
                 ready = yield wanted
                 if ready:

@@ -63,13 +63,13 @@ class Attempt:
                 self._connection.cancel()
 
     def reached_by(self, connection: psycopg.Connection[Any] | None) -> None:
-        """The connection whose statements are this attempt's."""
+        """From now on the attempt uses this connection, or none."""
         with self._lock:
             self._connection = connection
 
 
 Ended = Callable[[Chain, Outcome | None, float, bool], None]
-"""Is told of a chain whose first job has ended, how, after how many seconds, and whether that is committed."""
+"""Takes a chain, the outcome of its first job, the seconds that took, and whether the outcome is committed."""
 
 
 class Attempts:
@@ -108,7 +108,7 @@ class Attempts:
         self._queue.put(chain)
 
     def take_back(self, wanted: Callable[[Claimed], bool]) -> list[Chain]:
-        """Chains that have not begun and whose first job is wanted back."""
+        """Remove and return the chains that no thread has begun and whose first job is wanted."""
         waiting: list[Chain | None] = []
         with suppress(Empty):
             while True:
@@ -131,7 +131,7 @@ class Attempts:
                 attempt.end()
 
     def end_overdue(self) -> None:
-        """Ask functions to end whose time is over; the loop sees to coroutines."""
+        """Ask functions that exceed their time-out to end. Coroutines have a time-out of their own."""
         now = time.monotonic()
         for attempt in self.running():
             limit = attempt.handler.timeout
@@ -304,12 +304,12 @@ def _job(attempt: Attempt) -> Job[Any]:
 
 
 def _storable(text: str) -> str:
-    """What Postgres takes as text, of the end of it."""
+    """The last characters, without those that Postgres refuses."""
     return text[-_ERROR_CHARACTERS:].replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def _failed(attempt: Attempt, error: BaseException) -> Outcome:
-    """What an exception of the handler means for its job."""
+    """The outcome of an attempt whose handler raised this."""
     claimed, handler = attempt.job, attempt.handler
     ended = Outcome(id=claimed.id, token=claimed.token, state="cancelled", holds=handler.on_failure == "wait")
     if isinstance(error, Snooze):

@@ -34,7 +34,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a round asks of the table, for these chains; ``going_on`` are those whose next jobs begin after it."""
+    """A round for the chains whose first jobs have ended. ``back``: outcomes of jobs that are given back.
+
+    ``going_on`` has the rest of a chain by the id of its first job: it begins after the round.
+    """
 
     ending: Sequence[Ended]
     request: Request
@@ -96,7 +99,7 @@ class Claims:
         self._rate += (jobs / seconds - self._rate) * min(1.0, 5 * seconds)
 
     def give_back(self, wanted: Callable[[Claimed], bool]) -> None:
-        """Hand back what has not begun."""
+        """Give back jobs that no thread has begun."""
         for chain in self._attempts.take_back(wanted):
             self._back += [Outcome.back(job) for job in chain]
 
@@ -105,7 +108,7 @@ class Claims:
         return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
 
     def plan(self, ending: Sequence[Ended]) -> Plan:
-        """What to ask of the table. Nothing is lost where that fails: the next plan asks for it again."""
+        """The next round. If it fails, the next plan has all of it again."""
         outcomes: list[Outcome] = []
         back = self._back.copy()
         going_on: dict[int, Chain] = {}

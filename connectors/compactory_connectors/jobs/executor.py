@@ -26,7 +26,7 @@ __all__ = ["JobExecutor"]
 
 log = structlog.get_logger("compactory.jobs")
 
-_GRACE = 2.0  # seconds of a stop's time that handlers have to end once they were told to
+_GRACE = 2.0  # of the seconds for a stop, those in which handlers are asked to end
 
 
 class JobExecutor:
@@ -65,7 +65,10 @@ class JobExecutor:
         self._keeper = Keeper(self._postgres, jobs, concurrency, self._assignment, keep, self.board)
 
     def start(self) -> None:
-        """Check database and group, then run in the background; one that is away is waited for. Raises ConfigError."""
+        """Check database and group, then run in the background. Waits there for a database that is down.
+
+        Raises ConfigError, and Unreachable for Kafka.
+        """
         try:
             with postgres_errors(self._postgres), closing(open_jobs(self._postgres.conninfo, "start")):
                 pass
@@ -88,10 +91,11 @@ class JobExecutor:
             self._keeper.poke()
 
     def stop(self, timeout: float = 15.0) -> bool:
-        """Finish what runs, hand back the rest; whether all of that ended within ``timeout`` seconds. Idempotent.
+        """Let running jobs end and give back the others. Return whether that took at most ``timeout`` seconds.
 
-        Handlers that still run two seconds before the end are told to: coroutines are cancelled, statements on the
-        given connection too, and ``job.stopping`` is true. What does not end keeps its job until the process ends.
+        Two seconds before, handlers that still run are asked to end: coroutines and statements on the given
+        connection are cancelled, and ``job.stopping`` is true. A handler that goes on keeps its job until the
+        process ends. Idempotent.
         """
         deadline = time.monotonic() + timeout
         self._keeper.stopping.set()

@@ -205,7 +205,7 @@ class Keeper:
         return bool(ending or batch.chains or batch.found or looked or batch.full)
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
-        """What is done now and then: heartbeat, rescues, assignment, retention, figures, time-outs."""
+        """Do what is due: heartbeat, rescues, assignment, retention, figures, time-outs."""
         if self._due("beat", _BEAT):
             self._beat(table)
         if self._executor is not None and self._due("follow", _FOLLOW):
@@ -220,7 +220,7 @@ class Keeper:
         self._attempts.end_overdue()
 
     def _bounded(self, connection: WatchedConnection, what: str, look: Callable[[], object]) -> None:
-        """Do what is not urgent, and later where it takes long: a snapshot that somebody holds keeps dead rows."""
+        """Do something that is not urgent, and later if it takes a second: an open snapshot keeps dead rows."""
         try:
             with connection.transaction():
                 connection.execute("SET LOCAL statement_timeout = '1s'")
@@ -246,7 +246,7 @@ class Keeper:
             running[job].end()
 
     def _follow(self, table: JobTable) -> None:
-        """See which partitions are ours. Jobs of others that no thread has begun are handed back."""
+        """Look at the assignment. Give back jobs of partitions that were lost, unless a thread has begun them."""
         assigned = self._membership.assigned(table.executor)
         if assigned == self._claims.assigned:
             return

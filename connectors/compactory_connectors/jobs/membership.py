@@ -49,7 +49,7 @@ class Membership:
         return changed, bool(found.lapsed)
 
     def look_for_orphans(self, table: JobTable) -> None:
-        """Find executors that jobs name as theirs and that nobody knows."""
+        """Find executors that jobs name and that are not registered."""
         self._dead.update(table.orphans())
 
     def assigned(self, executor: int) -> Assigned | None:

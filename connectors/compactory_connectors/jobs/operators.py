@@ -73,7 +73,7 @@ def cancel(
     type_: str | None = None,
     group: str | None = None,
 ) -> int:
-    """Cancel scheduled jobs; running ones are told to end, and are cancelled then. How many there are."""
+    """Cancel scheduled jobs; ask running ones to end, and cancel them then. Return how many there are."""
     return _remove(connection, ids, type_, group, ["scheduled", "running"])
 
 
@@ -88,7 +88,7 @@ def _remove(
     given = {"ids": list(ids) or None, "type": type_, "group": group, "states": states}
     found = connection.execute(query("jobs/cancel"), given).fetchall()
     groups = sorted({row[1] for row in found if row[1] is not None})
-    with connection.transaction():  # its snapshot is younger than the commit above, so that it sees who waits
+    with connection.transaction():  # its snapshot is younger than the commit above, so that it sees all jobs that wait
         connection.execute(query("jobs/next_of_groups"), {"groups": groups})
         connection.execute(query("jobs/notify"))
     return len(found)

@@ -32,7 +32,7 @@ class Assignment(Protocol):
 
     @property
     def pool(self) -> str:
-        """Names those who divide the partitions among them."""
+        """A name that executors share when they divide the same partitions among them."""
         ...
 
     def start(self) -> None:
@@ -89,12 +89,12 @@ class FollowedConsumer:
         return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
-        """Begin to ask, unless it was told already."""
+        """Begin to ask, unless callbacks report already."""
         if not self._told.is_set():
             self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
-        """What the group gave it. Raises ConfigError for several topics."""
+        """The partitions that the group gave it. Raises ConfigError for several topics."""
         with self._lock:
             given, counts = set(self._given), dict(self._counts)
         topics = {topic for topic, _ in given}
@@ -182,7 +182,7 @@ class OwnConsumer:
         self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        """What the group gave it."""
+        """The partitions that the group gave it."""
         return self._followed.assigned(pool, executor) if self._followed is not None else None
 
     def stop(self) -> None:

@@ -65,7 +65,7 @@ class Jobs:
         return decorated
 
     def declare(self, type: str, payload: Any = Any) -> None:  # noqa: A002
-        """Name a type that is run elsewhere, and what its payloads must fit."""
+        """Name a type whose handler is in another service, and the type that its payloads must fit."""
         self._declared[type] = PayloadType(type, payload)
 
     def periodic(
@@ -90,7 +90,7 @@ class Jobs:
         self.periodic_jobs[found.name] = found
 
     def problems(self) -> list[str]:
-        """What is wrong with handlers and periodic jobs."""
+        """Everything that is set wrongly in handlers and periodic jobs."""
         unknown = [job for job in self.periodic_jobs.values() if job.job.type not in self.handlers]
         return self._problems + [
             f"periodic job {job.name!r}: {self._unknown(job.job.type)}"

@@ -40,7 +40,7 @@ SPREAD: Final = 5.0
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
-_LATE = timedelta(seconds=60)  # how long transactions may take whose jobs are found at once when they come due
+_LATE = timedelta(seconds=60)  # a job whose transaction took longer may be found late when it comes due
 
 
 class Assigned(NamedTuple):
@@ -94,9 +94,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a round is to do: attempts to end, how many jobs to claim, and from how many jobs of which groups.
+    """A round: attempts to end, at most ``limit`` jobs without a group, ``depth`` of each group to claim.
 
-    Of ``freed`` groups, in which a job of ours has ended, a first job that is another executor's is shown to it.
+    A job of ours has ended in each of the ``freed`` groups: if the next one is another executor's, it is shown to it.
     """
 
     outcomes: Sequence[Outcome]
@@ -108,9 +108,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a round came to. ``ended``: the attempts that were still ours; ``found``: groups with due jobs.
+    """The result of a round. ``ended``: ids of attempts that were still ours; ``found``: groups with due jobs.
 
-    ``refused``: groups that somebody else just looks at, and that are to be looked at again.
+    ``refused``: groups that another executor was claiming from; look at them again.
     """
 
     ended: frozenset[int]
@@ -124,7 +124,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """All that are registered: those of our pool in order of ids, all ids, and those whose heartbeat lapsed."""
+    """Registered executors: ids of our pool in order, all ids, and ids of executors with a lapsed heartbeat."""
 
     pool: tuple[int, ...]
     all: tuple[int, ...]
@@ -148,9 +148,9 @@ class JobTable:
         return row[0] if row is not None else 0
 
     def round(self, request: Request, assigned: Assigned, position: Position) -> Batch:
-        """End attempts, see what has come due and claim jobs, in one transaction and one round trip."""
+        """End attempts, find jobs that have come due and claim jobs, in one transaction and one round trip."""
         given = self._given | {
-            "partitions": list(assigned.partitions),
+            "partitions": f"{{{','.join(map(str, assigned.partitions))}}}",  # psycopg takes ten times as long
             "of": assigned.of,
             "token": next(self._tokens),
             "start": position.start,
@@ -185,7 +185,7 @@ class JobTable:
         return batch
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
-        """Go on after the connection was lost: hand back what was claimed and not heard of; False: not yet."""
+        """Go on after the connection was lost, and give back jobs of claims whose answer was lost; False: not yet."""
         left = self._connection.execute(query("jobs/fence_keeper"), {"session": session}).fetchone()
         if left != (0,):
             return False
@@ -211,7 +211,7 @@ class JobTable:
         )
 
     def bury(self, executor: int) -> None:
-        """Take an executor whose heartbeat lapsed for dead, and begin to end its sessions."""
+        """Declare an executor dead, and begin to end its sessions."""
         with self._connection.transaction():
             self._connection.execute(query("jobs/unregister"), {"executor": executor})
             self._connection.execute(query("jobs/fence"), {"executor": executor})
@@ -233,7 +233,7 @@ class JobTable:
         return {row[0] for row in self._connection.execute(query("jobs/cancelling"), {"ids": list(jobs)})}
 
     def tick(self, name: str, tick: datetime, enqueue: Callable[[psycopg.Connection[Any]], object]) -> None:
-        """Enqueue a periodic job, where nobody has for this tick."""
+        """Enqueue a periodic job, unless another executor has for this tick."""
         with self._connection.transaction():
             given = {"name": name, "tick": tick}
             if self._connection.execute(query("jobs/ticked"), given).fetchone() is not None:
@@ -263,7 +263,7 @@ class JobTable:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
     def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed]) -> Batch:
-        """What a claim came to."""
+        """Add the result of a claim."""
         clock = datetime.fromisoformat(facts["clock"])
         if self._whole_at is None or clock - self._whole_at > _LATE:
             self._whole_at = clock if self._whole_at is None else None

@@ -94,7 +94,7 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.jobs
 UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq')
   FROM (SELECT id FROM compactory.jobs_live
          WHERE state = 'scheduled' AND position IS NULL AND run_at <= statement_timestamp() AND run_at >= %(since)s::timestamptz
-           AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s)
+           AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
          ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS due
  WHERE j.id = due.id;
 
@@ -107,7 +107,7 @@ WITH ended AS (SELECT min(r.low) AS low
 found AS MATERIALIZED (
     SELECT id, "group", position FROM compactory.jobs_live
      WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
-       AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s)
+       AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
     SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = found.id
@@ -162,7 +162,7 @@ WITH heads AS MATERIALIZED (
     SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
       FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
       JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
-                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s) AS mine
+                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
                       FROM compactory.jobs_live AS j
                      WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
                      ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
