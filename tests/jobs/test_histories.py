@@ -120,7 +120,7 @@ def test_clocks_of_hosts_change_nothing(bench: Bench) -> None:
     with bench.sql.transaction():
         due = [NewJob(type="plain", origin=f"{n}", run_at=row[0]) for n in range(60)]
         bench.jobs.enqueue_many(bench.sql, due)
-    bench.wait_for_all(10)
+    bench.wait_for_all()
     assert bench.column("SELECT count(DISTINCT executor) FROM compactory.jobs") == [len(CLOCKS)]
     assert bench.column("SELECT DISTINCT rescues FROM compactory.jobs WHERE started_at >= run_at") == [0]
     assert bench.column("SELECT count(*) FROM compactory.jobs WHERE started_at < run_at OR rescues > 0") == [0]

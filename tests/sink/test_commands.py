@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 
 from compactory_cli.stack.port import free_port
 from tests.sink.harness import Bench, committed
@@ -156,6 +157,12 @@ def test_offsets_that_can_not_be_are_refused(bench: Bench) -> None:
         (["s", topic, "0", "0"], "no sink 's' has written partition 0"),
     ):
         assert told in " ".join(tell(bench, "offsets", "set", *words, code=2).split())
+
+
+@pytest.mark.parametrize("words", [["status"], ["offsets", "show"], ["failed"], ["retry"], ["drop"]], ids=" ".join)
+def test_a_sink_that_never_wrote_is_refused_by_name(bench: Bench, words: list[str]) -> None:
+    told = " ".join(tell(bench, *words, "nobody", code=2).split())
+    assert "no sink 'nobody' has written to this database" in told
 
 
 def test_roles_are_printed_and_made(bench: Bench) -> None:

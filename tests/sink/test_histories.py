@@ -91,7 +91,7 @@ def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(
 ) -> None:
     """Guarantee 16: three processes, rebalances every few seconds."""
     history(
-        bench, seeded, 6.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, f"parallel={parallel}"), count=2
+        bench, seeded, 4.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, f"parallel={parallel}"), count=2
     )
 
 

@@ -225,8 +225,10 @@ def failed(
     from rich.markup import escape
 
     from compactory_connectors.sink.failed import failed_records
+    from compactory_connectors.sink.offsets import partition_offsets
 
     with _connected(flags) as connection:
+        partition_offsets(connection, sink)  # refuses a name that no sink has
         found = failed_records(connection, sink, topic, partition, offset)
     if flags.json:
         fields = ("topic", "partition", "offset", "bytes", "reason", "again")
@@ -280,9 +282,12 @@ def drop(
     _operate(flags, operators.drop, "dropped", sink, topic, partition, offset)
 
 
-def _operate(flags: Flags, act: Any, outcome: str, *chosen: Any) -> None:
+def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any) -> None:
+    from compactory_connectors.sink.offsets import partition_offsets
+
     with _connected(flags) as connection:
-        count = act(connection, *chosen)
+        partition_offsets(connection, sink)  # refuses a name that no sink has
+        count = act(connection, sink, *chosen)
     print_count(count, "record", outcome, as_json=flags.json)
 
 

@@ -124,12 +124,24 @@ class Process:
             raise Unreachable(self.name, f"{self.name} did not end within {timeout:.0f} s:\n{self.tail()}") from None
 
     def kill(self) -> None:
-        """SIGKILL the child and everything in its session, as a power cut would."""
+        """SIGKILL the child and all that it started, as a power cut would, and wait until they are gone.
+
+        Children of Postgres have sessions of their own, and hold its shared memory until they end.
+        """
         if self._child is None:
             return
+        import psutil
+
+        others: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            others = psutil.Process(self._child.pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
+        for other in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                other.kill()
         self._child.wait()
+        psutil.wait_procs(others, 10)
 
     def signal(self, sign: signal.Signals) -> None:
         """Send any signal (SIGSTOP, SIGCONT …) to the child."""

@@ -1,4 +1,4 @@
-"""Encoders of a topic's payloads: what does not fit fails where it is published, in the caller's transaction."""
+"""Encoders of payloads: one that does not fit fails where it is published, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Encoder = Callable[[str, Any], bytes]
 
 
 def encoder_of(topic: str, given: Any) -> Encoder:
-    """The encoder that a pydantic model, a JSON Schema, a serializer of a Schema Registry, or a function stands for.
+    """Make an encoder of a pydantic model, a JSON Schema, a serializer of a Schema Registry, or a function.
 
     Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
     """
@@ -35,7 +35,7 @@ def encoder_of(topic: str, given: Any) -> Encoder:
 
 
 def _refusing(encode: Encoder) -> Encoder:
-    """Whatever an encoder raises, as WriteRefused that names the topic and shows no value."""
+    """An encoder whose errors are WriteRefused. They name the topic and show no value."""
 
     def refuse(topic: str, value: Any) -> bytes:
         try:
@@ -49,7 +49,7 @@ def _refusing(encode: Encoder) -> Encoder:
 
 
 def _reason(error: Exception) -> str:
-    """Where and why; libraries put the value itself into their texts."""
+    """Where a payload does not fit, and why. The libraries' own texts show the value."""
     errors: Any = getattr(error, "errors", None)  # pydantic
     if callable(errors):
         return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in cast("Any", errors)())

@@ -35,13 +35,13 @@ class FailedMessage:
 def failed_messages(
     connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = (), limit: int = 1000
 ) -> list[FailedMessage]:
-    """Those of a topic, those with these ids, or all, oldest first. Raises psycopg.Error."""
+    """Return failed messages: of a topic, with these ids, or all, oldest first. Raises psycopg.Error."""
     given = {"topic": topic, "ids": list(ids) or None, "limit": limit}
     return connection.cursor(row_factory=class_row(FailedMessage)).execute(query("outbox/failed"), given).fetchall()
 
 
 def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Have failed messages sent again, and those that wait behind them after them; how many. Raises psycopg.Error."""
+    """Have failed messages sent again, then those that wait behind them; return how many. Raises psycopg.Error."""
     return sum(
         _put_back(connection, topic, "outbox/put_back", ids)
         for topic, ids in _chosen(connection, topic, ids, waiting=False)
@@ -49,7 +49,7 @@ def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Se
 
 
 def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Forget messages for good; those that wait behind them are sent. How many were dropped. Raises psycopg.Error."""
+    """Delete failed messages; those that wait behind them are sent. Return their number. Raises psycopg.Error."""
     chosen = _chosen(connection, topic, ids, waiting=bool(ids))
     for name, numbers in chosen:
         _put_back(connection, name, "outbox/drop", numbers)
@@ -64,7 +64,7 @@ def _chosen(
 
 
 def _put_back(connection: psycopg.Connection[Any], topic: str, first: str, ids: list[int]) -> int:
-    """One topic's, in a transaction: ``first`` is what is done to the messages themselves."""
+    """Put messages of one topic back, in a transaction; ``first`` names the statement for the messages themselves."""
     given = {"topic": topic, "ids": ids, "holder": None}
     with connection.transaction():
         connection.execute(query("outbox/topic"), given)

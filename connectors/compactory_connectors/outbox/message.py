@@ -1,4 +1,4 @@
-"""A message as it is published, and what can be wrong with it. Pure."""
+"""A message as it is published, and its checks. Pure."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[i
 
 
 def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, dict[str, Any]]:
-    """How to publish these: one message needs no arrays, which cost as much as the rest."""
+    """The statement that publishes, and its parameters. One message needs no arrays: they cost as much as the rest."""
     columns: dict[str, list[Any]] = {
         "topic": [message.topic for message in messages],
         "payload": [encoded(message.payload) for message in messages],

@@ -1,4 +1,4 @@
-"""What a relay shows of itself, and what the tables say: a picture of the moment."""
+"""Figures of a relay, and the state of all topics as the tables have it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Board:
             self._error = error
 
     def sampled(self, topics: list[TopicStatus]) -> None:
-        """What the tables say."""
+        """Keep a sample of the tables."""
         with self._lock:
             self._topics = topics
 

@@ -1,4 +1,4 @@
-"""A relay as what it shows of itself: probes, status, metrics."""
+"""Probes, status and metrics of a relay."""
 
 from __future__ import annotations
 

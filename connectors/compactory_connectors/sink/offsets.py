@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from compactory.errors import ConfigError
 from compactory.records import Partition
 from compactory_sql import query
 
@@ -118,9 +119,15 @@ class Offsets:
 
 
 def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = None) -> list[PartitionOffset]:
-    """Every partition of a sink, or of all sinks. Raises psycopg.Error."""
+    """Every partition of a sink, or of all sinks. Raises psycopg.Error, and ConfigError for a sink without any."""
     cursor = connection.cursor(row_factory=class_row(PartitionOffset))
-    return cursor.execute(query("sink/status"), {"sink": sink}).fetchall()
+    found = cursor.execute(query("sink/status"), {"sink": sink}).fetchall()
+    if sink is not None and not found:
+        others = sorted({item.sink for item in partition_offsets(connection)})
+        raise ConfigError(
+            f"no sink {sink!r} has written to this database; those that have: {', '.join(others) or 'none'}"
+        )
+    return found
 
 
 def set_offset(
