@@ -45,6 +45,10 @@ def test_each_combination_of_modes(tmp_path: Path, insert: str, pk: str, delete:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
+        (
+            {"compactory.parallel": "2", "insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": "id"},
+            "compactory.parallel: needs pk.mode=record_key or kafka",
+        ),
         ({"insert.mod": "upsert"}, "insert.mod: unknown key; did you mean insert.mode?"),
         ({"insert.mode": "merge"}, "insert.mode: must be one of insert, upsert, update, not 'merge'"),
         ({"batch.size": "0"}, "batch.size: must be a whole number of at least 1, not '0'"),

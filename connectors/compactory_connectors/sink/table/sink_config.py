@@ -184,6 +184,11 @@ class _Reader:
             )
         if pk == "kafka" and fields and len(fields) != 3:
             self.problems.append("pk.fields: pk.mode=kafka takes three names: of topic, partition and offset")
+        if self._values["compactory.parallel"] > 1 and pk == "record_value" and mode != "insert":
+            self.problems.append(
+                "compactory.parallel: needs pk.mode=record_key or kafka: parts go by the record's key, and rows of one"
+                " primary key of values could change their order"
+            )
         if self._values["delete.enabled"] and pk != "record_key":
             self.problems.append("delete.enabled: needs pk.mode=record_key, as a tombstone has nothing but its key")
         if self._values["errors.deadletterqueue.topic.name"] and self._values["errors.tolerance"] != "all":
