@@ -133,7 +133,7 @@ def test_refused_records_are_set_aside_and_the_others_are_written(bench: Bench, 
     ]
     assert "null value in column" in str(found["b1"])
     assert "secret" not in str(found)
-    assert sink.board.picture()["failed"] == 7
+    wait_until(lambda: sink.board.picture()["failed"] == 7, what="the sink's own count")
 
 
 def test_halves_of_a_batch_are_inserted_once(bench: Bench, tables: Tables) -> None:

@@ -272,8 +272,12 @@ class Progress:
             self._asked_at = asked_at
 
     def note_missing(self, topics: Iterable[str]) -> None:
-        """Keep which topics the cluster does not know, while they are waited for."""
-        self.missing = frozenset(topics)
+        """Keep which topics the cluster does not know, while they are waited for. One that is found is progress."""
+        missing = frozenset(topics)
+        with self._changed:
+            if self.missing - missing:
+                self._moved_at = clock()
+            self.missing = missing
 
     def note_absent(self, topics: Iterable[str]) -> None:
         """Keep which topics the cluster does not know any more: what is served of them is old."""

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from compactory_connectors.source.control.control import Target, TargetState
-from compactory_connectors.source.control.metrics import figures
+from compactory_connectors.source.control.metrics import source_metrics
 from compactory_connectors.source.control.status import BeatStatus, SourceState, SourceStatus, StatusBoard, TableStatus
 
 NOW = 1_700_000_000.0
@@ -19,7 +19,7 @@ POLLED = TableStatus(
 
 def shown(state: SourceState, *tables: TableStatus, **fields: object) -> dict[str, dict[tuple[str, ...], float]]:
     status = SourceStatus(connector="c", state=state, detail=None, tables=tables, **fields)  # type: ignore[arg-type]
-    found = {metric.name: dict(metric.samples) for metric in figures(status, now=NOW, began=NOW - 100)}
+    found = {metric.name: dict(metric.samples) for metric in source_metrics(status, now=NOW, began=NOW - 100)}
     assert all(math.isfinite(value) and value >= 0 for samples in found.values() for value in samples.values())
     return {name.removeprefix("compactory_source_"): samples for name, samples in found.items()}
 

@@ -11,7 +11,7 @@ from compactory import GlobalStore
 from compactory.heartbeat import HEARTBEATS_TOPIC, heartbeat_ages
 from compactory.store_worker import StoreWorker
 from compactory_connectors.database import install
-from compactory_connectors.source.control.metrics import figures
+from compactory_connectors.source.control.metrics import source_metrics
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import Bench
@@ -56,7 +56,7 @@ def test_without_the_table_or_its_rights_the_source_works_and_says_so(bench: Ben
     bench.wait_for_records(2)
     status = running.source.status()
     assert (status.state, status.heartbeat) == (SourceState.RUNNING, None)
-    assert all(not metric.samples for metric in figures(status, now=0, began=0) if "heartbeat" in metric.name)
+    assert all(not metric.samples for metric in source_metrics(status, now=0, began=0) if "heartbeat" in metric.name)
     install(bench.sql)
     running.source.control.restart()
     wait_until(lambda: running.source.status().heartbeat, what="a heartbeat after the restart")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -140,3 +141,19 @@ def test_partitions_that_come_while_the_reader_looks() -> None:
         stopped.set()
         discovering.join()
         sys.setswitchinterval(before)
+
+
+def test_a_topic_that_is_found_at_last_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 1: the stall time-out begins when a topic that was waited for is there, not before."""
+    ahead = 0.0
+    monkeypatch.setattr("compactory.ingest.progress.clock", lambda: time.monotonic() + ahead)
+    progress, _ = loading()
+    progress.note_missing(["u"])
+    ahead = 100.0
+    progress.note_missing([])
+
+    def tick(_progress: object) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):  # and no StartTimeout
+        progress.wait_loaded(30.0, None, 0.0, tick, every=0.01)
