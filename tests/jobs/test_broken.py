@@ -71,10 +71,8 @@ def test_two_claims_of_one_group_see_each_other(bench: Bench, monkeypatch: pytes
     with psycopg.connect(bench.url) as late:
         first = bench.jobs.enqueue(late, "a", group="g", origin="1")
         second = bench.enqueue("a", group="g", origin="2")
-        bench.wait_for(second, "running")
-    bench.wait_for(
-        bench.enqueue("a", origin="1"), "succeeded"
-    )  # claimed after the first was seen, and ended after that
+        wait_until(lambda: second in began, what="the second's handler")
+    bench.wait_for(bench.enqueue("a", origin="1"), "succeeded")  # claimed after the first was seen
     if not checked:
         wait_until(lambda: first in began, what="both at once")
     assert bench.state(first) == ("scheduled" if checked else "running")
