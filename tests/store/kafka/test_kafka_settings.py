@@ -112,3 +112,10 @@ def test_every_error_of_the_client_is_mapped() -> None:
         assert event_kind(KafkaError(code)) in ("end", "lost", "refused", "passing")
     with pytest.raises(Unreachable), kafka_errors("test", "h:1"):
         raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+
+def test_a_broker_that_names_no_leaders_yet_counts_as_not_reached() -> None:
+    """As librdkafka answers while a broker comes back; seen where a sink's history ended with such a restart."""
+    answer = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
+    with pytest.raises(Unreachable, match="No leaders found"), kafka_errors("list offsets", "h:1"):
+        raise KafkaException(answer)
