@@ -40,7 +40,7 @@ log = logging.getLogger("compactory.kafka")
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
                           KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
                           KafkaError._NOENT})  # fmt: skip
-# _NOENT is the answer to "list offsets" while a broker comes back: "Failed to query partition leaders: No leaders found".
+# _NOENT: list_offsets while a broker comes back, "Failed to query partition leaders: No leaders found".
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
                       KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
                       KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
