@@ -101,7 +101,7 @@ class Applying:
         with self.connection.transaction():
             self.offsets.finish(batch)
 
-    def apply_part(self, batch: Batch, begin: Callable[[psycopg.Connection[Any]], None]) -> Outcome:
+    def apply_part(self, batch: Batch, begin: Callable[[], None]) -> Outcome:
         """Apply some of a batch's records after ``begin``, which locks and notes them. Raises as :meth:`apply`."""
         return self._whole_or_halves(lambda isolating: self._part(batch, begin, isolating=isolating))
 
@@ -130,10 +130,10 @@ class Applying:
             stop_at(self._sink, stopped.record, stopped.reason or _WAITS)
         return failed
 
-    def _part(self, batch: Batch, begin: Callable[[psycopg.Connection[Any]], None], *, isolating: bool) -> Outcome:
+    def _part(self, batch: Batch, begin: Callable[[], None], *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
         with self.connection.transaction():
-            begin(self.connection)
+            begin()
             self._records(batch, failed, held=True, isolating=isolating)
             if stopped := self._first_at_fault(failed):
                 stop_at(self._sink, stopped.record, stopped.reason or _WAITS)

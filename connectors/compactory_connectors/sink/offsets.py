@@ -104,6 +104,12 @@ class Offsets:
         given = self._row(batch.partition) | {"numbers": list(numbers), "parts": parts, "start": batch.start}
         self._connection.execute(query("sink/begin_parts"), given)
 
+    def part_done(self, batch: Batch, part: int, parts: int, expected: int) -> None:
+        """Note that a part is done up to the batch's end. Raises Moved where another process has done it."""
+        given = self._row(batch.partition) | {"part": part, "parts": parts, "expected": expected, "until": batch.end}
+        if not self._connection.execute(query("sink/part_done"), given).rowcount:
+            raise Moved(batch.partition)
+
     def finish(self, batch: Batch) -> None:
         """Move the offset to the batch's end, and forget the parts that have reached it. Raises Moved."""
         self._move(batch.partition, batch.start, batch.end, parted=True)

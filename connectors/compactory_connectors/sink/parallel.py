@@ -13,10 +13,8 @@ from typing import Any
 
 import psycopg
 
-from compactory_sql import query
-
 from .applying import Applying, Outcome
-from .offsets import Moved, Offsets
+from .offsets import Offsets
 from .record import Batch, Failed, SinkRecord, part_of
 
 __all__ = ["Parallel"]
@@ -30,7 +28,6 @@ class Parallel:
 
     def __init__(self, connection: psycopg.Connection[Any], sink: str, parts: Sequence[Applying]) -> None:
         self._connection = connection
-        self._sink = sink
         self._offsets = Offsets(connection, sink)
         self._parts = parts
         self._threads = ThreadPoolExecutor(len(parts), thread_name_prefix="compactory-sink-part")
@@ -64,19 +61,10 @@ class Parallel:
 
     def _work(self, batch: Batch, part: int, parts: int, expected: int) -> Outcome:
         applying = self._parts[part % len(self._parts)]  # parts of an earlier run may be more
-        given = {
-            "sink": self._sink,
-            **batch.partition._asdict(),
-            "part": part,
-            "parts": parts,
-            "expected": expected,
-            "until": batch.end,
-        }
 
-        def begin(connection: psycopg.Connection[Any]) -> None:
+        def begin() -> None:
             applying.offsets.share(batch.partition, batch.start)
-            if not connection.execute(query("sink/part_done"), given).rowcount:
-                raise Moved(batch.partition)
+            applying.offsets.part_done(batch, part, parts, expected)
 
         with applying.alone:
             return applying.apply_part(batch, begin)
