@@ -262,7 +262,7 @@ def _stored(
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
     """Where to go on from. Raises ConfigError for none, or several."""
     from compactory.errors import ConfigError
-    from compactory_connectors.source.cursor.offset import Cursor
+    from compactory_connectors.source.cursor.cursor import Cursor
     from compactory_connectors.source.offsets.offset_admin import Place
 
     from ..views.moment import microseconds

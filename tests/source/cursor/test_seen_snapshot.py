@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.source.cursor.cursor import Cursor
 from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
-from compactory_connectors.source.cursor.offset import SEEN_LIMIT, Cursor, PartialPoll, SourceOffset
+from compactory_connectors.source.cursor.offset import SEEN_LIMIT, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.resend_reason import ResendReason

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.source.control.removal import FEW
-from compactory_connectors.source.cursor.offset import Cursor
+from compactory_connectors.source.cursor.cursor import Cursor
 from compactory_connectors.source.offsets.connect_offsets import (
     connector_offsets,
     find_offset,

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.cursor.offset import Cursor, Identity, SourceOffset
+from compactory_connectors.source.cursor.cursor import Cursor
+from compactory_connectors.source.cursor.offset import Identity, SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.reconcile.comparison import Comparison
 from tests.source.harness import Feed, add, expected, holding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 __all__ = ["Identity"]
 
@@ -58,3 +59,28 @@ class Identity:
     @property
     def _statistics(self) -> set[str]:
         return set(self.statistics_start.split(","))
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it within an offset."""
+        return {
+            "system_identifier": self.system_identifier,
+            "timeline": self.timeline,
+            "postmaster_start": self.postmaster_start,
+            "statistics_start": self.statistics_start,
+            "table_oid": self.table_oid,
+            "database_oid": self.database_oid,
+            "session": self.session,
+        }
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Identity:
+        """Read :meth:`fields`, or less of it. Raises TypeError or ValueError when it is something else."""
+        return cls(
+            system_identifier=str(value.get("system_identifier") or ""),
+            timeline=int(value.get("timeline") or 0),
+            postmaster_start=str(value.get("postmaster_start") or ""),
+            statistics_start=str(value.get("statistics_start") or ""),
+            table_oid=int(value.get("table_oid") or 0),
+            database_oid=int(value.get("database_oid") or 0),
+            session=value.get("session"),
+        )

@@ -13,6 +13,7 @@ import orjson
 
 from compactory_connectors.database.snapshot import Snapshot
 
+from .cursor import Cursor
 from .id_ranges import IdRanges
 from .identity import Identity
 from .phase import Phase
@@ -21,7 +22,6 @@ from .seen_snapshot import SeenSnapshot
 
 __all__ = [
     "SEEN_LIMIT",
-    "Cursor",
     "Edit",
     "Identity",
     "PartialPoll",
@@ -44,41 +44,6 @@ class PartialPoll:
 
     seen_snapshot: SeenSnapshot
     after: tuple[int, *tuple[str | None, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
-    """A place in the connector's own order of rows, in the fields of Kafka Connect's offsets.
-
-    ``timestamp`` is in milliseconds since 1970-01-01T00:00Z, ``timestamp_nanos`` the nanoseconds within its second.
-    None: that column decides nothing.
-    """
-
-    timestamp: int | None = None
-    timestamp_nanos: int | None = None
-    incrementing: int | None = None
-
-    @classmethod
-    def at(cls, micros: int | None, incrementing: int | None = None) -> Cursor:
-        """The cursor of a timestamp in microseconds since 1970-01-01T00:00Z."""
-        if micros is None:
-            return cls(incrementing=incrementing)
-        seconds, fraction = divmod(micros, 1_000_000)
-        return cls(
-            timestamp=seconds * 1000 + fraction // 1000, timestamp_nanos=fraction * 1000, incrementing=incrementing
-        )
-
-    @property
-    def micros(self) -> int | None:
-        """The timestamp in microseconds since 1970-01-01T00:00Z."""
-        if self.timestamp is None or self.timestamp_nanos is None:
-            return None if self.timestamp is None else self.timestamp * 1000
-        return self.timestamp // 1000 * 1_000_000 + self.timestamp_nanos // 1000
-
-    @property
-    def empty(self) -> bool:
-        """Whether it is no place at all."""
-        return self.timestamp is None and self.incrementing is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,20 +255,12 @@ class SourceOffset:
             "timestamp": self.timestamp,
             "timestamp_nanos": self.timestamp_nanos,
             "incrementing": self.incrementing,
-            **_seen_snapshot_fields(self.seen_snapshot, share),
-            "system_identifier": self.identity.system_identifier,
-            "timeline": self.identity.timeline,
-            "postmaster_start": self.identity.postmaster_start,
-            "statistics_start": self.identity.statistics_start,
-            "table_oid": self.identity.table_oid,
-            "database_oid": self.identity.database_oid,
-            "session": self.identity.session,
+            **_fields(self.seen_snapshot, share),
+            **self.identity.fields(),
             "topic": self.topic,
             "shape": self.shape,
-            "durable": _seen_snapshot_fields(self.durable, share),
-            "pages": [
-                {**_seen_snapshot_fields(poll.seen_snapshot, share), "after": poll.after} for poll in self.partial_polls
-            ],
+            "durable": _fields(self.durable, share),
+            "pages": [{**poll.seen_snapshot.fields(share), "after": poll.after} for poll in self.partial_polls],
             "sweep": self.sweep,
             "partitions": self.partitions,
             "fresh": self.fresh,
@@ -338,21 +295,21 @@ class SourceOffset:
 
     @classmethod
     def _read(cls, value: dict[str, Any]) -> SourceOffset:
-        cursor = _cursor(value)
-        seen_snapshot = _seen_snapshot(value)
-        rewind = _cursor(value["rewind"]) if value.get("rewind") else None
+        cursor = Cursor.read(value)
+        seen_snapshot = SeenSnapshot.read(value)
+        rewind = Cursor.read(value["rewind"]) if value.get("rewind") else None
         ids = IdRanges.read(value["ids"]) if value.get("ids") else None
         if "pages" not in value and seen_snapshot is None and not cursor.empty:
             rewind = cursor
             if cursor.timestamp is None and cursor.incrementing is not None:
                 ids = ids or IdRanges.up_to(cursor.incrementing)
         return cls(
-            identity=_identity(value),
+            identity=Identity.read(value),
             phase=_phase(value, seen_snapshot, rewind),
             topic=_topic(value.get("topic")),
             shape=value.get("shape"),
             seen_snapshot=seen_snapshot,
-            durable=_seen_snapshot(value.get("durable") or {}),
+            durable=SeenSnapshot.read(value.get("durable") or {}),
             partial_polls=tuple(_partial_poll(poll) for poll in value.get("pages", ())),
             sweep=bool(value.get("sweep", False)),
             partitions=tuple(map(int, value.get("partitions", ()))),
@@ -375,26 +332,6 @@ class SourceOffset:
 
 def _unstamped(seen_snapshot: SeenSnapshot) -> SeenSnapshot:
     return SeenSnapshot(seen_snapshot.snapshot, seen_snapshot.seen or frozenset())
-
-
-def _identity(value: dict[str, Any]) -> Identity:
-    return Identity(
-        system_identifier=str(value.get("system_identifier") or ""),
-        timeline=int(value.get("timeline") or 0),
-        postmaster_start=str(value.get("postmaster_start") or ""),
-        statistics_start=str(value.get("statistics_start") or ""),
-        table_oid=int(value.get("table_oid") or 0),
-        database_oid=int(value.get("database_oid") or 0),
-        session=value.get("session"),
-    )
-
-
-def _cursor(value: dict[str, Any]) -> Cursor:
-    numbers = {name: value.get(name) for name in ("timestamp", "timestamp_nanos", "incrementing")}
-    for name, number in numbers.items():
-        if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
-            raise ValueError(f"{name}: not a whole number")
-    return Cursor(**numbers)
 
 
 def _phase(value: dict[str, Any], seen_snapshot: SeenSnapshot | None, rewind: Cursor | None) -> Phase:
@@ -422,28 +359,13 @@ def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
     return name, topic_id
 
 
-def _seen_snapshot_fields(seen_snapshot: SeenSnapshot | None, limit: int) -> dict[str, Any]:
-    if seen_snapshot is None:
-        return {"snapshot": None}
-    if seen_snapshot.seen is None:
-        return {"snapshot": str(seen_snapshot.snapshot)}
-    return {
-        "snapshot": str(seen_snapshot.snapshot),
-        "seen": sorted(seen_snapshot.seen) if len(seen_snapshot.seen) <= limit else [],
-    }
-
-
-def _seen_snapshot(value: dict[str, Any]) -> SeenSnapshot | None:
-    if value.get("snapshot") is None:
-        return None
-    return SeenSnapshot(
-        Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None
-    )
-
-
 def _partial_poll(value: dict[str, Any]) -> PartialPoll:
-    seen_snapshot = _seen_snapshot(value)
+    seen_snapshot = SeenSnapshot.read(value)
     if seen_snapshot is None:
         raise ValueError("a partial poll without its snapshot")
     phase, *place = value["after"]
     return PartialPoll(seen_snapshot, (phase, *place))
+
+
+def _fields(seen_snapshot: SeenSnapshot | None, limit: int) -> dict[str, Any]:
+    return {"snapshot": None} if seen_snapshot is None else seen_snapshot.fields(limit)

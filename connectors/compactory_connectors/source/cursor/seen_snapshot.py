@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from compactory_connectors.database.snapshot import Snapshot
 
@@ -46,3 +47,16 @@ class SeenSnapshot:
         running = frozenset(snapshot.xip)
         seen = frozenset(xid for group in xids for xid in group if xid >= snapshot.xmin and xid not in running)
         return cls(snapshot, seen)
+
+    def fields(self, limit: int) -> dict[str, Any]:
+        """As JSON; more than ``limit`` ids are left out."""
+        if self.seen is None:
+            return {"snapshot": str(self.snapshot)}
+        return {"snapshot": str(self.snapshot), "seen": sorted(self.seen) if len(self.seen) <= limit else []}
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> SeenSnapshot | None:
+        """Read :meth:`fields`; None where there is no snapshot. Raises TypeError or ValueError for something else."""
+        if value.get("snapshot") is None:
+            return None
+        return cls(Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None)

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka, kafka_errors
 
-from ..cursor.offset import Cursor
+from ..cursor.cursor import Cursor
 from ..publish.stored_offsets import StoredOffset
 from ..publish.topics import read
 from ..setting import nearest

@@ -16,7 +16,8 @@ from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
-from ..cursor.offset import Cursor, Edit, SourceOffset
+from ..cursor.cursor import Cursor
+from ..cursor.offset import Edit, SourceOffset
 from ..cursor.phase import Phase
 from ..plan.planning import plan_tables
 from ..plan.row_order import coalesced, instant_of

@@ -20,8 +20,9 @@ from compactory.errors import ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
+from ..cursor.cursor import Cursor
 from ..cursor.id_ranges import IdRanges
-from ..cursor.offset import Cursor, Edit, Identity, SourceOffset
+from ..cursor.offset import Edit, Identity, SourceOffset
 from ..cursor.phase import Phase
 from ..plan.row_function import Headers
 from ..plan.table_plan import Reading, TablePlan

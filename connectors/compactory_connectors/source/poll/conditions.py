@@ -6,7 +6,8 @@ from psycopg import sql
 
 from compactory_connectors.database.snapshot import Snapshot
 
-from ..cursor.offset import Cursor, PartialPoll, SourceOffset
+from ..cursor.cursor import Cursor
+from ..cursor.offset import PartialPoll, SourceOffset
 from ..cursor.phase import Phase
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan import row_order as place
