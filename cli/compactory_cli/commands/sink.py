@@ -92,12 +92,7 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
 
     found = preview(config, kafka)
     if flags.json:
-        fields = ("topic", "table", "sql", "columns", "refused")
-        topics = [
-            {name: getattr(item, name) for name in fields} | {"rows": [[*map(str, row)] for row in item.rows]}
-            for item in found
-        ]
-        print_json({"sink": config.name, "notes": config.notes, "topics": topics})
+        print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in found]})
         return
     for note in config.notes:
         output().print(f"[dim]{escape(note)}[/]", highlight=False)
@@ -106,8 +101,8 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
         output().print(escape(item.sql), highlight=False)
         shown = table(*map(escape, item.columns))
         for row in item.rows:
-            padded = [*map(str, row), *[""] * (len(item.columns) - len(row))]
-            shown.add_row(*(escape(value) for value in padded[: len(item.columns)]))
+            padded = [*row, *[""] * (len(item.columns) - len(row))]
+            shown.add_row(*(escape("NULL" if text is None else text) for text in padded[: len(item.columns)]))
         if item.columns:
             output().print(shown)
         for line in item.refused:
