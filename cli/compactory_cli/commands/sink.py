@@ -66,8 +66,8 @@ def run(
     if dry_run:
         _preview(flags, config, kafka)
         return
+    from compactory_connectors.sink.status import SinkWorker
     from compactory_connectors.sink.table.writing import table_sink
-    from compactory_connectors.sink.worker import SinkWorker
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
@@ -302,6 +302,6 @@ def roles(
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
-    from compactory_connectors.sink.connecting import open_sink
+    from compactory_connectors.sink.offsets import open_sink
 
     return connected(flags, open_sink)

@@ -28,7 +28,7 @@ from compactory_connectors.source.record.record import (
 from compactory_connectors.source.record.schema import Field, Schema, Type
 from compactory_connectors.source.record.transforms import TransformSpec
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 from .decoding import Decoded, java_value
 
 __all__ = ["Chain", "Change"]

@@ -8,7 +8,7 @@ from functools import partial
 from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.schema import Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 from .decoding import Decoded, Decoder, Enveloped, loads
 from .registry_decoding import RegistryDecoder
 

@@ -14,7 +14,7 @@ import orjson
 
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 
 __all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads"]
 

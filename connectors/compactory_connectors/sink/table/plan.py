@@ -11,8 +11,7 @@ from psycopg import sql
 
 from compactory_connectors.source.record.schema import Schema, Type
 
-from ..failure import RecordRefused
-from ..record import SinkRecord
+from ..record import RecordRefused, SinkRecord
 from .chain import Change
 from .decoding import Decoded
 from .sink_config import SinkConfig

@@ -13,7 +13,7 @@ import psycopg
 from compactory.kafka.client import Kafka, TopicPartition
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from ..connecting import open_sink
+from ..offsets import open_sink
 from ..record import Records, SinkRecord
 from .plan import Row
 from .sink_config import SinkConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 from .decoding import Decoded, loads
 
 __all__ = ["RegistryDecoder"]

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from compactory_connectors.source.record.schema import Schema
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 from .target import Target, column_type
 
 __all__ = ["add_columns", "create_staging", "create_table", "delete", "merge", "staging"]

@@ -20,8 +20,7 @@ from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory_connectors.database.postgres_errors import refusal
 
-from ..failure import RecordRefused
-from ..record import Records, SinkRecord
+from ..record import RecordRefused, Records, SinkRecord
 from .chain import Chain, Change
 from .decoding import Decoded
 from .gathering import Gathering, Write, copy_text
