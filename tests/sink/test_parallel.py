@@ -14,8 +14,7 @@ import pytest
 from compactory.records import Partition
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.sink.applying import Applying, Handler
-from compactory_connectors.sink.offsets import open_sink
-from compactory_connectors.sink.offsets import Moved, Offsets
+from compactory_connectors.sink.offsets import Moved, Offsets, open_sink
 from compactory_connectors.sink.parallel import Parallel
 from compactory_connectors.sink.record import Batch, Records, SinkRecord, part_of
 from tests.sink.harness import Bench, count
