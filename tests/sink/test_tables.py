@@ -232,7 +232,7 @@ def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tab
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"))
     (found,) = preview(config(bench, tmp_path, topic, **UPSERT, **{"table.name.format": "accounts"}), bench.kafka)
-    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", 1),))
+    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", "1"),))
     assert 'ON CONFLICT ("id") DO UPDATE SET' in found.sql
     assert found.refused == ("partition 0, offset 1: is not JSON",)
     assert bench.rows("SELECT FROM accounts") == []

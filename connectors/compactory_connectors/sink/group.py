@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import structlog
@@ -18,7 +19,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-from .failure import SinkStopped
+from .record import SinkStopped
 
 __all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
 
@@ -98,15 +99,13 @@ class Group:
         self._settle()
         messages = self._messages(limit, timeout)
         if any(map(Message.error, messages)):
-            messages = [message for message in messages if not self._is_event(message)]
-        found: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
-        places = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
-        if messages and places.count(places[0]) == len(places):
-            found[places[0]] = messages
-        else:
-            for place, message in zip(places, messages, strict=True):
-                found[place].append(message)
-        return [fetched for place, its in found.items() if (fetched := self._fetched(Partition(*place), its))]
+            for message in messages:
+                self._event(message)
+            messages = [message for message in messages if message.error() is None]
+        found: dict[Partition, list[Message]] = defaultdict(list)
+        for place, its in groupby(messages, lambda message: (message.topic(), message.partition())):
+            found[Partition(*place)] += its
+        return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
         position = self.positions.get(partition)
@@ -149,39 +148,33 @@ class Group:
         for part, position in self.positions.items():
             if position is not None:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
-                reached = max(position.offset, self.ends.get(part, 0))
-                found[part] = max(0, high - reached)
+                found[part] = max(0, high - max(position.offset, self.ends.get(part, 0)))
         return found
 
-    def commit(self) -> None:
+    def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
         """Tell Kafka our positions, for those who watch the group; nothing of ours reads them."""
-        self._commit(self.positions, wait=False)
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._commit(self.positions, wait=True)
-        self._consumer.close()
-
-    def offsets(self) -> dict[Partition, int | None]:
-        """The next offsets of our partitions; None where the database was not asked yet."""
-        return {part: None if position is None else position.offset for part, position in self.positions.items()}
-
-    def _commit(self, partitions: Iterable[Partition], *, wait: bool) -> None:
         offsets = self.offsets()
-        due = {part: at for part in partitions if (at := offsets.get(part)) is not None}
+        chosen = offsets if partitions is None else partitions
+        due = {part: at for part in chosen if (at := offsets.get(part)) is not None}
         due = {part: at for part, at in due.items() if self._committed.get(part) != at}
         if not due:
             return
         listed = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
         try:
-            if wait:
-                self._consumer.commit(offsets=listed, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=listed, asynchronous=True)
+            self._consumer.commit(offsets=listed, asynchronous=not wait)  # type: ignore[call-overload]
         except KafkaException as error:
             log.debug("offsets were not committed to Kafka", error=str(error))
         else:
             self._committed.update(due)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.commit(wait=True)
+        self._consumer.close()
+
+    def offsets(self) -> dict[Partition, int | None]:
+        """The next offsets of our partitions; None where the database was not asked yet."""
+        return {part: None if position is None else position.offset for part, position in self.positions.items()}
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
@@ -202,14 +195,11 @@ class Group:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [Partition(item.topic, item.partition) for item in partitions]
-        self._commit(gone, wait=False)
+        self.commit(gone)
         for part in gone:
             for facts in (self.positions, self.ends, self._committed):
                 facts.pop(part, None)
-        if self._incremental:
-            consumer.incremental_unassign(partitions)
-        else:
-            consumer.unassign()
+        consumer.incremental_unassign(partitions) if self._incremental else consumer.unassign()
 
     def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they go on; nothing where that can't be said now. A callback must not raise."""
@@ -229,16 +219,13 @@ class Group:
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
-        self._raise_failure()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
             self.lose(self.positions)
             return []
         return [first, *more] if first is not None else []
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     def _settle(self) -> None:
         """Seek where positions are unknown."""
@@ -255,13 +242,10 @@ class Group:
             self.positions[part] = Position(offset, offset)
             self.ends.pop(part, None)  # what lies before that end is read again, and must not be passed over
 
-    def _is_event(self, message: Message) -> bool:
+    def _event(self, message: Message) -> None:
         error = message.error()
-        if error is not None:
-            self._event(error, message)
-        return error is not None
-
-    def _event(self, error: KafkaError, message: Message) -> None:
+        if error is None:
+            return
         part = Partition(message.topic() or "", message.partition() or 0)
         if error.fatal():
             raise SinkStopped(f"Kafka's client can't go on: {error.str()}; start the sink anew")

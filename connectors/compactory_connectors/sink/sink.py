@@ -17,13 +17,13 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
-from .connecting import open_sink
 from .dead_letters import DeadLetters
 from .group import Group
+from .offsets import open_sink
 from .parallel import Parallel
 from .record import Batch
 from .session import Session
-from .starting import Start
+from .starting import Locator, Start
 from .status import Board
 
 __all__ = ["TransactionalSink"]
@@ -162,26 +162,37 @@ class TransactionalSink:
         while not self._stop.is_set():
             try:
                 with self._opened() as (applying, apply):
-                    Session(
-                        sink=self.name,
-                        kafka=self._kafka,
-                        postgres=self._postgres,
-                        group=group,
-                        applying=applying,
-                        apply=apply,
-                        board=self.board,
-                        stop=self._stop,
-                        start=self._start,
-                        batch=self._batch,
-                        connected=backoff.reset,
-                    ).run()
+                    self._session(group, applying, apply, backoff.reset).run()
             except Unreachable as error:
                 self._note(error)
-                group.detach()
-                pause = time.monotonic() + backoff.pause()
-                while not self._stop.is_set() and time.monotonic() < pause:
-                    group.poll(self._batch, 0.1)
-                    self.board.polled()
+                self._idle(group, backoff.pause())
+
+    def _session(
+        self, group: Group, applying: Applying, apply: Callable[[Batch], Outcome], connected: Callable[[], None]
+    ) -> Session:
+        locator = Locator(
+            kafka=self._kafka, offsets=applying.offsets, sink=self.name, start=self._start, committed=group.committed
+        )
+        group.attach(postgres_errors(self._postgres)(locator.locate))
+        return Session(
+            sink=self.name,
+            group=group,
+            locator=locator,
+            applying=applying,
+            apply=apply,
+            board=self.board,
+            stop=self._stop,
+            batch=self._batch,
+            connected=connected,
+        )
+
+    def _idle(self, group: Group, seconds: float) -> None:
+        """Stay in the group, and read nothing."""
+        group.detach()
+        until = time.monotonic() + seconds
+        while not self._stop.is_set() and time.monotonic() < until:
+            group.poll(self._batch, 0.1)
+            self.board.polled()
 
     def _note(self, error: Unreachable) -> None:
         self.board.failed(str(error))
@@ -201,12 +212,16 @@ class TransactionalSink:
             yield applying, parallel.apply
 
     def _applying(self, stack: ExitStack) -> Applying:
-        connection = stack.enter_context(closing(open_sink(self._postgres.conninfo, self.name, self._timeout)))
         letters = None
         if self._dead_letters is not None:
             letters = DeadLetters(self._kafka, self._dead_letters, self.name, with_headers=self._dead_letter_headers)
         return Applying(
-            connection, self.name, self._handler, prepare=self._prepare, stops=self._stops, dead_letters=letters
+            connection=stack.enter_context(closing(open_sink(self._postgres.conninfo, self.name, self._timeout))),
+            sink=self.name,
+            handler=self._handler,
+            preparing=self._prepare,
+            stops=self._stops,
+            dead_letters=letters,
         )
 
 

@@ -1,4 +1,4 @@
-"""What a sink shows of itself: a picture of the moment, and what probes make of it."""
+"""A sink as what it shows of itself: probes, status, metrics. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from typing import Any, Literal
 from compactory.records import Partition
 from compactory.worker import Metric
 
-__all__ = ["CONSUMING_TTL", "POLLING_TTL", "Board"]
-
-POLLING_TTL = 300.0
-"""Seconds within which a live sink has polled Kafka."""
-CONSUMING_TTL = 60.0
-"""Seconds within which a live sink ends a batch."""
+__all__ = ["Board", "SinkWorker"]
 
 _COUNTERS = {
     "rows_total": "Records applied",
@@ -35,9 +30,9 @@ class Board:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards all of the following
         self._counters: dict[str, Counter[Partition]] = {name: Counter() for name in _COUNTERS}
-        self._lag: dict[Partition, int] = {}
-        self._positions: dict[Partition, int | None] = {}
-        self._set_aside: dict[Partition, int] = {}
+        self._lag: Mapping[Partition, int] = {}
+        self._positions: Mapping[Partition, int | None] = {}
+        self._set_aside: Mapping[Partition, int] = {}
         self._error: str | None = None
         self._located = False
         self._polled_at = time.monotonic()
@@ -56,24 +51,18 @@ class Board:
             with self._lock:
                 self._consuming_since = None
                 self._polled_at = time.monotonic()
-                self._counters["batch_seconds_total"][partition] += time.monotonic() - began  # type: ignore[assignment]
+                self._counters["batch_seconds_total"][partition] += self._polled_at - began  # type: ignore[assignment]
 
     def polled(self) -> None:
         """Kafka was polled."""
         with self._lock:
             self._polled_at = time.monotonic()
 
-    def applied(self, partition: Partition, records: int, failed: int) -> None:
-        """A transaction is committed."""
+    def count(self, partition: Partition, **figures: int) -> None:
+        """So many more: seeks, rollbacks, or rows, batches and failed of a transaction that is committed."""
         with self._lock:
-            self._counters["rows_total"][partition] += records
-            self._counters["batches_total"][partition] += 1
-            self._counters["failed_total"][partition] += failed
-
-    def count(self, name: Literal["seeks_total", "rollbacks_total"], partition: Partition) -> None:
-        """One more."""
-        with self._lock:
-            self._counters[name][partition] += 1
+            for name, figure in figures.items():
+                self._counters[f"{name}_total"][partition] += figure
 
     def failed(self, error: str) -> None:
         """Something is away, or the sink has stopped."""
@@ -88,7 +77,7 @@ class Board:
     ) -> None:
         """Where our partitions are."""
         with self._lock:
-            self._positions, self._lag, self._set_aside = dict(positions), dict(lag), dict(set_aside)
+            self._positions, self._lag, self._set_aside = positions, lag, set_aside
 
     def connected(self) -> None:
         """Postgres and Kafka have answered."""
@@ -131,16 +120,13 @@ class Board:
     def metrics(self, sink: str) -> Iterable[Metric]:
         """Figures of every partition."""
         with self._lock:
-            gauges = {
-                "lag": ("Records that are not applied yet", dict(self._lag)),
-                "set_aside": ("Records that are set aside", dict(self._set_aside)),
-            }
-            counters = {name: (text, dict(self._counters[name])) for name, text in _COUNTERS.items()}
-            known = [*self._positions]
-        for name, (text, figures) in gauges.items():
-            yield _metric(sink, "gauge", name, text, figures)
+            zero = dict.fromkeys(self._positions, 0)
+            counters = {name: (text, zero | self._counters[name]) for name, text in _COUNTERS.items()}
+            lag, set_aside = self._lag, self._set_aside
+        yield _metric(sink, "gauge", "lag", "Records that are not applied yet", lag)
+        yield _metric(sink, "gauge", "set_aside", "Records that are set aside", set_aside)
         for name, (text, figures) in counters.items():
-            yield _metric(sink, "counter", name, text, dict.fromkeys(known, 0) | figures)
+            yield _metric(sink, "counter", name, text, figures)
 
 
 def _metric(
@@ -151,3 +137,33 @@ def _metric(
     }
     labels = ("sink", "topic", "partition")
     return Metric(name=f"compactory_sink_{name}", kind=kind, help=text, labels=labels, samples=samples)
+
+
+class SinkWorker:
+    """Implements `compactory.worker.Worker`, for a `TransactionalSink`. Thread-safe."""
+
+    def __init__(self, sink: Any, *, polling_ttl: float = 300.0, consuming_ttl: float = 60.0) -> None:
+        self._sink = sink
+        self._board: Board = sink.board
+        self._ttl = polling_ttl, consuming_ttl
+        self.name = f"sink {sink.name}"
+
+    def live(self) -> bool:
+        """Whether it polls Kafka and ends batches in time; one that waits for Postgres or Kafka is alive."""
+        return self._sink.alive and self._board.live(*self._ttl)
+
+    def ready(self) -> bool:
+        """Whether it has reached Postgres and Kafka at some time since the start."""
+        return self._board.located
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return why nothing could be applied yet."""
+        return [] if self.ready() else [{"sink": self._sink.name, "detail": self._board.picture()["detail"]}]
+
+    def status(self) -> dict[str, Any]:
+        """Return where this process's partitions are."""
+        return self._board.picture()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the figures of every partition."""
+        return self._board.metrics(self._sink.name)

@@ -46,7 +46,7 @@ SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
 
 -- name: sink/share
-SELECT "offset" FROM compactory.kafka_partitions
+SELECT "offset", true, true FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
 
 -- name: sink/move
@@ -92,8 +92,8 @@ SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.fai
 
 -- name: sink/held
 -- Keys of which a record was set aside.
-SELECT DISTINCT key FROM compactory.kafka_failed_records
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND key = ANY(%(keys)s);
+SELECT DISTINCT key FROM compactory.kafka_failed_records JOIN unnest(%(keys)b::bytea[]) AS k (key) USING (key)
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
 
 -- name: sink/set_aside
 INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)

@@ -1,36 +1,57 @@
-"""Decoders by the class names of the converters that wrote the bytes."""
+"""Decoders by the converters that wrote the bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from functools import partial
 
-from compactory_connectors.source.record.converters import read_converter
+from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.schema import Schema, Type
 
-from .decoding import Decoded, Decoder, Enveloped, number_decoder, plain_json, string_value
+from ..record import RecordRefused
+from .decoding import Decoded, Decoder, Enveloped, loads
 from .registry_decoding import RegistryDecoder
 
-__all__ = ["read_decoder"]
+__all__ = ["decoder_of"]
 
-_CONFLUENT = {
-    "io.confluent.connect.avro.AvroConverter": "avro",
-    "io.confluent.connect.json.JsonSchemaConverter": "json",
+_NUMBERS = {
+    "ShortConverter": (">h", Type.INT16),
+    "IntegerConverter": (">i", Type.INT32),
+    "LongConverter": (">q", Type.INT64),
+    "FloatConverter": (">f", Type.FLOAT32),
+    "DoubleConverter": (">d", Type.FLOAT64),
+    "BooleanConverter": ("?", Type.BOOLEAN),
 }
+_TEXT = Schema(type=Type.STRING, optional=True)
+_BYTES = Schema(type=Type.BYTES, optional=True)
 
 
-def read_decoder(class_name: str, options: Mapping[str, str]) -> tuple[Decoder | None, list[str]]:
-    """The decoder of a converter's class and options, and every problem, without the key's name."""
-    spec, problems = read_converter(class_name, options)
-    if spec is None:
-        return None, problems
-    short = class_name.rsplit(".", 1)[-1]
-    if class_name in _CONFLUENT:
-        return RegistryDecoder(_CONFLUENT[class_name], spec.converter), []
-    if short == "JsonConverter":
-        enabled = options.get("schemas.enable", "true").lower() == "true"
-        return (Enveloped() if enabled else plain_json), []
-    if short == "StringConverter":
-        return string_value, []
-    if short == "ByteArrayConverter":
-        return (lambda raw, _topic, _half: Decoded(Schema(type=Type.BYTES, optional=True), raw)), []
-    return number_decoder(short), []
+def decoder_of(spec: ConverterSpec) -> Decoder:
+    """The decoder of what a converter writes."""
+    name = spec.class_name.rsplit(".", 1)[-1]
+    if name in {"AvroConverter", "JsonSchemaConverter"}:
+        return RegistryDecoder(spec.converter, avro=name == "AvroConverter")
+    if name == "JsonConverter":
+        return Enveloped() if spec.converter.schemas_enable else lambda raw: Decoded(None, loads(raw))  # type: ignore[attr-defined]
+    if name == "StringConverter":
+        return _text
+    if name == "ByteArrayConverter":
+        return partial(Decoded, _BYTES)
+    layout, kind = _NUMBERS[name]
+    return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
+
+
+def _text(raw: bytes) -> Decoded:
+    try:
+        return Decoded(_TEXT, raw.decode())
+    except UnicodeDecodeError:
+        raise RecordRefused("is not UTF-8 text") from None
+
+
+def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
+    def decode(raw: bytes) -> Decoded:
+        if len(raw) != layout.size:
+            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
+        return Decoded(schema, layout.unpack(raw)[0])
+
+    return decode

@@ -14,9 +14,9 @@ import orjson
 
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 
-__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads", "number_decoder", "plain_json", "string_value"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads"]
 
 
 class Decoded(NamedTuple):
@@ -26,8 +26,8 @@ class Decoded(NamedTuple):
     value: Any
 
 
-Decoder = Callable[[bytes, str, str], Decoded]
-"""Bytes, topic and half (key or value) → value. Raises RecordRefused."""
+Decoder = Callable[[bytes], Decoded]
+"""Bytes → value. Raises RecordRefused."""
 
 
 _MAY_BE_ROUNDED = {float, dict, list}
@@ -45,52 +45,13 @@ def loads(text: bytes) -> Any:
     return found
 
 
-def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
-    """JSON without a schema. Raises RecordRefused."""
-    return Decoded(None, loads(raw))
-
-
-_TEXT = Schema(type=Type.STRING, optional=True)
-
-
-def string_value(raw: bytes, _topic: str, _half: str) -> Decoded:
-    """A text. Raises RecordRefused."""
-    try:
-        return Decoded(_TEXT, raw.decode())
-    except UnicodeDecodeError:
-        raise RecordRefused("is not UTF-8 text") from None
-
-
-def number_decoder(name: str) -> Decoder:
-    """What a converter of one number or boolean wrote."""
-    import struct
-
-    kinds = {
-        "ShortConverter": (">h", Type.INT16),
-        "IntegerConverter": (">i", Type.INT32),
-        "LongConverter": (">q", Type.INT64),
-        "FloatConverter": (">f", Type.FLOAT32),
-        "DoubleConverter": (">d", Type.FLOAT64),
-        "BooleanConverter": ("?", Type.BOOLEAN),
-    }
-    layout, kind = kinds[name]
-    schema = Schema(type=kind, optional=True)
-
-    def decode(raw: bytes, _topic: str, _half: str) -> Decoded:
-        if len(raw) != struct.calcsize(layout):
-            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
-        return Decoded(schema, struct.unpack(layout, raw)[0])
-
-    return decode
-
-
 class Enveloped:
     """JSON with its schema. Records of one table begin alike: the schema of the last ones is not parsed again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Schema | None] = {}
 
-    def __call__(self, raw: bytes, _topic: str, _half: str) -> Decoded:
+    def __call__(self, raw: bytes) -> Decoded:
         """The payload with its schema. Raises RecordRefused."""
         for head, schema in self._known.items():
             if raw.startswith(head):

@@ -5,42 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
+
+import psycopg
 
 from compactory.kafka.client import Kafka, TopicPartition
 from compactory_connectors.database.postgres_errors import postgres_errors
 
-from ..connecting import open_sink
-from ..failure import RecordRefused
-from ..record import SinkRecord
+from ..offsets import open_sink
+from ..record import Records, SinkRecord
+from .plan import Row
 from .sink_config import SinkConfig
-from .statements import delete, merge
 from .writer import TableWriter
 
 __all__ = ["TopicPreview", "preview"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPreview:
+class TopicPreview(NamedTuple):
     """One topic: its table, the statement that merges a batch, the first rows and why records would be refused."""
 
     topic: str
     table: str
     sql: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    rows: tuple[Row, ...]
     refused: tuple[str, ...]
 
 
 def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPreview]:
-    """One for each table that the first ``limit`` records of each topic go to. Raises ConfigError, Unreachable."""
+    """One for each topic, of its first ``limit`` records. Raises ConfigError, Unreachable."""
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
         with closing(connection), connection.transaction(force_rollback=True):
-            return [_topic(writer, connection, kafka, topic, limit) for topic in _topics(config, kafka)]
+            topics = _topics(config, kafka)
+            return [_topic(config, writer, connection, kafka, topic, limit) for topic in topics]
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
@@ -49,25 +49,20 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
     return list(config.topics)
 
 
-def _topic(writer: TableWriter, connection: Any, kafka: Kafka, topic: str, limit: int) -> TopicPreview:
-    table = writer.config.table_format.replace("${topic}", topic)
-    statement, columns = "", tuple[str, ...]()
-    rows: list[tuple[Any, ...]] = []
+def _topic(
+    config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
+) -> TopicPreview:
+    table, statement = config.table_name_format.replace("${topic}", topic), ""
+    columns: tuple[str, ...] = ()
+    rows: list[Row] = []
     refused: list[str] = []
     for record in islice(_records(kafka, topic), limit):
-        try:
-            placed = writer.placed(connection, record)
-            if placed is None:
-                continue
-            plan, row = placed
-            rows.append(tuple(row))
-            made = delete(plan.target, plan.key) if plan.deletes else merge(writer.config.insert_mode, plan)
-            table, columns, statement = plan.target.text, plan.columns, made.as_string(connection)
-        except RecordRefused as error:
-            refused.append(f"partition {record.partition}, offset {record.offset}: {error}")
-    return TopicPreview(
-        topic=topic, table=table, sql=statement, columns=columns, rows=tuple(rows), refused=tuple(refused)
-    )
+        one = Records([record])
+        for write in writer.writes(connection, one):
+            table, columns, statement = write.plan.target.text, write.plan.columns, write.plan.statement.as_string()
+            rows += [row for _, row in write.rows]
+        refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
+    return TopicPreview(topic, table, statement, columns, tuple(rows), tuple(refused))
 
 
 def _records(kafka: Kafka, topic: str) -> Iterator[SinkRecord]:

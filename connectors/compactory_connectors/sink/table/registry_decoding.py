@@ -8,7 +8,7 @@ from typing import Any
 
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 from .decoding import Decoded, loads
 
 __all__ = ["RegistryDecoder"]
@@ -22,12 +22,12 @@ _LOGICAL = {"date": DATE, "time-millis": TIME, "timestamp-millis": TIMESTAMP, "d
 class RegistryDecoder:
     """Reads what AvroConverter or JsonSchemaConverter wrote; ``converter`` holds the registry's options."""
 
-    def __init__(self, kind: str, converter: Any) -> None:
-        self._kind = kind
+    def __init__(self, converter: Any, *, avro: bool) -> None:
+        self._avro = avro
         self._registry = converter.registry
         self._known: dict[int, tuple[Any, Schema]] = {}
 
-    def __call__(self, raw: bytes, _topic: str, _half: str) -> Decoded:
+    def __call__(self, raw: bytes) -> Decoded:
         """The value. Raises RecordRefused, Unreachable, ConfigError."""
         if len(raw) < 5 or raw[0] != _MAGIC:
             raise RecordRefused("does not begin with the id of a schema")
@@ -35,7 +35,7 @@ class RegistryDecoder:
         if number not in self._known:
             self._known[number] = self._look_up(number)
         parsed, schema = self._known[number]
-        if self._kind == "json":
+        if not self._avro:
             return Decoded(schema, loads(raw[5:]))
         from fastavro import schemaless_reader
 
@@ -47,7 +47,7 @@ class RegistryDecoder:
 
     def _look_up(self, number: int) -> tuple[Any, Schema]:
         text = json.loads(self._registry.schema_text(number))
-        if self._kind == "json":
+        if not self._avro:
             return text, _of_json_schema(text)
         from fastavro import parse_schema
 

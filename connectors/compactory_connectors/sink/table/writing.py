@@ -20,16 +20,12 @@ __all__ = ["table_sink"]
 
 def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
     """The sink. Raises ConfigError."""
-    writers: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
     one = TableWriter(config)
+    others: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
 
     def write(connection: psycopg.Connection[Any], records: Records) -> None:
-        if config.parallel == 1:
-            one(connection, records)
-            return
-        if connection not in writers:
-            writers[connection] = TableWriter(config)
-        writers[connection](connection, records)
+        writer = one if config.parallel == 1 else others.setdefault(connection, TableWriter(config))
+        writer(connection, records)
 
     return TransactionalSink(
         kafka,
@@ -39,10 +35,10 @@ def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
         name=config.name,
         group_id=config.consumer.get("group.id"),
         prepare=one.prepare,
-        batch=config.batch,
+        batch=config.batch_size,
         parallel=config.parallel,
-        on_failure="set_aside" if config.tolerant else "stop",
-        dead_letters=config.dead_letters,
+        on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
+        dead_letters=config.dead_letters or None,
         dead_letter_headers=config.dead_letter_headers,
         start=cast("Start", config.start),
         properties=config.consumer,
