@@ -15,7 +15,7 @@ from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.failed import failed_records
 from compactory_connectors.sink.table.preview import preview
 from compactory_connectors.sink.table.sink_config import SinkConfig, load_sink
-from compactory_connectors.sink.table.writing import table_sink
+from compactory_connectors.sink.table.writer import table_sink
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
 

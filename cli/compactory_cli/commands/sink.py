@@ -67,7 +67,7 @@ def run(
         _preview(flags, config, kafka)
         return
     from compactory_connectors.sink.status import SinkWorker
-    from compactory_connectors.sink.table.writing import table_sink
+    from compactory_connectors.sink.table.writer import table_sink
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from compactory.errors import CompactoryError, Unreachable
+from compactory.errors import Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
@@ -75,7 +75,6 @@ class Group:
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""
         self._locate: Locate | None = None
-        self._failure: CompactoryError | None = None
         self._committed: dict[Partition, int] = {}
         self.rebalances = 0
         self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -184,14 +183,10 @@ class Group:
         self.positions.update(dict.fromkeys(ours))
         for part in ours:
             self.ends.pop(part, None)
-        located = self._ask(ours)
         for item in partitions:
-            item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
+            item.offset = _BEGINNING  # until the database is asked
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        self.positions.update({part: Position(offset, offset) for part, offset in located.items()})
-        consumer.resume(_listed(located))  # a pause outlives an assignment
-        if unknown := [part for part in ours if part not in located]:
-            consumer.pause(_listed(unknown))
+        consumer.pause(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [Partition(item.topic, item.partition) for item in partitions]
@@ -201,16 +196,6 @@ class Group:
                 facts.pop(part, None)
         consumer.incremental_unassign(partitions) if self._incremental else consumer.unassign()
 
-    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-        """Where they go on; nothing where that can't be said now. A callback must not raise."""
-        if self._locate is None or not partitions:
-            return {}
-        try:
-            return self._locate(partitions)
-        except CompactoryError as error:
-            self._failure = error
-        return {}
-
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
             first = self._consumer.poll(timeout)
@@ -219,9 +204,6 @@ class Group:
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
         if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
             self.lose(self.positions)
             return []

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
 import psycopg
 
-from compactory.kafka.client import Kafka, TopicPartition
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.source.publish.topics import read
 
 from ..offsets import open_sink
 from ..record import Records, SinkRecord
@@ -56,29 +56,10 @@ def _topic(
     columns: tuple[str, ...] = ()
     rows: list[Row] = []
     refused: list[str] = []
-    for record in islice(_records(kafka, topic), limit):
+    for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
             table, columns, statement = write.plan.target.text, write.plan.columns, write.plan.statement.as_string()
             rows += [row for _, row in write.rows]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
     return TopicPreview(topic, table, statement, columns, tuple(rows), tuple(refused))
-
-
-def _records(kafka: Kafka, topic: str) -> Iterator[SinkRecord]:
-    partitions = kafka.topics([topic])[topic].all()
-    starts, ends = kafka.log_starts(partitions), kafka.stable_offsets(partitions)
-    left = {part for part in partitions if starts[part] < ends[part]}
-    consumer = kafka.consumer("follow")
-    try:
-        consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
-        while left:
-            message = consumer.poll(10.0)
-            if message is None:
-                return
-            if message.error() is None:
-                yield SinkRecord.of([message])[0]
-            else:
-                left -= {part for part in left if part.partition == message.partition()}
-    finally:
-        consumer.close()

@@ -11,16 +11,20 @@ from collections import defaultdict
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
 
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import refusal
 
 from ..record import RecordRefused, Records, SinkRecord
+from ..sink import TransactionalSink
+from ..starting import Start
 from .chain import Chain, Change
 from .decoding import Decoded
 from .gathering import Gathering, Write, copy_text
@@ -29,7 +33,7 @@ from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target
 
-__all__ = ["TableWriter"]
+__all__ = ["TableWriter", "table_sink"]
 
 _LINE = re.compile(r"^COPY \S+, line (\d+)", re.MULTILINE)
 _PIECE = 100  # rows of a COPY where one before was refused
@@ -210,3 +214,30 @@ def _staging(connection: psycopg.Connection[Any], plan: Plan) -> str:
     elif found[0]:
         connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier("pg_temp", name)))
     return name
+
+
+def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
+    """The sink. Raises ConfigError."""
+    one = TableWriter(config)
+    others: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
+
+    def write(connection: psycopg.Connection[Any], records: Records) -> None:
+        writer = one if config.parallel == 1 else others.setdefault(connection, TableWriter(config))
+        writer(connection, records)
+
+    return TransactionalSink(
+        kafka,
+        config.connection,
+        config.topics,
+        write,
+        name=config.name,
+        group_id=config.consumer.get("group.id"),
+        prepare=one.prepare,
+        batch=config.batch_size,
+        parallel=config.parallel,
+        on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
+        dead_letters=config.dead_letters or None,
+        dead_letter_headers=config.dead_letter_headers,
+        start=cast("Start", config.start),
+        properties=config.consumer,
+    )
