@@ -177,12 +177,9 @@ class Group:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        ours = [Partition(item.topic, item.partition) for item in partitions]
         if not self._incremental:
             self.positions.clear()
-        self.positions.update(dict.fromkeys(ours))
-        for part in ours:
-            self.ends.pop(part, None)
+        self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
             item.offset = _BEGINNING  # until the database is asked
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
