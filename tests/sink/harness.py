@@ -22,7 +22,15 @@ __all__ = ["Bench", "committed", "count"]
 COUNTERS = """
 CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
 CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text,
-                      number int8 GENERATED ALWAYS AS IDENTITY);
+                      number int8 GENERATED ALWAYS AS IDENTITY,
+                      at timestamptz DEFAULT clock_timestamp(), backend int4 DEFAULT pg_backend_pid());
+"""
+
+AROUND = """
+SELECT partition, "offset", key, number, at, backend FROM
+   (SELECT *, "offset" - lag("offset") OVER w AS gap, lead("offset") OVER w - "offset" AS next_gap
+      FROM effects WINDOW w AS (PARTITION BY topic, partition ORDER BY "offset", number)) AS e
+ WHERE gap <> 1 OR next_gap <> 1 ORDER BY partition, "offset", number LIMIT 100
 """
 
 BEFORE = """
@@ -129,9 +137,17 @@ class Bench:
 
     def compare(self, produced: Counter[str]) -> None:
         """Every record was applied once, and those of a key in their order."""
-        assert self.applied() == produced
+        assert self.applied() == produced, self._story()
         assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
         assert self.rows(f'SELECT key, "offset" FROM ({BEFORE}) AS e WHERE before > number') == []
+
+    def _story(self) -> str:
+        """What tells why records are missing or twice: those beside gaps and repetitions, with time and session."""
+        partitions = self.rows("SELECT * FROM compactory.kafka_partitions")
+        parts = self.rows("SELECT * FROM compactory.kafka_partition_parts")
+        return "\n".join(
+            map(str, ["offsets:", *partitions, *parts, "beside gaps and repetitions:", *self.rows(AROUND)])
+        )
 
     def close(self) -> None:
         for mortal in self._mortals:

@@ -113,14 +113,20 @@ def test_what_is_set_wrongly_for_all_records_sets_none_aside(bench: Bench) -> No
     assert bench.offset(topic) == 0
 
 
-def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_aside(bench: Bench) -> None:
-    """Guarantee 16: also where records were set aside by a sink that went on."""
+def set_aside(bench: Bench, *records: tuple[str, str]) -> str:
+    """A topic whose bad records a sink has set aside that has ended since."""
     bench.sql.execute(REFUSES)
     topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1")])
+    bench.produce(topic, records)
     sink = bench.sink(topic)
     bench.wait_for_end(topic)
     assert sink.stop()
+    return topic
+
+
+def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_aside(bench: Bench) -> None:
+    """Guarantee 16: also where records were set aside by a sink that went on."""
+    topic = set_aside(bench, ("p", "bad 1"))
     bench.produce(topic, [("a", "2"), ("b", "3"), ("p", "4"), ("c", "5")])
     sink = bench.sink(topic, on_failure="stop")
     with pytest.raises(SinkStopped, match=r"at offset 3 .*an earlier record of its key is set aside"):
@@ -131,12 +137,7 @@ def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_asid
 
 def test_records_tried_again_stay_set_aside_where_a_sink_that_stops_fails_again(bench: Bench) -> None:
     """Guarantee 16: none of them is forgotten."""
-    bench.sql.execute(REFUSES)
-    topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1"), ("q", "bad 2"), ("q", "3"), ("r", "bad 4")])
-    sink = bench.sink(topic)
-    bench.wait_for_end(topic)
-    assert sink.stop()
+    topic = set_aside(bench, ("p", "bad 1"), ("q", "bad 2"), ("q", "3"), ("r", "bad 4"))
     assert retry(bench.sql, bench.name) == 4
     bench.sink(topic, on_failure="stop")
     wait_until(lambda: not any(item.again for item in failed_records(bench.sql)), what="the second try")
@@ -144,12 +145,7 @@ def test_records_tried_again_stay_set_aside_where_a_sink_that_stops_fails_again(
 
 
 def test_records_that_came_after_an_operators_order_wait_no_longer_than_those_before(bench: Bench) -> None:
-    bench.sql.execute(REFUSES)
-    topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1")])
-    sink = bench.sink(topic)
-    bench.wait_for_end(topic)
-    assert sink.stop()
+    topic = set_aside(bench, ("p", "bad 1"))
     bench.sql.execute("ALTER TABLE effects DROP CONSTRAINT refuses")
     assert retry(bench.sql, bench.name) == 1
     bench.produce(topic, [("p", "2")])
