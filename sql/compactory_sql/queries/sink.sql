@@ -91,9 +91,11 @@ SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.fai
  WHERE p.sink = coalesce(%(sink)s, p.sink) ORDER BY sink, topic, partition;
 
 -- name: sink/held
--- Keys of which a record was set aside.
-SELECT DISTINCT key FROM compactory.kafka_failed_records JOIN unnest(%(keys)b::bytea[]) AS k (key) USING (key)
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
+-- Keys of which a record was set aside. IS TRUE has them hashed: nothing tells how many keys there are, and a join or an
+-- array that is no constant compares each with each.
+SELECT DISTINCT key FROM compactory.kafka_failed_records
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND (key IN (SELECT unnest(%(keys)b::bytea[]))) IS TRUE;
 
 -- name: sink/set_aside
 INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)

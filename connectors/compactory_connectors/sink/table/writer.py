@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import nullcontext
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
@@ -180,7 +181,10 @@ def _settled(records: Records, refused: dict[int, str]) -> set[int]:
 
 
 def _write(connection: psycopg.Connection[Any], records: Records, write: Write) -> None:
-    """Fill the temporary table but for rows that Postgres refuses, and merge it."""
+    """Fill the temporary table but for rows that Postgres refuses, and merge it.
+
+    What was prepared is tried as it is: where Postgres refuses a row, the batch comes again without.
+    """
     plan, left, size = write.plan, write.rows, len(write.rows)
     name = _staging(connection, plan)
     columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
@@ -191,11 +195,14 @@ def _write(connection: psycopg.Connection[Any], records: Records, write: Write) 
             piece = [written for written in piece if not records.waits(written[0])]
         text = write.text if len(piece) == len(write.rows) else copy_text(piece)
         try:
-            with connection.transaction(), connection.cursor() as cursor, cursor.copy(copy) as copying:
+            savepoint = nullcontext() if records.prepared else connection.transaction()
+            with savepoint, connection.cursor() as cursor, cursor.copy(copy) as copying:
                 copying.write(text)
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.SyntaxError) as error:  # hstore's is the last
             line = _LINE.search(error.diag.context or "")
-            if line is None or write.replaced:  # an older record of the key may have to be written in its place
+            if (
+                line is None or write.replaced or records.prepared
+            ):  # an older record of the key may have to be written in its place
                 raise
             number, size = int(line[1]), _PIECE
             records.set_aside(piece[number - 1][0], refusal(error))
