@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 
+from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.sink import Records, TransactionalSink
@@ -124,13 +125,17 @@ class Bench:
 
     def wait_for_end(self, topic: str, timeout: float = 30.0) -> None:
         """Until the database's offsets are at the ends of the log."""
-        partitions = [Partition(topic, number) for number in self.kafka.topics([topic])[topic].partitions]
-        ends = self.kafka.high_watermarks(partitions)
-        wait_until(
-            lambda: all(self.offset(topic, part.partition) == end or not end for part, end in ends.items()),
-            timeout,
-            f"the end of {topic}",
-        )
+        ends: dict[Partition, int] = {}
+
+        def reached() -> bool:
+            try:
+                if not ends:
+                    ends.update(self.kafka.high_watermarks(self.kafka.topics([topic])[topic].all()))
+            except (Unreachable, KeyError):  # of a broker that has just started
+                return False
+            return all(self.offset(topic, part.partition) == end or not end for part, end in ends.items())
+
+        wait_until(reached, timeout, f"the end of {topic}")
 
     def wait_for_values(self, *values: str, timeout: float = 30.0) -> None:
         wait_until(lambda: self.values() == list(values), timeout, f"{values}, there is {self.values()}")

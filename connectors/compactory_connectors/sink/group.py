@@ -33,7 +33,6 @@ DEFAULTS: dict[str, Any] = {
     "fetch.wait.max.ms": 100,
 }
 
-_BEGINNING = -2
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
@@ -110,6 +109,9 @@ class Group:
         position = self.positions.get(partition)
         if position is None:
             return None
+        if (messages[0].offset() or 0) < position.read:  # the client has read elsewhere than it was told
+            self.lose([partition])
+            return None
         start, position.read = position.read, (messages[-1].offset() or 0) + 1
         return Fetched(partition, position, start, messages)
 
@@ -181,7 +183,9 @@ class Group:
             self.positions.clear()
         self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
-            item.offset = _BEGINNING  # until the database is asked
+            item.offset = (
+                0  # paused until the database is asked. A logical offset would be looked up, and undo the seek
+            )
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
         consumer.pause(partitions)
 
