@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from compactory.records import Partition
 from compactory_connectors.sink import Records, SinkStopped
 from compactory_connectors.sink.failed import drop, failed_records, retry
+from compactory_connectors.sink.offsets import set_offset
 from compactory_connectors.source.publish.topics import read
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
@@ -152,3 +154,13 @@ def test_records_that_came_after_an_operators_order_wait_no_longer_than_those_be
     bench.sink(topic)
     bench.wait_for_values("bad 1", "2")
     assert failed_records(bench.sql) == []
+
+
+def test_records_set_aside_come_again_where_the_offset_is_set_back(bench: Bench) -> None:
+    topic = set_aside(bench, ("p", "bad 1"), ("p", "2"), ("q", "3"))
+    bench.sql.execute("TRUNCATE counters, effects")
+    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 0, None)
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert bench.values() == ["3"]
+    assert [(item.offset, item.reason is None) for item in failed_records(bench.sql)] == [(0, False), (1, True)]

@@ -98,8 +98,12 @@ SELECT DISTINCT key FROM compactory.kafka_failed_records
    AND (key IN (SELECT unnest(%(keys)b::bytea[]))) IS TRUE;
 
 -- name: sink/set_aside
+-- One that is there already comes again where an operator has set the offset back.
 INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)
-VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s);
+VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s)
+    ON CONFLICT (sink, topic, partition, "offset") DO UPDATE
+   SET (key, value, headers, timestamp_ms, reason) = (excluded.key, excluded.value, excluded.headers,
+        excluded.timestamp_ms, coalesce(excluded.reason, kafka_failed_records.reason));
 
 -- name: sink/failed
 SELECT sink, topic, partition, "offset", key, octet_length(value) AS bytes, failed_at, reason, again
