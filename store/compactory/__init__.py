@@ -7,6 +7,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 """
 
 from compactory.async_store import AsyncGlobalStore
+from compactory.cursor import Cursor
 from compactory.directory import Directory, Index
 from compactory.errors import (
     BackendCorrupt,
@@ -27,6 +28,7 @@ from compactory.errors import (
     UnknownIndex,
     Unreachable,
     WaitTimeout,
+    WatchExpired,
     WriteFailed,
     WriteRefused,
 )
@@ -35,6 +37,7 @@ from compactory.lookup.digest import DirectoryDigest, RangeDigest
 from compactory.lookup.iteration import IndexView
 from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.lookup.view import View
+from compactory.lookup.watch import Change, Watch
 from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.backend import RocksDB
@@ -53,9 +56,11 @@ __all__ = [
     "BackendFailed",
     "BackendLocked",
     "BadRecord",
+    "Change",
     "CompactoryError",
     "ConfigError",
     "Contested",
+    "Cursor",
     "DecodeError",
     "Directory",
     "DirectoryDigest",
@@ -89,6 +94,8 @@ __all__ = [
     "Unreachable",
     "View",
     "WaitTimeout",
+    "Watch",
+    "WatchExpired",
     "WriteFailed",
     "WriteRefused",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
@@ -11,8 +11,11 @@ from threading import Thread
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from compactory.base_store import BaseStore
+from compactory.cursor import Cursor
+from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.lookup.snapshot import DirectorySnapshot
+from compactory.lookup.watch import Change
 from compactory.records import Partition, QuarantinedRecord
 from compactory.store import GlobalStore
 from compactory.token import Token
@@ -24,6 +27,7 @@ __all__ = ["AsyncGlobalStore"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def _with_parameters_of(
@@ -152,6 +156,29 @@ class AsyncGlobalStore(BaseStore):
         return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
 
     holding = snapshot  # its former name, which goes with the next release
+
+    async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
+        """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.
+
+        Raises what the iteration of a `Watch` raises. Close it (``contextlib.aclosing``) where it is left early.
+        """
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        watch = await _in_thread(partial(self[directory].watch, since), "watch")
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(changed.set)
+
+        unsubscribe = watch.subscribe(tell)
+        try:
+            while True:
+                changed.clear()
+                while found := watch.take():
+                    for change in found:
+                        yield change
+                await changed.wait()
+        finally:
+            unsubscribe()
 
     async def _ends(self, timeout: float) -> dict[Partition, int]:
         loop = asyncio.get_running_loop()

@@ -54,6 +54,7 @@ class _Options(TypedDict, total=False):
     cache_decoded: bool
     max_age: float | None
     on_stale: OnStale
+    keep_changes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class Directory(Generic[T]):
                   stale data; None: no limit. The store asks Kafka every two seconds, so use three or more
     ``on_stale``  effect on a read whose ``max_age`` is exceeded: ``serve`` the old data (and count it), or
                   ``raise`` StaleData
+    ``keep_changes``  whether changes are kept from the start on, for a `View.watch` from a cursor of an earlier
+                  process; else they are kept from the first watch on
 
     Raises ConfigError with every problem at once.
     """
@@ -94,6 +97,7 @@ class Directory(Generic[T]):
     cache_decoded: bool = False
     max_age: float | None = None
     on_stale: OnStale = "serve"
+    keep_changes: bool = False
 
     if TYPE_CHECKING:
 
@@ -157,9 +161,10 @@ def _problems(directory: Any) -> Iterator[str]:
             yield f"{where}: {option} must name a field of the value, not {value!r}"
     if not callable(directory.envelope) and directory.envelope not in get_args(Envelope):
         yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
-    if not isinstance(directory.writable, bool):
-        yield f"{where}: writable must be True or False, not {directory.writable!r}"
-    elif directory.writable and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
+    for option in ("writable", "keep_changes"):
+        if not isinstance(getattr(directory, option), bool):
+            yield f"{where}: {option} must be True or False, not {getattr(directory, option)!r}"
+    if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
         yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"

@@ -48,6 +48,7 @@ __all__ = [
     "UnknownIndex",
     "Unreachable",
     "WaitTimeout",
+    "WatchExpired",
     "WriteFailed",
     "WriteRefused",
 ]
@@ -134,6 +135,15 @@ class StaleData(CompactoryError):
         self.age = age
         self.max_age = max_age
         super().__init__(message, age, max_age)
+
+
+class WatchExpired(CompactoryError):
+    """Changes behind a cursor are gone. Read the directory, then watch on from ``cursor``, which is of now."""
+
+    def __init__(self, message: str, cursor: Any) -> None:
+        self.message = message
+        self.cursor = cursor
+        super().__init__(message, cursor)
 
 
 class UnknownDirectory(_Missing):

@@ -7,13 +7,15 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from compactory.base_store import BaseStore
+from compactory.change_subscription import ChangeSubscription
 from compactory.cleanup import apart, keep_forever
+from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
-from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
 from compactory.ingest.clock import clock
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
@@ -29,6 +31,7 @@ from compactory.ingest.options import (
 from compactory.kafka.client import Kafka
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.view import View
+from compactory.lookup.watch import Change
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
@@ -39,6 +42,8 @@ from compactory.tracing import annotate, spanned
 __all__ = ["GlobalStore"]
 
 log = logging.getLogger("compactory.store")
+
+T = TypeVar("T")
 
 
 class GlobalStore(BaseStore):
@@ -195,6 +200,22 @@ class GlobalStore(BaseStore):
         return self._engine.snapshot(view.directory, timeout)
 
     holding = snapshot  # its former name, which goes with the next release
+
+    def on_change(
+        self,
+        directory: str | Directory[T],
+        callback: Callable[[Change[T]], object],
+        *,
+        since: Cursor | None = None,
+        on_expired: Callable[[WatchExpired], object] | None = None,
+    ) -> ChangeSubscription:
+        """Have ``callback`` called with each change of a directory, in order, by a thread of its own.
+
+        The store never waits for it. `View.watch` says what ``since`` is and what it raises here; later, where changes
+        are gone, ``on_expired`` is called (the log says so without one), and it goes on from the error's cursor.
+        Returns the subscription, to be closed; it ends with the store. Errors of ``callback`` are logged.
+        """
+        return ChangeSubscription(self[directory], callback, since, on_expired)
 
     @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:

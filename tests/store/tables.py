@@ -29,7 +29,7 @@ class Log:
     ) -> None:
         self.storage = Memory().open("t") if storage is None else storage
         self.table = Table(directory, self.storage.directory_storage(directory.name), validate=validate, strict=strict)
-        served = Served(lambda: NotReady("not ready"), lambda: 0.0)
+        served = Served(lambda: NotReady("not ready"), lambda: 0.0, lambda _: self.table)
         served.swap(self.table)
         served.open = True
         self.view: View[Any] = View(directory, served)

@@ -18,6 +18,7 @@ from compactory.codec.decoding import Document, Term, column, decoder, document,
 from compactory.codec.packed_record import pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
+from compactory.entries.change_log import ChangeLog
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 
@@ -37,12 +38,14 @@ class Bulk:
         entries: MutableMapping[bytes, bytes],
         owners: MutableMapping[bytes, bytes],
         indexes: Mapping[str, Secondary],
+        changes: ChangeLog,
         *,
         decodes: bool,
     ) -> None:
         self._entries = entries
         self._owners = owners
         self._indexes = tuple(indexes.values())
+        self._changes = changes
         self._key = directory.key
         self._active = directory.active
         self._document = None if directory.envelope == "none" else document(directory.envelope)
@@ -65,7 +68,11 @@ class Bulk:
             self._check_values(values)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
-        self._entries.update(zip(keys, _packed_records(run, values), strict=True))
+        packed_records: Iterable[bytes] = _packed_records(run, values)
+        if self._changes.recording:
+            packed_records = list(packed_records)
+            self._changes.add_all(keys, list(map(self._entries.get, keys)), packed_records)
+        self._entries.update(zip(keys, packed_records, strict=True))
         return True
 
     def apply_fresh(self, run: Run) -> Run:

@@ -16,6 +16,7 @@ from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, p
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
+from compactory.entries.change_log import ChangeLog
 from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Place, Quarantine
 from compactory.entries.secondary_index import Secondary
@@ -41,6 +42,7 @@ class Table:
                   partitioner). Then the newer record timestamp wins, tombstones included; ``contested`` counts such
                   records, ``contested_keys`` lists the first
     ``topic_id``  id of the topic that it was read from, once it is served
+    ``changes``   what `View.watch` reads, in the order in which records were applied
     ``version``   another object after each run: what was read at the present version is what there is
     ``revision``  another number after each record, unlike any other table's: while it is the same, so is what it holds
 
@@ -71,6 +73,7 @@ class Table:
         self.usable = False  # whether a record with a value was applied well; that of an inactive row needs its key
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
+        self.changes = ChangeLog()
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
         self._snapshots: list[ref[Snapshot]] = []  # that have a reader
@@ -87,12 +90,13 @@ class Table:
         self._decodes = validate and directory.decode is not bytes and not (
             directory.decode is dict and (self._parses or self._enveloped)
         )  # fmt: skip
-        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, decodes=self._decodes)
+        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, self.changes, decodes=self._decodes)
 
     def apply(self, run: Run, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
 
-        While ``loading``, without readers, records that do not depend on each other may be applied out of order.
+        While ``loading``, without readers, records that do not depend on each other may be applied out of order,
+        unless changes are recorded.
         """
         self._announce(run.keys)
         if (
@@ -104,7 +108,7 @@ class Table:
         elif not self._parses and not self._enveloped:
             rest = run.where(()) if self._bulk.apply_plain(run, multi_partition=self.multi_partition) else run
         else:
-            rest = self._bulk.apply_fresh(run) if loading else run
+            rest = self._bulk.apply_fresh(run) if loading and not self.changes.recording else run
         self.usable = self.usable or len(rest.keys) < len(run.keys)
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
@@ -170,7 +174,7 @@ class Table:
         if doc is None or name is None or value is None:
             self._remove(topic_key, metadata)
         else:
-            self._put(topic_key, name, value + metadata, terms)
+            self._put(topic_key, name, value + metadata, terms, metadata)
         if self.quarantine and not self.quarantine.outlives(topic_key, origin(metadata)):
             self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
 
@@ -201,19 +205,20 @@ class Table:
         partition, offset, timestamp_ms = origin(metadata)
         return Entry(name.decode(), value, self.directory.topic, partition, offset, timestamp_ms)
 
-    def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms) -> None:
+    def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms, metadata: bytes) -> None:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
         if self._key_of is None:
             moves = self._enter(Swap(name, old, packed), terms)
             self._entries[name] = packed
             self._leave(name, moves)
+            self.changes.add(name, old, packed, metadata)
             return
         old_name = None if old is None else self._name_in(old)
         self._owners[topic_key] = packed
-        self._settle(name, old if old_name == name else None, packed, terms)
+        self._settle(name, old if old_name == name else None, packed, terms, metadata)
         if old is not None and old_name is not None and old_name != name:
-            self._settle(old_name, old, None, ())
+            self._settle(old_name, old, None, (), metadata)
 
     def _remove(self, topic_key: bytes, metadata: bytes) -> None:
         if self.multi_partition:
@@ -223,18 +228,24 @@ class Table:
             return
         if self._key_of is None:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
+            self.changes.add(topic_key, old, None, metadata)
         else:
-            self._settle(self._name_in(old), old, None, ())
+            self._settle(self._name_in(old), old, None, (), metadata)
 
-    def _settle(self, name: bytes, gone: bytes | None, packed: bytes | None, terms: Terms) -> None:
-        """Take ``gone`` away from the owners of a lookup key, and add ``packed``, whose index terms are ``terms``."""
-        if not self.indexes:
+    def _settle(self, name: bytes, gone: bytes | None, packed: bytes | None, terms: Terms, metadata: bytes) -> None:
+        """Take ``gone`` away from the owners of a lookup key, and add ``packed``, whose index terms are ``terms``.
+
+        ``metadata`` is that of the record that demands it.
+        """
+        if not self.indexes and not self.changes.recording:
             self._key_owners.settle(name, gone, packed)
             return
         swap = Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
         moves = self._enter(swap, terms if packed is not None and swap.new is packed else None)
         self._key_owners.settle(name, gone, packed)
         self._leave(name, moves)
+        if swap.new != swap.old:
+            self.changes.add(name, swap.old, swap.new, metadata)
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
         """Prepare the indexes for a swap; ``terms`` are those of the new packed record where they are known already."""

@@ -53,7 +53,10 @@ class Engine:
         for directory in given:
             by_topic.setdefault(directory.topic, []).append(directory)
         self.progress = progress = Progress(by_topic)
-        self.served = {each.name: Served(progress.refusal, partial(progress.age, each.topic)) for each in given}
+        self.served = {
+            each.name: Served(progress.refusal, partial(progress.age, each.topic), partial(self.record_changes, each))
+            for each in given
+        }
         self.serving: dict[str, TopicTables] = {}
         tables_by_topic: dict[str, TopicTables] = {}
         self.discovery = Discovery(
@@ -64,6 +67,7 @@ class Engine:
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
             serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
+        progress.subscribe(self._end_changes)
         self._closing = Lock()  # guards close against itself and against what load opens
         self.load_seconds: float | None = None
         self._opened = False  # whether the backend is: a store that never was leaves it alone
@@ -188,6 +192,22 @@ class Engine:
 
         return self.reader.run(taken, timeout)
 
+    def record_changes(self, directory: Directory[Any], timeout: float) -> Table:
+        """Return the table of a directory that is served; its changes are recorded from now on at the latest."""
+
+        def opened() -> Table:
+            table = self.served[directory.name].table
+            table.changes.open()
+            return table
+
+        table = self.served[directory.name].table
+        return table if table.changes.recording else self.reader.run(opened, timeout)
+
+    def _end_changes(self) -> None:
+        if self.progress.state in (StoreState.FAILED, StoreState.CLOSED):
+            for table in self.tables():
+                table.changes.end_here()
+
     def _serve_stale(self, tables_by_topic: Collection[TopicTables]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""
         missing = [topic_tables.topic for topic_tables in tables_by_topic if not topic_tables.resumable]
@@ -197,7 +217,7 @@ class Engine:
         for topic_tables in tables_by_topic:
             checkpoint = _checkpoint(topic_tables)
             assert checkpoint is not None
-            topic_tables.serve(checkpoint.topic_id)
+            topic_tables.serve(checkpoint.topic_id, checkpoint.positions)
             self.progress.keep(topic_tables.topic, checkpoint)
             _swap(self.served, self.serving, topic_tables)
         _serve(self.served, self.progress)
@@ -281,10 +301,16 @@ def _topic_tables(
 
 
 def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:
-    """Let the directories of a topic be answered from these tables."""
+    """Let the directories of a topic be answered from these tables; watches of the former ones end."""
+    former = serving.get(topic_tables.topic)
     serving[topic_tables.topic] = topic_tables
     for table in topic_tables.tables:
         served[table.directory.name].swap(table)
+    for old, new in zip(former.tables if former else (), topic_tables.tables, strict=False):
+        if old is not new:
+            if old.changes.recording:
+                new.changes.open()
+            old.changes.end_here()
 
 
 def _serve(served: Mapping[str, Served], progress: Progress) -> None:

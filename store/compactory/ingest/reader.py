@@ -231,7 +231,8 @@ class Reader:
             return
         for warning in [text for table in tables.tables for text in absent_fields(table)]:
             log.warning("topic %s: %s", topic, warning)
-        tables.serve(reading.identity)
+        positions, _ = self._progress.checkpointed(topic)
+        tables.serve(reading.identity, {part.partition: offset for part, offset in positions.items()})
         self._backend.promote(topic, tables.storage)
         self._on_served(tables)
         self._progress.finish(topic)
@@ -271,6 +272,8 @@ class Reader:
             self._commit(topic, dict(moved))
         moved += [end for event in events if (end := self._handle(event)) is not None]
         self._progress.advance(moved)
+        for partition, position in moved:
+            self.tables_by_topic[partition.topic].publish_changes({partition.partition: position})
         self.applying_since = None
 
     def _apply(self, run: Run) -> None:
@@ -320,8 +323,9 @@ class Reader:
                 settle = partial(answer.set_result, command())
             except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
                 settle = partial(answer.set_exception, error)
-            for topic in self.tables_by_topic:
+            for topic, topic_tables in self.tables_by_topic.items():
                 self._commit(topic)
+                topic_tables.publish_changes({})
             settle()  # only now can the caller see what it has done
 
     def _tidy(self) -> None:

@@ -30,6 +30,11 @@ class TopicTables:
         self.definition = definition(directories, validate=validate)
         for table in self.tables:
             table.usable = self.resumable  # what is kept was served once
+            if self.resumable and storage.checkpoint is not None:
+                table.changes.publish(storage.checkpoint.positions)
+                table.changes.read_to |= {part: end for part, (end, _) in storage.checkpoint.last_record_epochs.items()}
+                if table.directory.keep_changes:
+                    table.changes.open()
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
         self.told_unusable = False  # whether the log was told that one of its directories is not usable
@@ -38,11 +43,19 @@ class TopicTables:
         )  # see Checkpoint
         self._committed = storage.checkpoint  # the newest that was
 
-    def serve(self, topic_id: str | None) -> None:
-        """Views are answered from it now; ``topic_id`` is that of the topic that was read."""
+    def serve(self, topic_id: str | None, positions: Mapping[int, int]) -> None:
+        """Views are answered from it now; ``topic_id`` is that of the topic that was read, to these positions."""
         self.topic_id, self.served = topic_id, True
+        self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
+            if table.directory.keep_changes:
+                table.changes.open()
+
+    def publish_changes(self, positions: Mapping[int, int]) -> None:
+        """Show watches what was applied, up to these positions (by partition); lookups see it already."""
+        for table in self.tables:
+            table.changes.publish(positions)
 
     @property
     def resumable(self) -> bool:
@@ -54,6 +67,8 @@ class TopicTables:
         """Apply a run to every directory of the topic."""
         for table in self.tables:
             table.apply(run, loading=loading)
+            if not loading or self.resumable:  # else compaction may have removed what was behind the record
+                table.changes.read_to[run.partition.partition] = run.next_offset
         if run.epoch is not None:
             self.last_record_epochs[run.partition.partition] = run.next_offset, run.epoch
 

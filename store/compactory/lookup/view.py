@@ -7,11 +7,13 @@ from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
 from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
+from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
+from compactory.lookup.watch import Watch
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
 
@@ -26,10 +28,16 @@ _SPARE = 1000  # decoded values of deleted entries that may be kept
 class Served:
     """The table that a view reads, once the store is ready. The store opens, closes and swaps it."""
 
-    __slots__ = ("age", "entries", "open", "refusal", "stale_reads", "table")
+    __slots__ = ("age", "entries", "open", "recorded", "refusal", "stale_reads", "table")
 
-    def __init__(self, refusal: Callable[[], CompactoryError], age: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        refusal: Callable[[], CompactoryError],
+        age: Callable[[], float],
+        recorded: Callable[[float], Table],
+    ) -> None:
         self.open = False
+        self.recorded = recorded  # the table that is served, whose changes are recorded; waits for the reader's thread
         self.refusal = refusal
         self.age = age  # seconds since all of it was last known to be applied to the end of the log
         self.stale_reads = 0  # reads that demanded fresher data and were served what there is
@@ -143,6 +151,25 @@ class View(Mapping[str, T], Generic[T]):
         if not max_age > 0:
             raise ConfigError(f"max_age must be a number of seconds above 0, not {max_age!r}")
         return View(self.directory, self._served, max_age, checked=self._checked)
+
+    def watch(self, since: Cursor | None = None, *, timeout: float = 5.0) -> Watch[T]:
+        """Return the changes of the directory: from a cursor on, or from now on.
+
+            with view.watch() as changes:
+                for change in changes:
+                    print(change.kind, change.key, change.old, change.new)
+
+        To miss nothing, begin the watch, then read the directory. A cursor (of a change, a watch or WatchExpired) works
+        in any process that keeps the changes since: from its first watch on, or from its start on with the directory's
+        ``keep_changes``. In memory, changes before the store was ready are not kept; on disk those of a restart are.
+        A cursor is good for as long as the topic keeps tombstones (``delete.retention.ms``, a day by default).
+
+        Raises WatchExpired, whose cursor is of now; WaitTimeout where the reader is at something else for ``timeout``
+        seconds; NotReady, StoreFailed, StoreClosed.
+        """
+        self._refuse_closed()
+        served = self._served
+        return Watch(served.recorded(timeout), since, self._decoded, lambda: served.table, served.refusal)
 
     @property
     def age(self) -> float:

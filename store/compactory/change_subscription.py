@@ -1,0 +1,67 @@
+"""A callback for the changes of a directory, called by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from compactory.callbacks import Contained
+from compactory.cursor import Cursor
+from compactory.errors import StoreClosed, StoreFailed, WatchExpired
+from compactory.ingest.stoppable_thread import StoppableThread
+from compactory.lookup.view import View
+from compactory.lookup.watch import Change, Watch
+
+__all__ = ["ChangeSubscription"]
+
+log = logging.getLogger("compactory.store")
+
+
+class ChangeSubscription:
+    """Calls a callback with each change of a directory, until it is closed or the store ends.
+
+    What the callback raises is logged, the first time, and the next change comes. Where changes are gone
+    (WatchExpired) ``on_expired`` is called with the error, or the log says so; then it goes on from the error's cursor.
+    """
+
+    def __init__(
+        self,
+        view: View[Any],
+        callback: Callable[[Change[Any]], object],
+        since: Cursor | None,
+        on_expired: Callable[[WatchExpired], object] | None,
+    ) -> None:
+        self._view = view
+        self._callback = Contained(f"a callback of on_change of {view.directory.name!r}", callback)
+        self._on_expired = Contained("on_expired", on_expired or self._log_expired)
+        self._watch: Watch[Any] = view.watch(since)
+        self._thread = StoppableThread("changes")
+        self._thread.start(self._run)
+
+    def close(self) -> None:
+        """Call the callback no more; waits for a call under way, unless the callback is where this is called."""
+        self._thread.stopping.set()
+        self._watch.close()
+        self._thread.stop()
+
+    def _run(self) -> None:
+        expired: WatchExpired | None = None
+        while not self._thread.stopping.is_set():
+            try:
+                if expired is not None:
+                    self._watch, expired = self._view.watch(expired.cursor), None
+                    continue  # it may have been closed meanwhile
+                for change in self._watch:
+                    self._callback(change)
+            except WatchExpired as error:
+                expired = error
+                self._on_expired(error)
+            except StoreClosed:
+                return
+            except StoreFailed as error:
+                log.error("no more changes of directory %s: %s", self._view.directory.name, error)
+                return
+
+    def _log_expired(self, error: WatchExpired) -> None:
+        log.warning("on_change of directory %s: changes are missed: %s", self._view.directory.name, error)
