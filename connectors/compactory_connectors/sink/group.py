@@ -127,9 +127,7 @@ class Group:
 
     def lose(self, partitions: Iterable[Partition]) -> None:
         """Ask the database anew where these go on; what was read of them and not applied is read again."""
-        for part in list(partitions):
-            if part in self.positions:
-                self.positions[part] = None
+        self.positions |= dict.fromkeys(self.positions.keys() & {*partitions})
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
