@@ -101,7 +101,7 @@ class Group:
                 self._event(message)
             messages = [message for message in messages if message.error() is None]
         found: dict[Partition, list[Message]] = defaultdict(list)
-        for place, its in groupby(messages, lambda message: (message.topic(), message.partition())):
+        for place, its in groupby(messages, _place):
             found[Partition(*place)] += its
         return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
@@ -246,6 +246,10 @@ class Group:
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
+
+
+def _place(message: Message) -> Any:
+    return message.topic(), message.partition()
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:
