@@ -119,9 +119,9 @@ def loading_bars(console: Console) -> Progress:
     )
 
 
-def told(done: int, of: int, rate: float, left: float | None) -> str:
+def told(done: int, of: int, rate: float, left: float | None, unit: str = "") -> str:
     """``250,000 of 1,000,000  125,000/s  6 s left``."""
-    text = f"{number(done)} of {number(of)}  {rate:,.0f}/s"
+    text = f"{number(done)} of {number(of)}{unit}  {rate:,.0f}/s"
     return text if left is None else f"{text}  {left:.0f} s left"
 
 
