@@ -67,7 +67,7 @@ def run(
         _preview(flags, config, kafka)
         return
     from compactory_connectors.sink.status import SinkWorker
-    from compactory_connectors.sink.table.writing import table_sink
+    from compactory_connectors.sink.table.writer import table_sink
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
@@ -98,12 +98,11 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
         output().print(f"[dim]{escape(note)}[/]", highlight=False)
     for item in found:
         output().print(f"[bold]{escape(item.topic)}[/] → table {escape(item.table)}", highlight=False)
-        output().print(escape(item.sql), highlight=False)
-        shown = table(*map(escape, item.columns))
-        for row in item.rows:
-            padded = [*row, *[""] * (len(item.columns) - len(row))]
-            shown.add_row(*(escape("NULL" if text is None else text) for text in padded[: len(item.columns)]))
         if item.columns:
+            output().print(escape(item.sql), highlight=False)
+            shown = table(*map(escape, item.columns))
+            for row in item.rows:
+                shown.add_row(*(escape("NULL" if text is None else text) for text in row))
             output().print(shown)
         for line in item.refused:
             output().print(f"[red]{escape(line)}[/]", highlight=False)
