@@ -76,7 +76,7 @@ def test_cached_values_of_a_class_and_of_deleted_entries() -> None:
 
 
 def with_age(log: Log, age: list[float]) -> View[Any]:
-    served = Served(lambda: NotReady("never"), lambda: age[0], lambda _: table)
+    served = Served(lambda: NotReady("never"), lambda: age[0], lambda _: log.table)
     served.swap(log.table)
     served.open = True
     return View(log.table.directory, served)

@@ -83,7 +83,7 @@ def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, se
     directory_storage = WatchedShelf()
     log = Log(directory)
     log.table = Table(directory, directory_storage)
-    served = Served(lambda: NotReady("never"), lambda: 0.0, lambda _: table)
+    served = Served(lambda: NotReady("never"), lambda: 0.0, lambda _: log.table)
     served.swap(log.table)
     served.open = True
     view: View[Any] = View(directory, served)
