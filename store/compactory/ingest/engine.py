@@ -67,7 +67,7 @@ class Engine:
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
             serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
-        progress.subscribe(self._end_changes)
+        self._watched = False  # whether changes of a directory were ever asked for
         self._closing = Lock()  # guards close against itself and against what load opens
         self.load_seconds: float | None = None
         self._opened = False  # whether the backend is: a store that never was leaves it alone
@@ -200,6 +200,10 @@ class Engine:
             table.changes.open()
             return table
 
+        if not self._watched:
+            self._watched = True
+            self.progress.subscribe(self._end_changes)
+            self._end_changes()  # it may have failed before
         table = self.served[directory.name].table
         return table if table.changes.recording else self.reader.run(opened, timeout)
 
