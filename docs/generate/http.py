@@ -15,8 +15,8 @@ __all__ = ["page_text"]
 
 _INTRO = """\
 This page lists the routes of `compactory serve`. The machine-readable form is at `/openapi.json` of a running server.
-JSON is snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are percent-encoded
-once. `/livez`, `/readyz` and `/metrics` take no token."""
+JSON is snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are
+percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token."""
 
 _AUTH = """\
 With `COMPACTORY_HTTP_READ_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set, requests carry `Authorization: Bearer TOKEN`.
