@@ -104,9 +104,8 @@ def _jobs() -> JobsWorker:
 
 
 def _sink() -> SinkWorker:
-    board = SinkBoard()
     part = Partition("payments", 0)
-    board.sampled({part: 0}, {part: 0}, {part: 0})
+    board = SinkBoard({part: 0}, {part: 0}, {part: 0})
     sink: Any = SimpleNamespace(board=board, alive=True, name="ledger")
     return SinkWorker(sink)
 

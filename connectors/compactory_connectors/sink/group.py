@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from compactory.errors import CompactoryError, Unreachable
+from compactory.errors import Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
@@ -33,7 +33,6 @@ DEFAULTS: dict[str, Any] = {
     "fetch.wait.max.ms": 100,
 }
 
-_BEGINNING = -2
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
@@ -75,7 +74,6 @@ class Group:
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""
         self._locate: Locate | None = None
-        self._failure: CompactoryError | None = None
         self._committed: dict[Partition, int] = {}
         self.rebalances = 0
         self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -110,6 +108,9 @@ class Group:
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
         position = self.positions.get(partition)
         if position is None:
+            return None
+        if (messages[0].offset() or 0) < position.read:  # the client has read elsewhere than it was told
+            self.lose([partition])
             return None
         start, position.read = position.read, (messages[-1].offset() or 0) + 1
         return Fetched(partition, position, start, messages)
@@ -178,20 +179,15 @@ class Group:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        ours = [Partition(item.topic, item.partition) for item in partitions]
         if not self._incremental:
             self.positions.clear()
-        self.positions.update(dict.fromkeys(ours))
-        for part in ours:
-            self.ends.pop(part, None)
-        located = self._ask(ours)
+        self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
-            item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
+            item.offset = (
+                0  # paused until the database is asked. A logical offset would be looked up, and undo the seek
+            )
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        self.positions.update({part: Position(offset, offset) for part, offset in located.items()})
-        consumer.resume(_listed(located))  # a pause outlives an assignment
-        if unknown := [part for part in ours if part not in located]:
-            consumer.pause(_listed(unknown))
+        consumer.pause(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [Partition(item.topic, item.partition) for item in partitions]
@@ -201,16 +197,6 @@ class Group:
                 facts.pop(part, None)
         consumer.incremental_unassign(partitions) if self._incremental else consumer.unassign()
 
-    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-        """Where they go on; nothing where that can't be said now. A callback must not raise."""
-        if self._locate is None or not partitions:
-            return {}
-        try:
-            return self._locate(partitions)
-        except CompactoryError as error:
-            self._failure = error
-        return {}
-
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
             first = self._consumer.poll(timeout)
@@ -219,9 +205,6 @@ class Group:
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
         if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
             self.lose(self.positions)
             return []

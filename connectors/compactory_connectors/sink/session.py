@@ -24,12 +24,12 @@ __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.sink")
 
-_POLL = 0.25  # seconds that a poll waits for a record
+_POLL = 0.1  # seconds that a poll waits for a record
 _BEAT = 1.0  # seconds between commits to Kafka, samples, and looks for what is tried again
 _CHECK = 5.0  # seconds between looks whether topics are still the same
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Session:
     """One life of the connections. Owned by one thread. Raises psycopg.Error and CompactoryError."""
 
@@ -55,7 +55,7 @@ class Session:
                     if self.group.is_current(fetched):
                         self._apply(fetched, records)
                 due = read
-                self.board.polled()
+                self.board.polled_at = time.monotonic()
                 now = time.monotonic()
                 if now >= beat:
                     self._look_around({fetched.partition for fetched, _ in due})
@@ -111,10 +111,11 @@ class Session:
                 self._pass_over(Batch(part, position, [], end))
         self.group.commit()
         positions = self.group.offsets()
-        self.board.sampled(positions, self.group.lag(), self.applying.failed.counts())
+        self.board.positions, self.board.lag = positions, self.group.lag()
+        self.board.set_aside = self.applying.failed.counts()
         if positions and None not in positions.values():
             self.connected()
-            self.board.connected()
+            self.board.located, self.board.error = True, None
         self.board.rebalances = self.group.rebalances
 
     def _pass_over(self, batch: Batch) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Locator", "Start"]
 Start: TypeAlias = Literal["earliest", "latest"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Locator:
     """Finds the next offsets of partitions. Owned by one thread.
 

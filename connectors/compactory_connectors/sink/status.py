@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compactory.records import Partition
@@ -24,109 +24,61 @@ _COUNTERS = {
 }
 
 
+@dataclass(slots=True)
 class Board:
-    """Figures of one sink in one process. Thread-safe."""
+    """Figures of one sink in one process. The sink's thread writes them; any may read, as values are replaced whole."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all of the following
-        self._counters: dict[str, Counter[Partition]] = {name: Counter() for name in _COUNTERS}
-        self._lag: Mapping[Partition, int] = {}
-        self._positions: Mapping[Partition, int | None] = {}
-        self._set_aside: Mapping[Partition, int] = {}
-        self._error: str | None = None
-        self._located = False
-        self._polled_at = time.monotonic()
-        self._consuming_since: float | None = None
-        self.rebalances = 0
+    positions: Mapping[Partition, int | None] = field(default_factory=dict)
+    lag: Mapping[Partition, int] = field(default_factory=dict)
+    set_aside: Mapping[Partition, int] = field(default_factory=dict)
+    rebalances: int = 0
+    error: str | None = None
+    """What is away, or why the sink has stopped."""
+    located: bool = False
+    """Whether Postgres and Kafka were ever reached."""
+    polled_at: float = field(default_factory=time.monotonic)
+    _consuming_since: float | None = None
+    _counters: dict[str, Counter[Partition]] = field(default_factory=lambda: {name: Counter() for name in _COUNTERS})
 
     @contextmanager
     def consuming(self, partition: Partition) -> Iterator[None]:
         """A transaction is under way."""
-        began = time.monotonic()
-        with self._lock:
-            self._consuming_since = began
+        self._consuming_since = began = time.monotonic()
         try:
             yield
         finally:
-            with self._lock:
-                self._consuming_since = None
-                self._polled_at = time.monotonic()
-                self._counters["batch_seconds_total"][partition] += self._polled_at - began  # type: ignore[assignment]
+            self.polled_at, self._consuming_since = time.monotonic(), None
+            self.count(partition, batch_seconds=self.polled_at - began)
 
-    def polled(self) -> None:
-        """Kafka was polled."""
-        with self._lock:
-            self._polled_at = time.monotonic()
-
-    def count(self, partition: Partition, **figures: int) -> None:
+    def count(self, partition: Partition, **figures: float) -> None:
         """So many more: seeks, rollbacks, or rows, batches and failed of a transaction that is committed."""
-        with self._lock:
-            for name, figure in figures.items():
-                self._counters[f"{name}_total"][partition] += figure
-
-    def failed(self, error: str) -> None:
-        """Something is away, or the sink has stopped."""
-        with self._lock:
-            self._error = error
-
-    def sampled(
-        self,
-        positions: Mapping[Partition, int | None],
-        lag: Mapping[Partition, int],
-        set_aside: Mapping[Partition, int],
-    ) -> None:
-        """Where our partitions are."""
-        with self._lock:
-            self._positions, self._lag, self._set_aside = positions, lag, set_aside
-
-    def connected(self) -> None:
-        """Postgres and Kafka have answered."""
-        with self._lock:
-            self._located, self._error = True, None
+        for name, figure in figures.items():
+            self._counters[f"{name}_total"][partition] += figure  # type: ignore[assignment]  # floats work
 
     def live(self, polling_ttl: float, consuming_ttl: float) -> bool:
         """Whether batches end and Kafka is polled in time."""
-        now = time.monotonic()
-        with self._lock:
-            if self._consuming_since is not None:
-                return now - self._consuming_since < consuming_ttl
-            return now - self._polled_at < polling_ttl
-
-    @property
-    def located(self) -> bool:
-        """Whether Postgres and Kafka were ever reached."""
-        with self._lock:
-            return self._located
+        now, since = time.monotonic(), self._consuming_since
+        return now - self.polled_at < polling_ttl if since is None else now - since < consuming_ttl
 
     def picture(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
-        with self._lock:
-            return {
-                "partitions": [
-                    {
-                        "topic": part.topic,
-                        "partition": part.partition,
-                        "offset": position,
-                        "lag": self._lag.get(part),
-                        "set_aside": self._set_aside.get(part, 0),
-                    }
-                    for part, position in sorted(self._positions.items())
-                ],
-                **{name.removesuffix("_total"): sum(figures.values()) for name, figures in self._counters.items()},
-                "rebalances": self.rebalances,
-                "detail": self._error,
-            }
+        lag, set_aside = self.lag, self.set_aside
+        return {
+            "partitions": [
+                {**part._asdict(), "offset": position, "lag": lag.get(part), "set_aside": set_aside.get(part, 0)}
+                for part, position in sorted(self.positions.items())
+            ],
+            **{name.removesuffix("_total"): sum(dict(found).values()) for name, found in self._counters.items()},
+            "rebalances": self.rebalances,
+            "detail": self.error,
+        }
 
     def metrics(self, sink: str) -> Iterable[Metric]:
         """Figures of every partition."""
-        with self._lock:
-            zero = dict.fromkeys(self._positions, 0)
-            counters = {name: (text, zero | self._counters[name]) for name, text in _COUNTERS.items()}
-            lag, set_aside = self._lag, self._set_aside
-        yield _metric(sink, "gauge", "lag", "Records that are not applied yet", lag)
-        yield _metric(sink, "gauge", "set_aside", "Records that are set aside", set_aside)
-        for name, (text, figures) in counters.items():
-            yield _metric(sink, "counter", name, text, figures)
+        yield _metric(sink, "gauge", "lag", "Records that are not applied yet", self.lag)
+        yield _metric(sink, "gauge", "set_aside", "Records that are set aside", self.set_aside)
+        for name, text in _COUNTERS.items():
+            yield _metric(sink, "counter", name, text, dict.fromkeys(self.positions, 0) | self._counters[name])
 
 
 def _metric(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
 
 from ..record import RecordRefused
 
@@ -53,33 +53,24 @@ class Enveloped:
 
     def __call__(self, raw: bytes) -> Decoded:
         """The payload with its schema. Raises RecordRefused."""
-        for head, schema in self._known.items():
-            if raw.startswith(head):
-                return Decoded(schema, loads(raw[len(head) : raw.rindex(b"}")]))
+        head, _, payload = raw.partition(b',"payload":')
+        if head in self._known:
+            return Decoded(self._known[head], loads(payload[: payload.rindex(b"}")]))
         found = loads(raw)
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
             raise RecordRefused(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
             )
-        schema = schema_of_json(orjson.dumps(found["schema"])) if found["schema"] is not None else None
-        head, mark, _ = raw.partition(b',"payload":')
-        if mark and raw.startswith(b'{"schema":') and _is_whole(head[10:]) and raw.rstrip().endswith(b"}"):
+        schema = None if found["schema"] is None else _schema_of_json(orjson.dumps(found["schema"]))
+        if payload.endswith(b"}") and orjson.dumps({"schema": found["schema"]})[:-1] == head:
             if len(self._known) > 16:
                 self._known.clear()
-            self._known[head + mark] = schema
+            self._known[head] = schema
         return Decoded(schema, found["payload"])
 
 
-def _is_whole(text: bytes) -> bool:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=256)
-def schema_of_json(text: bytes) -> Schema:
+def _schema_of_json(text: bytes) -> Schema:
     """The schema that JsonConverter wrote. Raises RecordRefused."""
     return _schema(orjson.loads(text))
 
@@ -112,8 +103,6 @@ def java_value(schema: Schema) -> Callable[[Any], Any] | None:
         return lambda days: days * 86_400_000
     if schema.name == TIMESTAMP:
         return lambda millis: millis * 1000
-    if schema.name == TIME:
-        return None
     if schema.type is Type.BYTES:
         return _bytes
     if schema.type is Type.ARRAY and schema.values is not None and (inner := java_value(schema.values)) is not None:

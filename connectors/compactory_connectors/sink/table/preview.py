@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -10,12 +11,13 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from compactory.kafka.client import Kafka, TopicPartition
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.source.publish.topics import read
 
 from ..offsets import open_sink
 from ..record import Records, SinkRecord
-from .plan import Row
+from .plan import Plan, Row
 from .sink_config import SinkConfig
 from .writer import TableWriter
 
@@ -23,7 +25,7 @@ __all__ = ["TopicPreview", "preview"]
 
 
 class TopicPreview(NamedTuple):
-    """One topic: its table, the statement that merges a batch, the first rows and why records would be refused."""
+    """One statement that merges a batch, with the first rows, or the reasons why records would be refused."""
 
     topic: str
     table: str
@@ -34,13 +36,13 @@ class TopicPreview(NamedTuple):
 
 
 def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPreview]:
-    """One for each topic, of its first ``limit`` records. Raises ConfigError, Unreachable."""
+    """Those of the first ``limit`` records of each topic. Raises ConfigError, Unreachable."""
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
         with closing(connection), connection.transaction(force_rollback=True):
             topics = _topics(config, kafka)
-            return [_topic(config, writer, connection, kafka, topic, limit) for topic in topics]
+            return [item for topic in topics for item in _topic(config, writer, connection, kafka, topic, limit)]
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
@@ -51,34 +53,15 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
 
 def _topic(
     config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
-) -> TopicPreview:
-    table, statement = config.table_name_format.replace("${topic}", topic), ""
-    columns: tuple[str, ...] = ()
-    rows: list[Row] = []
+) -> Iterator[TopicPreview]:
+    rows: dict[Plan, list[Row]] = defaultdict(list)
     refused: list[str] = []
-    for record in islice(_records(kafka, topic), limit):
+    for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
-            table, columns, statement = write.plan.target.text, write.plan.columns, write.plan.statement.as_string()
-            rows += [row for _, row in write.rows]
+            rows[write.plan] += [row for _, row in write.rows]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
-    return TopicPreview(topic, table, statement, columns, tuple(rows), tuple(refused))
-
-
-def _records(kafka: Kafka, topic: str) -> Iterator[SinkRecord]:
-    partitions = kafka.topics([topic])[topic].all()
-    starts, ends = kafka.log_starts(partitions), kafka.stable_offsets(partitions)
-    left = {part for part in partitions if starts[part] < ends[part]}
-    consumer = kafka.consumer("follow")
-    try:
-        consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
-        while left:
-            message = consumer.poll(10.0)
-            if message is None:
-                return
-            if message.error() is None:
-                yield SinkRecord.of([message])[0]
-            else:
-                left -= {part for part in left if part.partition == message.partition()}
-    finally:
-        consumer.close()
+    for plan, found in rows.items():
+        yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())
+    if refused or not rows:
+        yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), tuple(refused))

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import nullcontext
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
 
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import refusal
 
 from ..record import RecordRefused, Records, SinkRecord
+from ..sink import TransactionalSink
+from ..starting import Start
 from .chain import Chain, Change
 from .decoding import Decoded
 from .gathering import Gathering, Write, copy_text
@@ -29,7 +34,7 @@ from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target
 
-__all__ = ["TableWriter"]
+__all__ = ["TableWriter", "table_sink"]
 
 _LINE = re.compile(r"^COPY \S+, line (\d+)", re.MULTILINE)
 _PIECE = 100  # rows of a COPY where one before was refused
@@ -176,7 +181,10 @@ def _settled(records: Records, refused: dict[int, str]) -> set[int]:
 
 
 def _write(connection: psycopg.Connection[Any], records: Records, write: Write) -> None:
-    """Fill the temporary table but for rows that Postgres refuses, and merge it."""
+    """Fill the temporary table but for rows that Postgres refuses, and merge it.
+
+    What was prepared is tried as it is: where Postgres refuses a row, the batch comes again without.
+    """
     plan, left, size = write.plan, write.rows, len(write.rows)
     name = _staging(connection, plan)
     columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
@@ -187,11 +195,14 @@ def _write(connection: psycopg.Connection[Any], records: Records, write: Write) 
             piece = [written for written in piece if not records.waits(written[0])]
         text = write.text if len(piece) == len(write.rows) else copy_text(piece)
         try:
-            with connection.transaction(), connection.cursor() as cursor, cursor.copy(copy) as copying:
+            savepoint = nullcontext() if records.prepared else connection.transaction()
+            with savepoint, connection.cursor() as cursor, cursor.copy(copy) as copying:
                 copying.write(text)
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.SyntaxError) as error:  # hstore's is the last
             line = _LINE.search(error.diag.context or "")
-            if line is None or write.replaced:  # an older record of the key may have to be written in its place
+            if (
+                line is None or write.replaced or records.prepared
+            ):  # an older record of the key may have to be written in its place
                 raise
             number, size = int(line[1]), _PIECE
             records.set_aside(piece[number - 1][0], refusal(error))
@@ -210,3 +221,30 @@ def _staging(connection: psycopg.Connection[Any], plan: Plan) -> str:
     elif found[0]:
         connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier("pg_temp", name)))
     return name
+
+
+def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
+    """The sink. Raises ConfigError."""
+    one = TableWriter(config)
+    others: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
+
+    def write(connection: psycopg.Connection[Any], records: Records) -> None:
+        writer = one if config.parallel == 1 else others.setdefault(connection, TableWriter(config))
+        writer(connection, records)
+
+    return TransactionalSink(
+        kafka,
+        config.connection,
+        config.topics,
+        write,
+        name=config.name,
+        group_id=config.consumer.get("group.id"),
+        prepare=one.prepare,
+        batch=config.batch_size,
+        parallel=config.parallel,
+        on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
+        dead_letters=config.dead_letters or None,
+        dead_letter_headers=config.dead_letter_headers,
+        start=cast("Start", config.start),
+        properties=config.consumer,
+    )

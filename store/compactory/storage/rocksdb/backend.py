@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.cleanup import apart, keep_forever
+from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
@@ -28,19 +28,19 @@ log = logging.getLogger("compactory.store")
 class RocksDB:
     """Keeps entries on disk: ``GlobalStore(…, backend=RocksDB("/var/lib/directories"))``.
 
-    ``path``               a folder for this store alone; made where it is missing
+    ``path``               a folder for this store alone; created if it is missing
     ``block_cache_bytes``  memory for blocks of files, shared by all topics
-    ``row_cache_bytes``    memory for single entries on top of it: pays where few keys are looked up most of the time
-    ``memtable_bytes``     memory for what is not on disk yet, all topics together
+    ``row_cache_bytes``    additional memory for single entries: helps if few keys get most of the lookups
+    ``memtable_bytes``     memory for entries that are not on disk yet, all topics together
     ``compression``        ``lz4``, ``none``, ``zstd`` or ``snappy``
     ``options``            further options of RocksDB, by the names of rocksdict's setters: ``{"max_open_files": 500}``
 
-    A restart reads only what is new in the topics. What is on disk after a crash is a consistent prefix of what was
-    read. What is damaged is set aside (the last one of each topic is kept) and read anew.
+    A restart reads only new records of the topics. After a crash the disk holds a consistent earlier state. A damaged
+    folder is set aside (the last one of each topic is kept) and its topic read anew.
 
-    Nothing is opened before the store starts. Raises ConfigError with every problem at once, also where the package
-    rocksdict is missing; from the store's ``start`` BackendLocked where another store has the folder, BackendFailed
-    where it can't be read or written.
+    Nothing is opened before the store starts. Raises ConfigError with every problem at once, also if the package
+    rocksdict is missing. The store's ``start`` raises BackendLocked if another store uses the folder, BackendFailed
+    if it can't be read or written.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RocksDB:
         self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that may still have readers
         self._disposing: list[Thread] = []  # removing generations without readers
-        _backends.add(self)
+        in_forked_children(self.abandon)
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
@@ -97,7 +97,7 @@ class RocksDB:
         return storage
 
     def promote(self, topic: str, storage: Any) -> None:
-        """Let ``storage`` be what `open` returns; the former is closed and removed after its last reader."""
+        """Make `open` return ``storage``; the former one is closed and removed after its last reader."""
         storage.flush()
         storage.kept = True
         former = self._serving.get(topic)
@@ -119,7 +119,7 @@ class RocksDB:
         return {} if self._resources is None else self._resources.figures()
 
     def close(self) -> None:
-        """Close former generations, also those with readers, and give the folder back."""
+        """Close former generations, also those with readers, and release the folder."""
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
@@ -133,7 +133,10 @@ class RocksDB:
         self._lock.leave()
 
     def abandon(self) -> None:
-        """Leave everything to the process that opened it; for a forked child."""
+        """Leave everything to the process that opened it; for a forked child.
+
+        A database's threads are gone there: closing it would hang, or write into the parent's files.
+        """
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
@@ -187,9 +190,6 @@ class RocksDB:
         return self._resources
 
 
-_backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
-
-
 def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
     """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
     thread = apart("dispose", _dispose, *disposal)
@@ -207,12 +207,3 @@ def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | N
         remove(generation)
     else:
         folder.set_aside(generation, damage)
-
-
-def _after_fork() -> None:
-    """In a forked child a database's threads are gone: closing it would hang, or write into the parent's files."""
-    for backend in list(_backends):
-        backend.abandon()
-
-
-os.register_at_fork(after_in_child=_after_fork)
