@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Gives each component its Kafka ACLs and no others; running it again changes nothing. docs/security.md has the table.
+# Gives each component its Kafka ACLs and no others. Running it again changes nothing. docs/security.md has the table.
 #
 #   deploy/kafka-acls.sh source User:directory-source      the rights of `compactory source run`
-#   deploy/kafka-acls.sh store User:payments               those of a GlobalStore, `compactory serve`, get, directories
-#   deploy/kafka-acls.sh writer User:back-office           those of a DirectoryWriter
-#   deploy/kafka-acls.sh outbox User:orders-relay          those of `compactory outbox run`
-#   deploy/kafka-acls.sh sink User:ledger                  those of `compactory sink run`
+#   deploy/kafka-acls.sh store User:payments               the rights of a GlobalStore, `compactory serve`, get, directories
+#   deploy/kafka-acls.sh writer User:back-office           the rights of a DirectoryWriter
+#   deploy/kafka-acls.sh outbox User:orders-relay          the rights of `compactory outbox run`
+#   deploy/kafka-acls.sh sink User:ledger                  the rights of `compactory sink run`
 #
 # Environment:
 #   BOOTSTRAP      bootstrap servers (needed)
 #   TOPICS         topics of the directories, the outbox or the sink, separated by spaces (needed)
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
-#   CREATE_TOPICS  no: topics are made by somebody else, and the source runs with --no-create-topics
+#   CREATE_TOPICS  no: you create the topics, and the source runs with --no-create-topics
 #   DEAD_LETTERS   topic of a sink's failed records
-#   KAFKA_ACLS     the tool, kafka-acls.sh unless it is called otherwise
-#   COMMAND_CONFIG properties file with which the tool logs in
+#   KAFKA_ACLS     the command of the tool (default kafka-acls.sh)
+#   COMMAND_CONFIG properties file for the tool's login
 set -euo pipefail
 
 component=${1:-} principal=${2:-}

@@ -46,7 +46,7 @@ def _bootstrap(partitions: int, stage: Stage) -> Measured:
     with stage.folder() as state:
         table = partial(global_table, stage.kafka, topic, "memory", state, entries=entries, threads=0)
         commands = {
-            "bare": python("bare_consume", stage.kafka, topic),
+            "bare": python("bare.consume", stage.kafka, topic),
             **{kind: python("store_load", stage.kafka, topic, kind, "--threads", 0) for kind in NAMES},
             "default": table(consumer="default"),
             "table": table(),

@@ -52,7 +52,7 @@ def _growth(rows: int, stage: Stage) -> Measured:
 
 def _commands(url: str, kafka: str, rows: int) -> dict[str, Command]:
     del rows
-    return {OURS: python("source_load", url, kafka), BARE: python("bare_snapshot", url, kafka)}
+    return {OURS: python("source_load", url, kafka), BARE: python("bare.snapshot", url, kafka)}
 
 
 def _described(taken: Figures, name: str) -> str:

@@ -31,7 +31,7 @@ def _http(stage: Stage) -> Measured:
     kafka, topic = stage.kafka, stage.topic(ENTRIES, purpose=PURPOSE)
     bare, ours = free_port(), free_port()
     served = ["compactory_cli", "serve", topic, "--kafka", kafka, "--listen", f"127.0.0.1:{ours}"]
-    with _server(bare, "/0", "benchmarks.programs.bare_asgi", str(bare)), _server(ours, "/readyz", *served):
+    with _server(bare, "/0", "benchmarks.programs.bare.asgi", str(bare)), _server(ours, "/readyz", *served):
         taken = stage.alternate(
             {
                 "bare": python("http_load", bare, "single"),

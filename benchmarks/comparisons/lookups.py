@@ -33,7 +33,7 @@ def _lookups(stage: Stage) -> Measured:
             "cached": python("store_load", stage.kafka, topic, "cached"),
             "table": global_table(stage.kafka, topic, "memory", state, entries=entries),
             "raw": global_table(stage.kafka, topic, "memory", state, entries=entries, values="raw"),
-            "bare": python("bare_consume", stage.kafka, topic, "reads"),
+            "bare": python("bare.consume", stage.kafka, topic, "reads"),
             "ktables": ktables(stage.kafka, topic, "json", "reads"),
         }
         taken = stage.alternate(commands, warm=False)

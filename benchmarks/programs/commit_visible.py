@@ -1,7 +1,7 @@
 """From a commit to its record in a consumer.
 
 ``commit_visible KAFKA bare|bare-transactions|transactions|off SECONDS``. Single-row updates are
-committed at a fixed rate, whether those before them have been seen or not. *bare* is ``bare_follow``, without and with
+committed at a fixed rate, whether those before them have been seen or not. *bare* is ``bare.follow``, without and with
 Kafka transactions; the others are ``compactory source run``. Prints milliseconds, and processor time a commit.
 """
 
@@ -66,7 +66,7 @@ def _follower(url: str, kafka: str, prefix: str, mode: str) -> Iterator[int]:
         Kafka(kafka).create_topic(topic, partitions=1)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(NOTIFY)
-    child = subprocess.Popen(python("bare_follow", url, kafka, *topics), stdout=subprocess.PIPE)
+    child = subprocess.Popen(python("bare.follow", url, kafka, *topics), stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()

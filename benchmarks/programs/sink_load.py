@@ -29,7 +29,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.sink import Records, TransactionalSink
 from compactory_connectors.sink.table.sink_config import load_sink
-from compactory_connectors.sink.table.writing import table_sink
+from compactory_connectors.sink.table.writer import table_sink
 
 TABLE = """
 CREATE TABLE accounts (id int8 PRIMARY KEY, name text NOT NULL, city text, balance int8 NOT NULL, active bool);

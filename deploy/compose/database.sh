@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs once, when the volume of Postgres is empty: the roles, the database, and the article's table in it.
+# Runs once, when the volume of Postgres is empty: creates the roles, the database, and the article's table.
 set -euo pipefail
 
 sql() { psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" "$@"; }

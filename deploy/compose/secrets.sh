@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes the secrets that docker-compose.yml reads, random, in deploy/compose/secrets (or the folder given). Run it once,
-# before the first `docker compose up`: the database keeps the passwords that it was made with.
+# Writes random secrets for docker-compose.yml into deploy/compose/secrets (or the given folder). Run it once,
+# before the first `docker compose up`, because the database keeps its first passwords.
 set -eu
 folder=${1:-$(dirname "$0")/secrets}
 if [ -e "$folder/owner_password" ]; then
-    echo "$folder: there already; remove it, and the volume of Postgres with it, to begin anew" >&2
+    echo "$folder exists already; to start again, remove it and the volume of Postgres" >&2
     exit 1
 fi
 umask 077
@@ -20,5 +20,5 @@ reference-data.db.user=compactory_source
 reference-data.db.password=$(cat "$folder/source_password")
 kafka.topic.prefix=
 END
-# The folder keeps others out; the files are mounted into containers whose users are not this one.
+# Other users can't enter the folder. The files are readable because the containers run as other users.
 chmod 644 "$folder"/*

@@ -21,7 +21,7 @@ from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.sink.status import Board as SinkBoard
-from compactory_connectors.sink.worker import SinkWorker
+from compactory_connectors.sink.status import SinkWorker
 from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
 from compactory_connectors.source.run.worker import SourceWorker
 
@@ -104,9 +104,8 @@ def _jobs() -> JobsWorker:
 
 
 def _sink() -> SinkWorker:
-    board = SinkBoard()
     part = Partition("payments", 0)
-    board.sampled({part: 0}, {part: 0}, {part: 0})
+    board = SinkBoard({part: 0}, {part: 0}, {part: 0})
     sink: Any = SimpleNamespace(board=board, alive=True, name="ledger")
     return SinkWorker(sink)
 

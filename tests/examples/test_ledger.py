@@ -52,16 +52,24 @@ def test_every_payment_is_counted_once(database: str, kafka: str, unique: Callab
             assert row[1] == row[0] * 100
             return int(row[0])
 
+        def set_aside() -> int:
+            row = connection.execute("SELECT count(*) FROM compactory.kafka_failed_records").fetchone()
+            assert row is not None
+            return int(row[0])
+
         producer = client.producer({}, {"enable.idempotence": True}, lambda _: None)
         for number in range(3000):
             payment = {"account": f"C{number % 20}", "cents": 100}
             producer.produce(topic, json.dumps(payment), payment["account"])
         producer.produce(topic, "{}", "nobody")
         assert producer.flush(30) == 0
-        for least in (1, 1000, 3000):
+        for least, failed in ((1, 0), (1000, 0), (3000, 1)):
             process = ledger(environment)
             try:
-                wait_until(lambda least=least: payments() >= least, what=f"{least} payments")
+                wait_until(
+                    lambda least=least, failed=failed: payments() >= least and set_aside() >= failed,
+                    what=f"{least} payments, {failed} set aside",
+                )
             finally:
                 process.kill()
                 process.wait()

@@ -120,6 +120,19 @@ def test_connections_that_would_commit_nothing_are_refused(migrated: str, jobs: 
         jobs.enqueue(object(), "invoice.send")
 
 
+def test_a_database_without_jobs_is_told_with_the_remedy(database: str, jobs: Jobs) -> None:
+    lacks = r"has no jobs, or an older one: `compactory sql install` adds it"
+
+    async def enqueue() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as awaited:
+            await jobs.enqueue(awaited, "invoice.send")
+
+    with psycopg.connect(database) as conn, pytest.raises(ConfigError, match=lacks):
+        jobs.enqueue(conn, "invoice.send")
+    with pytest.raises(ConfigError, match=lacks):
+        asyncio.run(enqueue())
+
+
 def test_tenant_and_trace_travel_along(conn: psycopg.Connection, jobs: Jobs) -> None:
     from opentelemetry.sdk.trace import TracerProvider
 

@@ -58,6 +58,15 @@ def test_an_enqueuer_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -
                     conn.execute(statement)
 
 
+def test_a_role_that_may_not_enqueue_is_told_which_may(bench: Bench, roles: tuple[str, str]) -> None:
+    bench.sql.execute(f'REVOKE USAGE ON SCHEMA compactory FROM "{urlsplit(roles[0]).username}"')
+    with (
+        psycopg.connect(roles[0]) as conn,
+        pytest.raises(ConfigError, match=r"role '.*' may not use the jobs of database .*`compactory jobs roles`"),
+    ):
+        Jobs().enqueue(conn, "a")
+
+
 def test_one_right_less_and_the_executor_names_it(bench: Bench, roles: tuple[str, str]) -> None:
     role = urlsplit(roles[1]).username
     bench.sql.execute(f'REVOKE DELETE ON compactory.jobs_live FROM "{role}"')

@@ -196,8 +196,9 @@ def test_of_topics_that_are_sent_together_none_waits_for_another(
         )
         poison = bench.outbox.publish(bench.sql, small, random.Random(1).randbytes(5000))
     together = sent_together(monkeypatch)
-    bench.relay(threads=1, batch=60)
+    relay = bench.relay(threads=1, batch=60)
     wait_until(lambda: bench.left() == 40, what="all but those of the missing topic")
+    assert set(relay.board.picture()["retries"]) == {missing}
     assert max(map(len, together)) > 2
     for topic in [*topics, small]:
         assert sorted(bench.values(topic), key=lambda value: int(value or 0)) == [f"{n}" for n in range(40)]

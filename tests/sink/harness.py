@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 
+from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.sink import Records, TransactionalSink
@@ -22,7 +23,15 @@ __all__ = ["Bench", "committed", "count"]
 COUNTERS = """
 CREATE TABLE counters (key text PRIMARY KEY, applied int8 NOT NULL);
 CREATE TABLE effects (topic text, partition int4, "offset" int8, key text, value text,
-                      number int8 GENERATED ALWAYS AS IDENTITY);
+                      number int8 GENERATED ALWAYS AS IDENTITY,
+                      at timestamptz DEFAULT clock_timestamp(), backend int4 DEFAULT pg_backend_pid());
+"""
+
+AROUND = """
+SELECT partition, "offset", key, number, at, backend FROM
+   (SELECT *, "offset" - lag("offset") OVER w AS gap, lead("offset") OVER w - "offset" AS next_gap
+      FROM effects WINDOW w AS (PARTITION BY topic, partition ORDER BY "offset", number)) AS e
+ WHERE gap <> 1 OR next_gap <> 1 ORDER BY partition, "offset", number LIMIT 100
 """
 
 BEFORE = """
@@ -116,22 +125,34 @@ class Bench:
 
     def wait_for_end(self, topic: str, timeout: float = 30.0) -> None:
         """Until the database's offsets are at the ends of the log."""
-        partitions = [Partition(topic, number) for number in self.kafka.topics([topic])[topic].partitions]
-        ends = self.kafka.high_watermarks(partitions)
-        wait_until(
-            lambda: all(self.offset(topic, part.partition) == end or not end for part, end in ends.items()),
-            timeout,
-            f"the end of {topic}",
-        )
+        ends: dict[Partition, int] = {}
+
+        def reached() -> bool:
+            try:
+                if not ends:
+                    ends.update(self.kafka.high_watermarks(self.kafka.topics([topic])[topic].all()))
+            except (Unreachable, KeyError):  # of a broker that has just started
+                return False
+            return all(self.offset(topic, part.partition) == end or not end for part, end in ends.items())
+
+        wait_until(reached, timeout, f"the end of {topic}")
 
     def wait_for_values(self, *values: str, timeout: float = 30.0) -> None:
         wait_until(lambda: self.values() == list(values), timeout, f"{values}, there is {self.values()}")
 
     def compare(self, produced: Counter[str]) -> None:
         """Every record was applied once, and those of a key in their order."""
-        assert self.applied() == produced
+        assert self.applied() == produced, self._story()
         assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
         assert self.rows(f'SELECT key, "offset" FROM ({BEFORE}) AS e WHERE before > number') == []
+
+    def _story(self) -> str:
+        """What tells why records are missing or twice: those beside gaps and repetitions, with time and session."""
+        partitions = self.rows("SELECT * FROM compactory.kafka_partitions")
+        parts = self.rows("SELECT * FROM compactory.kafka_partition_parts")
+        return "\n".join(
+            map(str, ["offsets:", *partitions, *parts, "beside gaps and repetitions:", *self.rows(AROUND)])
+        )
 
     def close(self) -> None:
         for mortal in self._mortals:

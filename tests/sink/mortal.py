@@ -36,11 +36,13 @@ class Fate:
 
 
 def _around(fate: Fate, function: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
-    def watched(*arguments: Any) -> Any:
+    def watched(*arguments: Any, shared: bool = False, **named: Any) -> Any:
+        if shared:  # of a part, beside others
+            return function(*arguments, shared=True)
         if before == STEPS[0]:
             fate.transactions += 1
         fate.meets(before)
-        found = function(*arguments)
+        found = function(*arguments, **named)
         fate.meets(after)
         return found
 

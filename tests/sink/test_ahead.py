@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from compactory.records import Partition
 from compactory_connectors.sink import RecordRefused, Records, SinkStopped, session
 from compactory_connectors.sink.failed import failed_records
+from compactory_connectors.sink.offsets import set_offset
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 
@@ -50,6 +52,35 @@ def test_records_that_are_prepared_are_not_passed_over(bench: Bench, monkeypatch
     bench.sink(topic, handle, batch=5, properties={"fetch.wait.max.ms": 1})
     bench.wait_for_end(topic)
     bench.compare(Counter({"k": 13}))
+
+
+def test_an_end_reached_before_the_offset_was_set_back_passes_over_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 16: the records before that end are read again, also if the look around comes before the first."""
+    monkeypatch.setattr(session, "_BEAT", 0.0)
+    monkeypatch.setattr(session, "_POLL", 0.0)
+    topic = bench.topic()
+    producer = bench.kafka.producer({}, {"transactional.id": bench.unique("t")}, lambda _: None)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(topic, str(number), "k")
+    producer.commit_transaction(30)
+    places: list[tuple[int, int]] = []
+
+    def handle(connection: Any, records: Records) -> None:
+        (offset,) = connection.execute('SELECT "offset" FROM compactory.kafka_partitions').fetchone()
+        places.append((offset, records[0].offset))
+        count(connection, records)
+
+    bench.sink(topic, handle)
+    bench.wait_for_end(topic)  # the mark of the transaction is passed over, so the end was reached
+    bench.sql.execute("TRUNCATE counters, effects")
+    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 2, None)
+    bench.produce(topic, [("k", "6")])
+    bench.wait_for_values("2", "3", "4", "6")
+    assert all(offset <= first for offset, first in places)  # else a process that ends now loses those between
 
 
 def test_no_record_of_a_topic_made_again_is_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,8 +101,9 @@ def test_a_dry_run_prints_table_sql_and_first_rows(bench: Bench, tmp_path: Path)
         "tasks.max: has no effect",
     ):
         assert text in told
-    (found,) = ask(bench, "run", file, "--dry-run")["topics"]
+    found, refused = ask(bench, "run", file, "--dry-run")["topics"]
     assert (found["table"], found["rows"]) == ("accounts", [["k7", "N", "7"], ["k8", "N", "8"]])
+    assert refused["refused"] == ["partition 0, offset 2: is not JSON"]
     assert bench.rows("SELECT FROM accounts") == []
     assert bench.rows("SELECT FROM compactory.kafka_partitions") == []
 

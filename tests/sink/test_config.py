@@ -39,7 +39,7 @@ def test_each_combination_of_modes(tmp_path: Path, insert: str, pk: str, delete:
         assert problems(tmp_path, **keys) == told
     else:
         config = load(tmp_path, **keys)
-        assert (config.insert_mode, config.pk_mode, config.delete) == (insert, pk, delete == "true")
+        assert (config.insert_mode, config.pk_mode, config.delete_enabled) == (insert, pk, delete == "true")
 
 
 @pytest.mark.parametrize(

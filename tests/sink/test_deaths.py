@@ -82,7 +82,9 @@ def test_without_the_condition_a_zombies_records_count_twice(bench: Bench, monke
     monkeypatch.setattr(Offsets, "lock", lambda *_: (False, False))
     moved = 'UPDATE compactory.kafka_partitions SET "offset" = %s WHERE topic = %s'
     monkeypatch.setattr(
-        Offsets, "move", lambda self, part, _, offset: self._connection.execute(moved, [offset, part.topic])
+        Offsets,
+        "move",
+        lambda self, batch, **_: self._connection.execute(moved, [batch.end, batch.partition.topic]),
     )
     topic = bench.topic()
     keys = produced(bench, topic)

@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from compactory.records import Partition
 from compactory_connectors.sink import Records, SinkStopped
 from compactory_connectors.sink.failed import drop, failed_records, retry
+from compactory_connectors.sink.offsets import set_offset
 from compactory_connectors.source.publish.topics import read
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
@@ -113,14 +115,20 @@ def test_what_is_set_wrongly_for_all_records_sets_none_aside(bench: Bench) -> No
     assert bench.offset(topic) == 0
 
 
-def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_aside(bench: Bench) -> None:
-    """Guarantee 16: also where records were set aside by a sink that went on."""
+def set_aside(bench: Bench, *records: tuple[str, str]) -> str:
+    """A topic whose bad records a sink has set aside that has ended since."""
     bench.sql.execute(REFUSES)
     topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1")])
+    bench.produce(topic, records)
     sink = bench.sink(topic)
     bench.wait_for_end(topic)
     assert sink.stop()
+    return topic
+
+
+def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_aside(bench: Bench) -> None:
+    """Guarantee 16: also where records were set aside by a sink that went on."""
+    topic = set_aside(bench, ("p", "bad 1"))
     bench.produce(topic, [("a", "2"), ("b", "3"), ("p", "4"), ("c", "5")])
     sink = bench.sink(topic, on_failure="stop")
     with pytest.raises(SinkStopped, match=r"at offset 3 .*an earlier record of its key is set aside"):
@@ -131,12 +139,7 @@ def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_asid
 
 def test_records_tried_again_stay_set_aside_where_a_sink_that_stops_fails_again(bench: Bench) -> None:
     """Guarantee 16: none of them is forgotten."""
-    bench.sql.execute(REFUSES)
-    topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1"), ("q", "bad 2"), ("q", "3"), ("r", "bad 4")])
-    sink = bench.sink(topic)
-    bench.wait_for_end(topic)
-    assert sink.stop()
+    topic = set_aside(bench, ("p", "bad 1"), ("q", "bad 2"), ("q", "3"), ("r", "bad 4"))
     assert retry(bench.sql, bench.name) == 4
     bench.sink(topic, on_failure="stop")
     wait_until(lambda: not any(item.again for item in failed_records(bench.sql)), what="the second try")
@@ -144,15 +147,20 @@ def test_records_tried_again_stay_set_aside_where_a_sink_that_stops_fails_again(
 
 
 def test_records_that_came_after_an_operators_order_wait_no_longer_than_those_before(bench: Bench) -> None:
-    bench.sql.execute(REFUSES)
-    topic = bench.topic()
-    bench.produce(topic, [("p", "bad 1")])
-    sink = bench.sink(topic)
-    bench.wait_for_end(topic)
-    assert sink.stop()
+    topic = set_aside(bench, ("p", "bad 1"))
     bench.sql.execute("ALTER TABLE effects DROP CONSTRAINT refuses")
     assert retry(bench.sql, bench.name) == 1
     bench.produce(topic, [("p", "2")])
     bench.sink(topic)
     bench.wait_for_values("bad 1", "2")
     assert failed_records(bench.sql) == []
+
+
+def test_records_set_aside_come_again_where_the_offset_is_set_back(bench: Bench) -> None:
+    topic = set_aside(bench, ("p", "bad 1"), ("p", "2"), ("q", "3"))
+    bench.sql.execute("TRUNCATE counters, effects")
+    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 0, None)
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert bench.values() == ["3"]
+    assert [(item.offset, item.reason is None) for item in failed_records(bench.sql)] == [(0, False), (1, True)]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import psycopg
@@ -24,6 +25,11 @@ from tests.stack.mortal import Mortal
 from tests.stack.proxy import Proxy
 
 LARGE = ("batch=500",)
+
+
+def note(text: str) -> None:
+    """Say when it happens; pytest shows it where the test fails, among the logs of the processes."""
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f} {text}", flush=True)
 
 
 class Producing:
@@ -72,13 +78,17 @@ def history(
         while not over.is_set():
             number = seeded.randrange(len(mortals))
             if seeded.random() < 0.6:
+                note(f"kill process {number}, {mortals[number].process.pid}")
                 mortals[number].end()
                 over.wait(seeded.random())
                 mortals[number] = start(topic)
+                note(f"started process {number}, {mortals[number].process.pid}")
             else:
+                note(f"freeze process {number}")
                 mortals[number].freeze()
                 over.wait(seeded.random() * 8)  # past its session, or not
                 mortals[number].resume()
+                note(f"resumed process {number}")
             outages()
             over.wait(seeded.random() * 3)
     bench.wait_for_end(topic, 120)
@@ -113,8 +123,9 @@ class Servers:
     def outage(self, seeded: random.Random) -> None:
         """One of all kinds, or none."""
         wait = threading.Event().wait
-        network = seeded.choice(self.networks)
-        match seeded.randrange(10):
+        network, kind = seeded.choice(self.networks), seeded.randrange(10)
+        note(f"outage {kind}, network to {'Postgres' if network is self.networks[0] else 'Kafka'}")
+        match kind:
             case 0:
                 self.postgres.kill()
                 self.postgres.start()
@@ -138,6 +149,7 @@ class Servers:
                 network.freeze()
                 wait(seeded.random() * 8)
                 network.thaw()
+        note("outage over")
 
     def _connect(self) -> None:
         self.bench.sql.close()

@@ -14,8 +14,7 @@ import pytest
 from compactory.records import Partition
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.sink.applying import Applying, Handler
-from compactory_connectors.sink.connecting import open_sink
-from compactory_connectors.sink.offsets import Moved, Offsets
+from compactory_connectors.sink.offsets import Moved, Offsets, open_sink
 from compactory_connectors.sink.parallel import Parallel
 from compactory_connectors.sink.record import Batch, Records, SinkRecord, part_of
 from tests.sink.harness import Bench, count
@@ -36,7 +35,7 @@ def process(bench: Bench, parallel: int, handler: Handler = count) -> Iterator[A
         def applying() -> Applying:
             connection = open_sink(parse_url(bench.url).conninfo, bench.name)
             stack.callback(connection.close)
-            return Applying(connection, bench.name, handler)
+            return Applying(connection=connection, sink=bench.name, handler=handler)
 
         if parallel == 1:
             yield applying()

@@ -11,8 +11,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory.records import Partition
 from compactory_connectors.database import grant_sink
-from compactory_connectors.sink.status import Board
-from compactory_connectors.sink.worker import SinkWorker
+from compactory_connectors.sink.status import Board, SinkWorker
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
 

@@ -170,3 +170,37 @@ def test_records_read_before_a_rebalance_are_not_taken_for_those_after_it(
     bench.wait_for_end(topic)
     assert came_back
     assert bench.values() == ["2", "3", "4"]
+
+
+def test_records_from_elsewhere_than_the_seek_are_not_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 16: a client that loses a seek, as one does that still looks up where a partition begins."""
+    topic = bench.topic()
+    bench.produce(topic, [("k", str(n)) for n in range(5)])
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert sink.stop()
+    bench.produce(topic, [("k", "5")])
+    settle, lost = Group._settle, []
+
+    class Deaf:
+        def __init__(self, consumer: object) -> None:
+            self._inner = consumer
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+        def seek(self, partition: TopicPartition) -> None:
+            lost.append(partition)
+
+    def settled(self: Group) -> None:
+        consumer = self._consumer
+        if not lost:
+            self._consumer = Deaf(consumer)  # type: ignore[assignment]
+        settle(self)
+        self._consumer = consumer
+
+    monkeypatch.setattr(Group, "_settle", settled)
+    bench.sink(topic)
+    bench.wait_for_end(topic)
+    assert lost
+    bench.compare(Counter({"k": 6}))

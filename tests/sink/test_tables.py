@@ -15,7 +15,7 @@ from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.failed import failed_records
 from compactory_connectors.sink.table.preview import preview
 from compactory_connectors.sink.table.sink_config import SinkConfig, load_sink
-from compactory_connectors.sink.table.writing import table_sink
+from compactory_connectors.sink.table.writer import table_sink
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
 
@@ -230,11 +230,14 @@ def test_parts_of_a_partitions_keys_are_written_at_a_time(bench: Bench, tables: 
 
 def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tables: Tables, tmp_path: Path) -> None:
     topic = bench.topic()
-    tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"))
-    (found,) = preview(config(bench, tmp_path, topic, **UPSERT, **{"table.name.format": "accounts"}), bench.kafka)
-    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", 1),))
+    tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"), ("c", None))
+    found, gone, refused = preview(
+        config(bench, tmp_path, topic, **UPSERT, **{"table.name.format": "accounts"}), bench.kafka
+    )
+    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", "1"),))
     assert 'ON CONFLICT ("id") DO UPDATE SET' in found.sql
-    assert found.refused == ("partition 0, offset 1: is not JSON",)
+    assert (gone.sql.partition(" ")[0], gone.columns, gone.rows) == ("DELETE", ("id",), (("c",),))
+    assert refused.refused == ("partition 0, offset 1: is not JSON",)
     assert bench.rows("SELECT FROM accounts") == []
     assert bench.offset(topic) is None
 

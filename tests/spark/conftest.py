@@ -25,7 +25,7 @@ OPTIONS = SparkOptions(
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": QUICK + os.environ.get("JX", ""),
     },
 )
 """How Spark runs in tests: rows are few, and so are the tasks."""

@@ -27,8 +27,8 @@ def directories(
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 
-    Loads those named, or all of compactory.toml; asks the server at COMPACTORY_URL if that is set, which also tells
-    state and age, and why what it serves is old. Exits with 1 where there are bad records.
+    Loads the named directories, or all of compactory.toml. If COMPACTORY_URL is set, it asks that server, which
+    also tells state and age, and why data is old. Exits with 1 if there are bad records.
     """
     from ..context.session import begin
 

@@ -25,19 +25,19 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 def errors(
     flags: Flags,
     names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Those of these directories; default: all.")
+        list[str] | None, argument(metavar="[DIRECTORY…]", help="Only bad records of these directories; default: all.")
     ] = None,
     places: Annotated[
         list[str] | None,
-        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="The record there; may be repeated."),
+        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="Only the record at this place; may be repeated."),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Have the server apply them once more.")] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="Have the server drop them.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Let the server apply them again.")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Let the server drop them.")] = False,
 ) -> None:
-    """List bad records: those that can't be applied and that no newer record of their key superseded.
+    """List bad records: the store can't apply them, and no newer record of their key has replaced them.
 
     Asks the server at COMPACTORY_URL (with COMPACTORY_HTTP_ADMIN_TOKEN it tells more, and may retry and skip), or reads
-    the topics. Exit code 1 where a retried record is bad still.
+    the topics. Exit code 1 if a retried record is still bad.
     """
     from ..context.session import begin
 

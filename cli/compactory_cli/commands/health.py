@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["ListenOption", "health_on", "listen_on"]
 
 ListenOption = Annotated[
-    str | None, option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status there.")
+    str | None,
+    option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status at this address."),
 ]
 
 

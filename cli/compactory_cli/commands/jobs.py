@@ -25,16 +25,16 @@ __all__ = ["app"]
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
 Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of jobs.")]
-OneType = Annotated[str | None, option("--type", metavar="TYPE", help="Those of this type.")]
-OneGroup = Annotated[str | None, option("--group", metavar="NAME", help="Those of this group.")]
-All = Annotated[bool, typer.Option("--all", help="Those of every type.")]
+OneType = Annotated[str | None, option("--type", metavar="TYPE", help="Only jobs of this type.")]
+OneGroup = Annotated[str | None, option("--group", metavar="NAME", help="Only jobs of this group.")]
+All = Annotated[bool, typer.Option("--all", help="Jobs of every type.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    jobs: Annotated[str, argument(metavar="MODULE:JOBS", help="Where the `Jobs` with the handlers are.")],
+    jobs: Annotated[str, argument(metavar="MODULE:JOBS", help="Module and name of the `Jobs` with the handlers.")],
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs at a time.")] = 30,
     topic: Annotated[
         str | None,
@@ -42,7 +42,7 @@ def run(
     ] = None,
     group_id: Annotated[
         str | None,
-        option("--group-id", metavar="ID", help="In this consumer group of their own."),
+        option("--group-id", metavar="ID", help="Consumer group of the executors."),
     ] = None,
     listen: ListenOption = None,
 ) -> None:
@@ -82,7 +82,7 @@ def run(
 @app.command("status")
 @command
 def status(flags: Flags) -> None:
-    """Show what waits, since when, and which executors run."""
+    """Show waiting jobs, their age, and running executors."""
     from compactory_connectors.jobs.status import executor_statuses, type_statuses
 
     with _connected(flags) as connection:
@@ -116,7 +116,7 @@ def list_jobs(
         option("--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled."),
     ] = None,
     group: OneGroup = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Largest number of jobs to show.")] = 20,
 ) -> None:
     """List jobs, newest first."""
     from compactory_connectors.jobs.operators import jobs_where
@@ -159,7 +159,7 @@ def show(flags: Flags, id_: Annotated[int, argument(metavar="ID", help="Id of a 
 @app.command("retry")
 @command
 def retry(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
-    """Have failed jobs run again, from their first attempt on; by id also cancelled ones."""
+    """Let failed jobs run again, from their first attempt on; by id also cancelled ones."""
     from compactory_connectors.jobs import operators
 
     _operate(flags, ids, (type_, everything), lambda conn: operators.retry(conn, ids or (), type_), "will run again")
@@ -168,7 +168,7 @@ def retry(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All 
 @app.command("cancel")
 @command
 def cancel(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
-    """Cancel jobs that have not run; those that run are told to end."""
+    """Cancel jobs that have not run, and tell running ones to end."""
     from compactory_connectors.jobs import operators
 
     _operate(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
@@ -188,14 +188,14 @@ def discard(flags: Flags, ids: Ids = None, type_: OneType = None, everything: Al
 def roles(
     flags: Flags,
     enqueuer: Annotated[
-        str, typer.Option("--enqueuer", metavar="ROLE", help="Services that enqueue.")
+        str, typer.Option("--enqueuer", metavar="ROLE", help="Role of services that enqueue.")
     ] = "compactory_enqueuer",
     executor: Annotated[
-        str, typer.Option("--executor", metavar="ROLE", help="Executors, and operators.")
+        str, typer.Option("--executor", metavar="ROLE", help="Role of executors and operators.")
     ] = "compactory_executor",
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Make a database role for services that enqueue and one for executors, with just their rights."""
+    """Create a database role for services that enqueue and one for executors, with only their rights."""
     from compactory_connectors import database
 
     grant = database.plan_jobs_grants if only_print else database.grant_jobs

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="outbox", help="Send to Kafka what transactions have published.", no_args_is_help=True)
+app = typer.Typer(
+    name="outbox", help="Send the messages that transactions have published to Kafka.", no_args_is_help=True
+)
 
 Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of messages.")]
 OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-All = Annotated[bool, typer.Option("--all", help="Those of every topic.")]
+All = Annotated[bool, typer.Option("--all", help="Messages of every topic.")]
 
 
 @app.command("run")
@@ -83,7 +85,7 @@ def run(
 @app.command("status")
 @command
 def status(flags: Flags) -> None:
-    """Show what waits, since when, and which relay sends it."""
+    """Show waiting messages, their age, and the relay that sends them."""
     with _connected(flags) as connection:
         found = _statuses(connection)
     if flags.json:
@@ -113,7 +115,7 @@ def status(flags: Flags) -> None:
 @app.command("failed")
 @command
 def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
-    """List messages that Kafka refused, why, and those that wait behind them. Exits 1 where there are any."""
+    """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
     from compactory_connectors.outbox.failed import failed_messages
 
     with _connected(flags) as connection:
@@ -153,7 +155,7 @@ def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
 @app.command("retry")
 @command
 def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
-    """Have messages that Kafka refused sent again, and after them those that wait behind them."""
+    """Send messages that Kafka refused again, and then the messages that wait behind them."""
     from compactory_connectors.outbox import failed as operators
 
     _operate(flags, ids, topic, everything, operators.retry, "will be sent")
@@ -162,7 +164,7 @@ def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All
 @app.command("drop")
 @command
 def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
-    """Forget messages that Kafka refused, for good; those that wait behind them are sent."""
+    """Delete messages that Kafka refused; the messages that wait behind them are sent."""
     from compactory_connectors.outbox import failed as operators
 
     _operate(flags, ids, topic, everything, operators.drop, "dropped")
@@ -173,12 +175,14 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
 def roles(
     flags: Flags,
     publisher: Annotated[
-        str, typer.Option("--publisher", metavar="ROLE", help="Services that publish.")
+        str, typer.Option("--publisher", metavar="ROLE", help="Role of services that publish.")
     ] = "compactory_publisher",
-    relay: Annotated[str, typer.Option("--relay", metavar="ROLE", help="Relays, and operators.")] = "compactory_relay",
+    relay: Annotated[
+        str, typer.Option("--relay", metavar="ROLE", help="Role of relays and operators.")
+    ] = "compactory_relay",
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Make a database role for services that publish and one for relays, with just their rights."""
+    """Create a database role for services that publish and one for relays, with only their rights."""
     from compactory_connectors import database
 
     grant = database.plan_outbox_grants if only_print else database.grant_outbox

@@ -32,9 +32,11 @@ def serve(
     names: Annotated[
         list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
     ] = None,
-    listen: Annotated[str | None, option("--listen", metavar="HOST:PORT", help="Instead of 127.0.0.1:8080.")] = None,
+    listen: Annotated[
+        str | None, option("--listen", metavar="HOST:PORT", help="Address to listen on, instead of 127.0.0.1:8080.")
+    ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask for no token: everybody who reaches the address may read.")
+        bool, typer.Option("--no-auth", help="Ask for no token: every client that reaches the address may read.")
     ] = False,
     drain: Annotated[
         float,
@@ -43,7 +45,7 @@ def serve(
             metavar="SECONDS",
             min=0,
             max=300,
-            help="After SIGTERM accept requests for so long, with readiness off.",
+            help="After SIGTERM accept requests for this time, with readiness off.",
         ),
     ] = 0.0,
     missing_topic: Annotated[
@@ -54,7 +56,7 @@ def serve(
         typer.Option("--start-stale", help="Answer at once from complete directories on disk, and catch up meanwhile."),
     ] = False,
 ) -> None:
-    """Serve lookups over HTTP until SIGTERM or Ctrl-C: those directories, or all of compactory.toml.
+    """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
 
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
     COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(name="sink", help="Write topics to Postgres tables, each record once.", no_args_is_help=True)
-offsets_app = typer.Typer(name="offsets", help="Look at a sink's offsets, or set one.", no_args_is_help=True)
+offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set one.", no_args_is_help=True)
 app.add_typer(offsets_app)
 
 Sink = Annotated[str, argument(metavar="SINK", help="The sink's name.")]
 OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-OnePartition = Annotated[int | None, option("--partition", metavar="N", help="Those of this partition.")]
-OneOffset = Annotated[int | None, option("--offset", metavar="N", help="The one there.")]
+OnePartition = Annotated[int | None, option("--partition", metavar="N", help="Only records of this partition.")]
+OneOffset = Annotated[int | None, option("--offset", metavar="N", help="Only the record at this offset.")]
 
 
 @app.command("run")
@@ -49,7 +49,7 @@ def run(
     ] = 60.0,
     listen: ListenOption = None,
 ) -> None:
-    """Write what comes until SIGTERM or Ctrl-C. Processes with one sink share its partitions."""
+    """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions."""
     from ..context.loading import provider_files
     from ..context.session import Problems, begin
 
@@ -66,8 +66,8 @@ def run(
     if dry_run:
         _preview(flags, config, kafka)
         return
-    from compactory_connectors.sink.table.writing import table_sink
-    from compactory_connectors.sink.worker import SinkWorker
+    from compactory_connectors.sink.status import SinkWorker
+    from compactory_connectors.sink.table.writer import table_sink
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
@@ -92,23 +92,17 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
 
     found = preview(config, kafka)
     if flags.json:
-        fields = ("topic", "table", "sql", "columns", "refused")
-        topics = [
-            {name: getattr(item, name) for name in fields} | {"rows": [[*map(str, row)] for row in item.rows]}
-            for item in found
-        ]
-        print_json({"sink": config.name, "notes": config.notes, "topics": topics})
+        print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in found]})
         return
     for note in config.notes:
         output().print(f"[dim]{escape(note)}[/]", highlight=False)
     for item in found:
         output().print(f"[bold]{escape(item.topic)}[/] → table {escape(item.table)}", highlight=False)
-        output().print(escape(item.sql), highlight=False)
-        shown = table(*map(escape, item.columns))
-        for row in item.rows:
-            padded = [*map(str, row), *[""] * (len(item.columns) - len(row))]
-            shown.add_row(*(escape(value) for value in padded[: len(item.columns)]))
         if item.columns:
+            output().print(escape(item.sql), highlight=False)
+            shown = table(*map(escape, item.columns))
+            for row in item.rows:
+                shown.add_row(*(escape("NULL" if text is None else text) for text in row))
             output().print(shown)
         for line in item.refused:
             output().print(f"[red]{escape(line)}[/]", highlight=False)
@@ -120,7 +114,7 @@ def status(
     flags: Flags,
     sink: Annotated[str | None, argument(metavar="[SINK]", help="Its name.")] = None,
 ) -> None:
-    """Show each partition: where its sink is, how far behind, and what was set aside."""
+    """Show each partition: the sink's offset, its lag, and records set aside."""
     from compactory.errors import CompactoryError
     from compactory.records import Partition
     from compactory_connectors.sink.offsets import partition_offsets
@@ -188,7 +182,7 @@ def set_(
     partition: Annotated[int, argument(metavar="PARTITION", help="Its partition.")],
     offset: Annotated[str, argument(metavar="OFFSET", help="A number, earliest or latest.")],
 ) -> None:
-    """Have a sink go on at another offset; one that runs seeks at once. Records before it are not applied (again)."""
+    """Let a sink continue at another offset; a running sink seeks at once. Records before it are not applied."""
     from compactory.errors import ConfigError
     from compactory.records import Partition
     from compactory_connectors.sink.offsets import set_offset
@@ -221,7 +215,7 @@ def set_(
 def failed(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
-    """List records that were set aside, why, and those that wait behind them. Exits 1 where there are any."""
+    """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
     from rich.markup import escape
 
     from compactory_connectors.sink.failed import failed_records
@@ -265,7 +259,7 @@ def failed(
 def retry(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
-    """Have records that were set aside tried again by the running sink, and those that wait behind them."""
+    """Let the running sink try records that were set aside again, and those that wait behind them."""
     from compactory_connectors.sink import failed as operators
 
     _operate(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
@@ -276,7 +270,7 @@ def retry(
 def drop(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
-    """Pass over records that were set aside, for good; those that wait behind them are applied."""
+    """Drop records that were set aside; the records that wait behind them are applied."""
     from compactory_connectors.sink import failed as operators
 
     _operate(flags, operators.drop, "dropped", sink, topic, partition, offset)
@@ -299,7 +293,7 @@ def roles(
     role: Annotated[str, typer.Option("--role", metavar="ROLE", help="The sink's role.")] = "compactory_sink",
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Make a database role for sinks, with just the rights to keep offsets and to write these tables."""
+    """Create a database role for sinks, with only the rights to keep offsets and to write these tables."""
     from compactory_connectors import database
 
     grant = database.plan_sink_grants if only_print else database.grant_sink
@@ -307,6 +301,6 @@ def roles(
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
-    from compactory_connectors.sink.connecting import open_sink
+    from compactory_connectors.sink.offsets import open_sink
 
     return connected(flags, open_sink)

@@ -30,23 +30,26 @@ _NOTHING_HELD = "no such removal is held; compactory source status shows what is
 
 _Names = Annotated[list[str] | None, argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.")]
 _Name = Annotated[
-    str | None, argument(metavar="[CONNECTOR]", help="Its name, or file; default: the only one of the process.")
+    str | None,
+    argument(metavar="[CONNECTOR]", help="Name or file of the connector; default: the only one of the process."),
 ]
 _Url = Annotated[
     str | None,
     option(
-        "--url", metavar="URL", help="Where the source's --listen is; default: COMPACTORY_URL, else COMPACTORY_LISTEN."
+        "--url",
+        metavar="URL",
+        help="Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN.",
     ),
 ]
 _Table = Annotated[str | None, option("--table", metavar="SCHEMA.TABLE", help="Only this one.")]
-_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the new state.")]
+_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Time to wait for the new state.")]
 
 
 @command
 def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
-    """Show what sources do, table by table. Exit code 1 where one failed, is held, or nothing publishes.
+    """Show the state of sources, table by table. Exit code 1 if one failed, is held, or does not publish.
 
-    Without a URL, or without an answer there, connector files are looked up in Kafka and Postgres.
+    Without a URL, or if no process answers, it looks connector files up in Kafka and Postgres.
     """
     from compactory.errors import ConfigError, Unreachable
 
@@ -109,9 +112,11 @@ def restart(
 def approve(
     flags: Flags,
     name: _Name = None,
-    table: Annotated[str | None, argument(metavar="[TABLE]", help="With its schema; default: the only one.")] = None,
+    table: Annotated[
+        str | None, argument(metavar="[TABLE]", help="Table with its schema; default: the only one.")
+    ] = None,
     removal: Annotated[
-        str | None, option("--removal", metavar="ID", help="The one that the status shows by this id.")
+        str | None, option("--removal", metavar="ID", help="Only the removal with this id in the status.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
@@ -119,7 +124,7 @@ def approve(
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
-    """Let a source do a removal that it holds. Removals that it finds later are held again."""
+    """Let a source do a removal that it holds. The source holds later removals again."""
     from compactory.errors import ConfigError
 
     from ..context.session import begin

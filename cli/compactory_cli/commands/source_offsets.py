@@ -30,9 +30,12 @@ app = typer.Typer(
 )
 
 _Tables = Annotated[
-    list[str] | None, option("--table", metavar="TABLE", help="Only this one, with or without schema; may be repeated.")
+    list[str] | None,
+    option("--table", metavar="TABLE", help="Only this table, with or without schema; may be repeated."),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show before, after and what would be sent; write nothing.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the offsets before and after and the rows to send; write nothing.")
+]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
 _Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
 _Name = Annotated[str | None, option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.")]
@@ -102,7 +105,7 @@ def set_(
         option(
             "--timestamp",
             metavar="TIME",
-            help="Send from there on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
+            help="Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
         ),
     ] = None,
     incrementing: Annotated[
@@ -115,9 +118,9 @@ def set_(
     yes: _Yes = False,
     force: _Force = False,
 ) -> None:
-    """Set offsets to a place: the next run sends the rows beyond it, again or for the first time.
+    """Set offsets to a place: the next run sends all rows after it, also rows that were sent before.
 
-    Rows that were committed since the last poll are sent in any case, unless --skip gives them up.
+    It also sends rows that were committed since the last poll, unless --skip is given.
     """
     from compactory_connectors.source.offsets.offset_edit import signed
 
@@ -146,7 +149,7 @@ def import_(
     connect_name: _Name = None,
     connect_group_id: Annotated[
         str | None,
-        option("--connect-group-id", metavar="GROUP", help="The workers' group.id: say so while workers are alive."),
+        option("--connect-group-id", metavar="GROUP", help="The workers' group.id; warn while workers are alive."),
     ] = None,
     by_cursor: Annotated[
         bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
@@ -155,10 +158,10 @@ def import_(
     yes: _Yes = False,
     force: _Force = False,
 ) -> None:
-    """Go on where Kafka Connect stopped, without losing or repeating a record. Stop its connector first.
+    """Continue where Kafka Connect stopped, without losing or repeating a record. Stop its connector first.
 
-    The first run compares every row with the topic: what Connect lost by reading too early is sent, and what is there
-    is not.
+    The first run compares every row with the topic: it sends the rows that Connect lost by
+    reading too early, and not those that the topic has.
     """
     from compactory.errors import ConfigError
     from compactory_connectors.source.offsets.connect_offsets import connector_offsets, read_file, read_topic
@@ -193,7 +196,7 @@ def export(
         option(
             "--to-connect",
             metavar="TOPIC",
-            help="Write them into the workers' offset.storage.topic; without it they are printed.",
+            help="Write them into this offset.storage.topic of the workers; default: print them.",
         ),
     ] = None,
     connect_name: _Name = None,

@@ -23,7 +23,7 @@ Master = Annotated[
     option(
         "--master",
         metavar="MASTER",
-        help="Where Spark runs, as in spark-submit; default: what spark-submit says, else local[*].",
+        help="Spark's master URL, as in spark-submit; default: that of spark-submit, else local[*].",
     ),
 ]
 Conf = Annotated[list[str] | None, option("--conf", metavar="KEY=VALUE", help="A property of Spark; may be repeated.")]
@@ -52,7 +52,7 @@ class LoadMode(StrEnum):
 
 
 class Format(StrEnum):
-    """How files are written."""
+    """Format of the files."""
 
     PARQUET = "parquet"
     ORC = "orc"
@@ -84,10 +84,10 @@ def load(
     directory: Annotated[
         str, option("--directory", metavar="NAME", help="A directory of compactory.toml, a table or a topic.")
     ],
-    to: Annotated[To, option("--to", help="Into its table, or straight into its topic.")],
+    to: Annotated[To, option("--to", help="Write into the directory's table, or directly into its topic.")],
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="Which field fills which column, and what rows must satisfy."),
+        typer.Option("--rules", metavar="FILE", help="YAML file: the field for each column, and the rules for rows."),
     ] = None,
     mode: Annotated[
         LoadMode, typer.Option("--mode", help="replace deactivates keys missing from the source.")
@@ -101,7 +101,7 @@ def load(
         option(
             "--max-rejects",
             metavar="N|N%",
-            help="Load nothing if more rows are rejected; default: none without --rejects, else any number.",
+            help="Load nothing if more rows are rejected; default: 0 without --rejects, else no limit.",
         ),
     ] = None,
     max_deactivate: Annotated[
@@ -109,20 +109,18 @@ def load(
         option(
             "--max-deactivate",
             metavar="N|N%",
-            help="Load nothing if more keys are missing; default: what the connector allows, or 20%.",
+            help="Load nothing if more keys are missing; default: the connector's limit, or 20%.",
         ),
     ] = None,
     load_id: Annotated[
         str | None,
-        typer.Option(
-            "--load-id", metavar="ID", help="A load into Postgres with this id is done once; default: a new id."
-        ),
+        typer.Option("--load-id", metavar="ID", help="Load into Postgres only once under this id; default: a new id."),
     ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write a JSON report, also of a load that fails.")
     ] = None,
     form: Annotated[
-        Format | None, typer.Option("--format", help="How files are written; default: as their names end.")
+        Format | None, typer.Option("--format", help="Format of the files; default: by the ending of their names.")
     ] = None,
     table: Annotated[str | None, option("--table", metavar="TABLE", help="The table behind a JDBC URL.")] = None,
     provider: Providers = None,
@@ -132,9 +130,9 @@ def load(
 ) -> None:
     """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
 
-    Exit code 0: done, or done before under this id. 1: refused by a limit, or a step failed; nothing was written. 2:
-    bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns the
-    topic.
+    Exit code 0: done, or done before under this id. 1: a limit refused the load, or a step failed; nothing was written.
+    2: bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns
+    the topic.
     """
     from ..context.session import begin
     from .spark_load import LoadCommand

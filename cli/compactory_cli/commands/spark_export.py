@@ -25,9 +25,9 @@ def export(
     flags: Flags,
     directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", metavar="PATH", help="A new or empty folder, on any file system.")],
-    form: Annotated[Format, typer.Option("--format", help="How files are written.")] = Format.PARQUET,
+    form: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.PARQUET,
     since: Annotated[
-        str | None, option("--since", metavar="PATH", help="Only what has changed after the export in this folder.")
+        str | None, option("--since", metavar="PATH", help="Only records that changed after the export in this folder.")
     ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Every version that the topic still has, with its time.")
@@ -46,12 +46,12 @@ def export(
         option(
             "--max-bad",
             metavar="N",
-            help="End with exit code 1 if more records can't be read; the export is written all the same.",
+            help="End with exit code 1 if more records can't be read; the export is still written.",
             min=0,
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for an open transaction.", min=0)
+        float, typer.Option("--wait", metavar="SECONDS", help="Time to wait for an open transaction.", min=0)
     ] = 60.0,
     task_memory: Annotated[
         int, typer.Option("--task-memory", metavar="MB", help="Keys and values that a task may hold.", min=16)

@@ -41,7 +41,7 @@ def install(flags: Flags) -> None:
 @app.command("status")
 @command
 def status(flags: Flags) -> None:
-    """Show migrations and adopted tables; exit 1 when something is pending or wrong."""
+    """Show migrations and adopted tables; exit code 1 if something is pending or wrong."""
     from compactory_connectors import database
 
     with connected(flags) as connection:
@@ -67,10 +67,12 @@ def adopt(
         str, typer.Option("--timestamp", metavar="COL", help="The timestamp that updates set.")
     ] = "updated_date",
     incrementing: Annotated[str, typer.Option("--id", metavar="COL", help="The incrementing column.")] = "id",
-    no_notify: Annotated[bool, typer.Option("--no-notify", help="Never wake the source: PREPARE needs it.")] = False,
+    no_notify: Annotated[
+        bool, typer.Option("--no-notify", help="Never wake the source; PREPARE TRANSACTION needs this.")
+    ] = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Add to a live table what a source needs to miss nothing: a column, triggers, an index. May be run again."""
+    """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again."""
     from compactory.errors import ConfigError
     from compactory_connectors import database
 
@@ -92,12 +94,16 @@ def adopt(
 def roles(
     flags: Flags,
     tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables that a source polls.")],
-    owner: Annotated[str, typer.Option("--owner", metavar="ROLE", help="Installs and adopts.")] = "compactory_owner",
-    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Polls.")] = "compactory_source",
-    writer: Annotated[str, typer.Option("--writer", metavar="ROLE", help="Changes rows.")] = "compactory_writer",
+    owner: Annotated[
+        str, typer.Option("--owner", metavar="ROLE", help="Role that installs and adopts.")
+    ] = "compactory_owner",
+    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Role of the source.")] = "compactory_source",
+    writer: Annotated[
+        str, typer.Option("--writer", metavar="ROLE", help="Role that changes rows.")
+    ] = "compactory_writer",
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Make a database role per component with just its rights. Run it before install, and once more after adopt."""
+    """Create a database role per component with only its rights. Run it before install, and again after adopt."""
     from compactory_connectors import database
 
     names = database.Roles(owner=owner, source=source, writer=writer)

@@ -40,17 +40,18 @@ def verify(
     ] = None,
     provider: Providers = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="How long a running source may take to catch up.", min=0)
+        float, typer.Option("--wait", metavar="SECONDS", help="Time that a running source may take to catch up.", min=0)
     ] = 30.0,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="Differing keys to show.", min=0)] = 20,
     values: Annotated[
-        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or the keys alone.")
+        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or only the keys.")
     ] = True,
     digests: Annotated[
         bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Send rows that differ again, tombstones for extra keys; compare again.")
+        bool,
+        typer.Option("--repair", help="Send differing rows again, and tombstones for extra keys; then compare again."),
     ] = False,
     approve: Annotated[
         bool, typer.Option("--approve", help="Remove more keys than compactory.max.removed.percent allows.")
@@ -60,11 +61,11 @@ def verify(
         option(
             "--url",
             metavar="URL",
-            help="Where a running source listens, which then does the repair; default: COMPACTORY_URL.",
+            help="Address of a running source that then does the repair; default: COMPACTORY_URL.",
         ),
     ] = None,
     on_spark: Annotated[
-        bool, typer.Option("--spark", help="Compare on Spark, with --store and --export as well, by digests first.")
+        bool, typer.Option("--spark", help="Compare on Spark, by digests first; also for --store and --export.")
     ] = False,
     store: Annotated[
         list[str] | None, option("--store", metavar="URL", help="A running server; may be repeated.")

@@ -69,12 +69,16 @@ def _option(*names: str, metavar: str | None = None, text: str) -> Any:
 
 def _common(
     *,
-    config: Annotated[Path | None, _option("--config", metavar="FILE", text="Instead of ./compactory.toml.")] = None,
+    config: Annotated[
+        Path | None, _option("--config", metavar="FILE", text="Settings file, instead of ./compactory.toml.")
+    ] = None,
     kafka: Annotated[str | None, _option("--kafka", metavar="HOST:PORT", text="Bootstrap servers of Kafka.")] = None,
     postgres: Annotated[str | None, _option("--postgres", metavar="URL", text="URL or DSN of the database.")] = None,
     json: Annotated[bool, _option("--json", text="Print JSON, errors included.")] = False,
     log_level: Annotated[LogLevel | None, _option("--log-level", text="Least severe log lines to print.")] = None,
-    log_format: Annotated[LogFormat | None, _option("--log-format", text="For people or for programs.")] = None,
+    log_format: Annotated[
+        LogFormat | None, _option("--log-format", text="Log format: console for people, json for programs.")
+    ] = None,
 ) -> None:
     """Declare the common flags; their names are those of `Flags`."""
 

@@ -35,7 +35,7 @@ class Server(StrEnum):
     KAFKA = "kafka"
 
 
-_Server = Annotated[Server, argument(metavar="postgres|kafka", help="Which one.")]
+_Server = Annotated[Server, argument(metavar="postgres|kafka", help="Name of the server.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,11 +43,11 @@ _Server = Annotated[Server, argument(metavar="postgres|kafka", help="Which one."
 def demo(
     flags: Flags,
     context: typer.Context,
-    check: Annotated[bool, typer.Option("--check", help="Tell the story and end; exit 1 if a step fails.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run all steps and end; exit code 1 if a step fails.")] = False,
 ) -> None:
     """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, with nothing set up before.
 
-    Says in .compactory/demo.json what runs where. Stays up until Ctrl-C and leaves nothing behind.
+    Writes the addresses to .compactory/demo.json. Stays up until Ctrl-C and leaves nothing behind.
     """
     if context.invoked_subcommand is None:
         with suppress(_Asked), _stoppable():

@@ -181,7 +181,7 @@ def _passes(outcome: Outcome | None) -> bool:
 
 
 def _word(outcome: Outcome) -> str:
-    """How an attempt ended, for figures."""
+    """The outcome of an attempt, as the label of a metric."""
     if outcome.state != "scheduled":
         return outcome.state
     return "handed back" if outcome.refund else "retried"

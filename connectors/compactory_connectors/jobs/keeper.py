@@ -205,7 +205,7 @@ class Keeper:
         return bool(ending or batch.chains or batch.found or looked or batch.full)
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
-        """Do what is due: heartbeat, rescues, assignment, retention, figures, time-outs."""
+        """Do what is due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
         if self._due("beat", _BEAT):
             self._beat(table)
         if self._executor is not None and self._due("follow", _FOLLOW):

@@ -12,7 +12,7 @@ import orjson
 from psycopg.rows import scalar_row
 
 from compactory.errors import WriteRefused
-from compactory_connectors.database.caller import async_driver, driver, is_async
+from compactory_connectors.database.caller import async_driver, driver, is_async, remedies
 from compactory_connectors.source.publish.partitioner import murmur2
 from compactory_sql import query
 
@@ -137,13 +137,15 @@ class Jobs:
 
         ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
         the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
-        Raises WriteRefused with every problem before anything is written, psycopg.Error.
+        Raises WriteRefused with every problem before anything is written, ConfigError where the database has no jobs or
+        its role may not enqueue, psycopg.Error.
         """
         columns = self._columns(list(jobs))
         if is_async(conn):
             return _enqueue_async(conn, columns)
-        cursor = driver(conn, "enqueue", "job").cursor(row_factory=scalar_row)
-        return cursor.execute(query("jobs/enqueue"), columns).fetchall()
+        inner = driver(conn, "enqueue", "job")
+        with remedies(inner, "jobs"):
+            return inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns).fetchall()
 
     def _columns(self, jobs: Sequence[NewJob]) -> dict[str, Any]:
         problems: list[str] = []
@@ -212,8 +214,9 @@ def _json(traced: Mapping[str, str], headers: Mapping[str, str] | None) -> str |
 
 async def _enqueue_async(conn: Any, columns: dict[str, Any]) -> list[int]:
     inner = await async_driver(conn, "enqueue", "job")
-    cursor = await inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns)
-    return await cursor.fetchall()
+    with remedies(inner, "jobs"):
+        cursor = await inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns)
+        return await cursor.fetchall()
 
 
 async def _first(found: Awaitable[list[int]]) -> int:

@@ -57,7 +57,7 @@ def executor_statuses(connection: psycopg.Connection[Any]) -> list[ExecutorStatu
 
 
 class Board:
-    """Figures of one executor. Thread-safe."""
+    """State and counters of one executor. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards all of the following

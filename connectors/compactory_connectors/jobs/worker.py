@@ -40,7 +40,7 @@ class JobsWorker:
         return self._executor.board.picture()
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of every type."""
+        """Return the metrics of every type, and of this executor."""
         picture = self._executor.board.picture()
         types: list[dict[str, Any]] = picture["types"]
         yield _metric(
@@ -75,5 +75,5 @@ def _metric(
     labels: tuple[str, ...],
     samples: Mapping[Any, float],
 ) -> Metric:
-    figures = {key: float(value) for key, value in samples.items()}
-    return Metric(name=f"compactory_jobs_{name}", kind=kind, help=text, labels=labels, samples=figures)
+    values = {key: float(value) for key, value in samples.items()}
+    return Metric(name=f"compactory_jobs_{name}", kind=kind, help=text, labels=labels, samples=values)

@@ -216,7 +216,7 @@ class OutboxRelay:
         asked = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
         rows = connection.execute(query("outbox/pending"), asked).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
-        found = False
+        found = handed = False
         for topic, _first, _age, lapsed, free, alone in sorted(rows, key=lambda row: -row[2]):
             with self._lock:
                 given = self._given.get(topic)
@@ -227,11 +227,12 @@ class OutboxRelay:
                     continue
                 self._given[topic] = pending = Pending(topic, lapsed, alone=alone)
             self._work.put(pending)
-            self._wake_senders()
-            found = True
+            handed = True
+        if handed:
+            self._wake_senders()  # once: the first sender to wake up takes many topics together
         if self._until is not None:
             self._see_whether_done(connection, [row for row in rows if row[1] <= self._until])
-        return found
+        return found or handed
 
     def _see_whether_done(self, connection: WatchedConnection, rows: list[Any]) -> None:
         with self._lock:

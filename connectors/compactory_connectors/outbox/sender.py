@@ -245,9 +245,11 @@ class Sender:
         def produce(producer: Any) -> None:
             for topic, ids in sent.items():
                 self._marks.mark(producer, self._holder, topic, ids)
+            for each in held:  # the client then registers their partitions by one request, not by one for each
+                _produce(producer, each.topic, kept[each.topic][:1], each.partitions)
             for each in held:
                 rows = kept[each.topic]
-                for start in range(0, len(rows), _SLICE):
+                for start in range(1, len(rows), _SLICE):
                     _produce(producer, each.topic, rows[start : start + _SLICE], each.partitions)
                     self._table.receive()
             following.update(finish())

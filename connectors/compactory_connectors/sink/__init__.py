@@ -3,8 +3,7 @@
 `TransactionalSink` calls a handler of yours; ``compactory sink run`` writes tables. docs/sink.md says how.
 """
 
-from .failure import RecordRefused, SinkStopped
-from .record import Records, SinkRecord
+from .record import RecordRefused, Records, SinkRecord, SinkStopped
 from .sink import TransactionalSink
 
 __all__ = ["RecordRefused", "Records", "SinkRecord", "SinkStopped", "TransactionalSink"]

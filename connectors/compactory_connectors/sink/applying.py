@@ -9,18 +9,23 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, NoReturn
 
 import psycopg
 
+from compactory.errors import CompactoryError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Message
 from compactory.records import Partition
+from compactory_connectors.database.postgres_errors import refusal
 
+from .dead_letters import DeadLetters
 from .failed import FailedRecords
-from .failure import RecordRefused, is_of_record, reason_of, stop_at
-from .offsets import Offsets
-from .record import Batch, Failed, Records, SinkRecord
+from .offsets import Moved, Offsets
+from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped, part_of
 
 __all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
@@ -33,14 +38,11 @@ Prepare = Callable[[Records], object]
 Outcome = Sequence[Failed]
 """Records that were set aside."""
 
-
-_WAITS = "an earlier record of its key is set aside"
-
-
-class _DeadLetters(Protocol):
-    def send(self, failed: Sequence[Failed]) -> None: ...
+# Cardinality, data, integrity, WITH CHECK OPTION, PL/pgSQL's RAISE, and a failed statement that the handler hid.
+_OF_RECORD = ("21", "22", "23", "44", "P0", "25P02")
 
 
+@dataclass(slots=True, kw_only=True)
 class Applying:
     """Applies batches on one connection. Owned by one thread.
 
@@ -48,44 +50,43 @@ class Applying:
     failed records go in place of the table.
     """
 
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        sink: str,
-        handler: Handler,
-        *,
-        prepare: Prepare | None = None,
-        stops: bool = False,
-        dead_letters: _DeadLetters | None = None,
-    ) -> None:
-        self.offsets = Offsets(connection, sink)
-        self.failed = FailedRecords(connection, sink)
-        self.connection = connection
-        self._sink = sink
-        self._handler = handler
-        self._prepare = prepare
-        self._stops = stops
-        self._dead_letters = dead_letters
-        self.alone = threading.Lock()
-        """Held while threads take turns."""
+    connection: psycopg.Connection[Any]
+    sink: str
+    handler: Handler
+    preparing: Prepare | None = None
+    stops: bool = False
+    dead_letters: DeadLetters | None = None
+    alone: threading.Lock = field(default_factory=threading.Lock)
+    """Held while threads take turns."""
+    offsets: Offsets = field(init=False)
+    failed: FailedRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.offsets = Offsets(self.connection, self.sink)
+        self.failed = FailedRecords(self.connection, self.sink)
 
     def prepare(self, messages: Sequence[Message]) -> Records:
         """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
         with collector_paused():  # they come by the thousand, and hold no cycles
             records = self._given(SinkRecord.of(messages))
-        if self._prepare is not None:
-            self._prepare(records)
+        if self.preparing is not None:
+            self.preparing(records)
         return records
 
     def _given(self, records: Iterable[SinkRecord]) -> Records:
-        return Records(records, holds=self._dead_letters is None)
+        return Records(records, holds=self.dead_letters is None)
 
-    def apply(self, batch: Batch) -> Outcome:
-        """Apply a batch and move the offset to its end, or do nothing.
+    def apply(self, batch: Batch, part: Callable[[], None] | None = None) -> Outcome:
+        """Apply a batch and move the offset to its end, or do nothing. ``part`` locks and notes some records instead.
 
         Raises Moved where the database's offset is not the batch's start, SinkStopped, psycopg.Error, CompactoryError.
         """
-        return self._whole_or_halves(lambda isolating: self._attempt(batch, isolating=isolating))
+        try:
+            return self._attempt(batch, part, isolating=False)
+        except Exception as error:
+            if not _is_of_record(error):
+                raise
+        return self._attempt(batch, part, isolating=True)
 
     def apply_again(self, partition: Partition) -> Outcome:
         """Try records of a partition again that were set aside, where an operator wants it. Raises as :meth:`apply`."""
@@ -99,58 +100,42 @@ class Applying:
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():
-            self.offsets.finish(batch)
+            self.offsets.move(batch, parted=True)
 
-    def apply_part(self, batch: Batch, begin: Callable[[], None]) -> Outcome:
-        """Apply some of a batch's records after ``begin``, which locks and notes them. Raises as :meth:`apply`."""
-        return self._whole_or_halves(lambda isolating: self._part(batch, begin, isolating=isolating))
-
-    def _whole_or_halves(self, attempt: Callable[[bool], Outcome]) -> Outcome:
-        try:
-            return attempt(False)
-        except Exception as error:
-            if not is_of_record(error):
-                raise
-        return attempt(True)
-
-    def _attempt(self, batch: Batch, *, isolating: bool) -> Outcome:
+    def _attempt(self, batch: Batch, part: Callable[[], None] | None, *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
+        stopped = None
         with self.connection.transaction():
-            held, parted = self.offsets.lock(batch.partition, batch.start)
-            left = batch._replace(records=self.offsets.left(batch)) if parted else batch
-            self._records(left, failed, held=held, isolating=isolating)
-            stopped = self._first_at_fault(failed)
-            if stopped:
-                self.offsets.move(batch.partition, batch.start, stopped.record.offset)
-            elif parted:
-                self.offsets.finish(batch)
+            if part:
+                part()
+            held, parted = (True, False) if part else self.offsets.lock(batch.partition, batch.start)
+            records = self._left(batch) if parted else batch.records
+            blocked = self.failed.held(batch) if held else set()
+            if isolating or blocked:
+                self._isolate(list(records), failed, blocked, stops=self.stops)
             else:
-                self.offsets.move(batch.partition, batch.start, batch.end)
+                self._call(records, failed)
+            if not self.stops:
+                self._keep(failed)
+            elif failed:
+                stopped = min(failed, key=lambda item: item.record.offset)
+                batch = batch._replace(end=stopped.record.offset)
+            if part is None:
+                self.offsets.move(batch, parted=parted)
+            elif stopped:
+                self._stop_at(stopped)
         if stopped:
-            stop_at(self._sink, stopped.record, stopped.reason or _WAITS)
+            self._stop_at(stopped)
         return failed
 
-    def _part(self, batch: Batch, begin: Callable[[], None], *, isolating: bool) -> Outcome:
-        failed: list[Failed] = []
-        with self.connection.transaction():
-            begin()
-            self._records(batch, failed, held=True, isolating=isolating)
-            if stopped := self._first_at_fault(failed):
-                stop_at(self._sink, stopped.record, stopped.reason or _WAITS)
-        return failed
-
-    def _records(self, batch: Batch, failed: list[Failed], *, held: bool, isolating: bool) -> None:
-        blocked = self.failed.held(batch) if held else set()
-        if isolating or blocked:
-            self._isolate(list(batch.records), failed, blocked, stops=self._stops)
-        else:
-            self._call(batch.records, failed)
-        if not self._stops:
-            self._keep(failed)
+    def _left(self, batch: Batch) -> list[SinkRecord]:
+        """The records that no part has done yet."""
+        done, count = self.offsets.parts(batch.partition)
+        return [record for record in batch.records if record.offset >= done.get(part_of(record, count), batch.start)]
 
     def _keep(self, failed: list[Failed]) -> None:
-        if self._dead_letters is not None:
-            self._dead_letters.send(failed)
+        if self.dead_letters is not None:
+            self.dead_letters.send(failed)
         else:
             self.failed.add(failed)
 
@@ -158,8 +143,8 @@ class Applying:
         if not records:
             return
         given = records if isinstance(records, Records) else self._given(records)
-        self._handler(self.connection, given)
-        if self._stops and given.failed:
+        self.handler(self.connection, given)
+        if self.stops and given.failed:
             raise RecordRefused(given.failed[0].reason)
         failed += given.failed
 
@@ -182,18 +167,42 @@ class Applying:
                 self._call(records, found)
                 self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except Exception as error:
-            if not is_of_record(error):
+            if not _is_of_record(error):
                 raise
             if len(records) > 1:
                 self._isolate(records[: len(records) // 2], failed, blocked, stops=stops)
                 self._isolate(records[len(records) // 2 :], failed, blocked, stops=stops)
                 return
-            found = [Failed(records[0], reason_of(error), type(error).__qualname__)]
+            found = [Failed(records[0], _reason_of(error), type(error).__qualname__)]
         failed += found
-        if self._dead_letters is None:
+        if self.dead_letters is None:
             blocked |= {item.record.key for item in found if item.record.key is not None}
 
-    def _first_at_fault(self, failed: Sequence[Failed]) -> Failed | None:
-        if not self._stops:
-            return None
-        return min(failed, key=lambda item: item.record.offset, default=None)
+    def _stop_at(self, failed: Failed) -> NoReturn:
+        topic, partition, offset = failed.record[:3]
+        raise SinkStopped(
+            f"sink {self.sink!r} stopped at offset {offset} of partition {partition} of topic {topic!r}:"
+            f" {failed.reason or 'an earlier record of its key is set aside'}; mend what refuses it, have failed"
+            " records set aside (errors.tolerance=all in SINK.json, on_failure='set_aside' in Python), or pass over"
+            f" it: compactory sink offsets set {self.sink} {topic} {partition} {offset + 1}"
+        )
+
+
+def _is_of_record(error: Exception) -> bool:
+    """Whether other records may do better: not so where a server is away or something is set wrongly."""
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved):
+        return False
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return error.sqlstate.startswith(_OF_RECORD)
+    return True
+
+
+def _reason_of(error: Exception) -> str:
+    """Why a record failed, without values."""
+    if isinstance(error, RecordRefused):
+        return str(error)
+    if isinstance(error, psycopg.Error):
+        return refusal(error)
+    frames = extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"the handler raised {type(error).__name__}{place}"

@@ -16,7 +16,6 @@ from .record import Failed
 __all__ = ["DeadLetters"]
 
 _SECONDS = 10.0
-_PREFIX = "__connect.errors."
 
 
 class DeadLetters:
@@ -48,20 +47,19 @@ class DeadLetters:
             raise Unreachable("Kafka", f"dead-letter topic {self._topic!r} did not take a record: {reason}")
 
     def _headers(self, item: Failed) -> list[tuple[str, str | bytes | None]]:
-        if not self._with_headers:
-            return []
-        stage = "TASK_PUT" if item.error else "VALUE_CONVERTER"
-        return [
-            (f"{_PREFIX}topic", item.record.topic),
-            (f"{_PREFIX}partition", str(item.record.partition)),
-            (f"{_PREFIX}offset", str(item.record.offset)),
-            (f"{_PREFIX}connector.name", self._sink),
-            (f"{_PREFIX}task.id", "0"),
-            (f"{_PREFIX}stage", stage),
-            (f"{_PREFIX}class.name", "compactory_connectors.sink"),
-            (f"{_PREFIX}exception.class.name", item.error or "RecordRefused"),
-            (f"{_PREFIX}exception.message", item.reason),
-        ]
+        topic, partition, offset = item.record[:3]
+        found = {
+            "topic": topic,
+            "partition": str(partition),
+            "offset": str(offset),
+            "connector.name": self._sink,
+            "task.id": "0",
+            "stage": "TASK_PUT" if item.error else "VALUE_CONVERTER",
+            "class.name": "compactory_connectors.sink",
+            "exception.class.name": item.error or "RecordRefused",
+            "exception.message": item.reason,
+        }
+        return [(f"__connect.errors.{name}", text) for name, text in found.items()] if self._with_headers else []
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.rows import class_row
@@ -49,12 +49,7 @@ class FailedRecords:
     def add(self, failed: Iterable[Failed]) -> None:
         """Set records aside."""
         rows = [
-            {
-                **record._asdict(),
-                "sink": self._sink,
-                "headers": Json([[name, _text(value)] for name, value in record.headers]) if record.headers else None,
-                "reason": reason,
-            }
+            record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
             for record, reason, _ in failed
         ]
         if rows:
@@ -64,8 +59,8 @@ class FailedRecords:
     def held(self, batch: Batch) -> set[bytes]:
         """Keys of the batch of which a record was set aside before."""
         keys = list({record.key for record in batch.records if record.key is not None})
-        given = {"sink": self._sink, "topic": batch.partition.topic, "partition": batch.partition.partition}
-        return {row[0] for row in self._connection.execute(query("sink/held"), given | {"keys": keys})}
+        given = _chosen(self._sink, *batch.partition) | {"keys": keys}
+        return {row[0] for row in self._connection.execute(query("sink/held"), given)}
 
     def counts(self) -> dict[Partition, int]:
         """How many there are, by partition."""
@@ -79,76 +74,53 @@ class FailedRecords:
 
     def take_again(self, partition: Partition) -> list[SinkRecord]:
         """Take those records out, in the order of their offsets."""
-        given = {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}
-        rows = self._connection.execute(query("sink/take_again"), given).fetchall()
-        records = (
-            SinkRecord._make([*row[:6], [(name, _bytes(value)) for name, value in row[6] or ()]]) for row in rows
-        )
+        rows = self._connection.execute(query("sink/take_again"), _chosen(self._sink, *partition)).fetchall()
+        records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
 
 
-def failed_records(
-    connection: psycopg.Connection[Any],
-    sink: str | None = None,
-    topic: str | None = None,
-    partition: int | None = None,
-    offset: int | None = None,
-    limit: int = 1000,
-) -> list[FailedRecord]:
-    """Those of a sink, of a topic, of a partition, one, or all. Raises psycopg.Error."""
-    given = _chosen(sink, topic, partition, offset) | {"limit": limit}
-    return connection.cursor(row_factory=class_row(FailedRecord)).execute(query("sink/failed"), given).fetchall()
+def _text(record: SinkRecord) -> Json | None:
+    pairs = [[name, None if value is None else b64encode(value).decode()] for name, value in record.headers]
+    return Json(pairs) if pairs else None
 
 
-def retry(
-    connection: psycopg.Connection[Any],
-    sink: str,
-    topic: str | None = None,
-    partition: int | None = None,
-    offset: int | None = None,
-) -> int:
+def _headers(pairs: Any) -> list[tuple[str, bytes | None]]:
+    return [(name, None if value is None else b64decode(value)) for name, value in pairs or ()]
+
+
+Choice: TypeAlias = str | int | None
+"""A sink, a topic, a partition and an offset, in this order; None, or left out: all."""
+
+
+def failed_records(connection: psycopg.Connection[Any], *chosen: Choice, limit: int = 1000) -> list[FailedRecord]:
+    """The chosen ones, the first ``limit`` of them. Raises psycopg.Error."""
+    cursor = connection.cursor(row_factory=class_row(FailedRecord))
+    return cursor.execute(query("sink/failed"), _chosen(*chosen) | {"limit": limit}).fetchall()
+
+
+def retry(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
     """Have failed records tried again, and those that wait behind them after them; how many. Raises psycopg.Error."""
-    return _change(connection, ("sink/again",), sink, topic, partition, offset)
+    return _change(connection, chosen, "sink/again")
 
 
-def drop(
-    connection: psycopg.Connection[Any],
-    sink: str,
-    topic: str | None = None,
-    partition: int | None = None,
-    offset: int | None = None,
-) -> int:
+def drop(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
     """Forget failed records for good; those that wait behind them are tried. How many. Raises psycopg.Error."""
-    return _change(connection, ("sink/drop", "sink/freed"), sink, topic, partition, offset)
+    return _change(connection, chosen, "sink/drop", "sink/freed")
 
 
-def _change(
-    connection: psycopg.Connection[Any],
-    statements: Sequence[Any],
-    sink: str,
-    topic: str | None,
-    partition: int | None,
-    offset: int | None,
-) -> int:
+def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *statements: Any) -> int:
     """One partition at a time, under the lock of its offset: no record of it is set aside meanwhile."""
     count = 0
-    for name, number in connection.execute(query("sink/chosen"), _chosen(sink, topic, partition, offset)).fetchall():
-        given = _chosen(sink, name, number, offset)
+    for topic, partition in connection.execute(query("sink/chosen"), _chosen(*chosen)).fetchall():
+        given = _chosen(*chosen) | {"topic": topic, "partition": partition}
         with connection.transaction():
             connection.execute(query("sink/lock"), given)
-            count += connection.execute(query(statements[0]), given).rowcount
-            for statement in statements[1:]:
-                connection.execute(query(statement), given)
+            done, *_ = [connection.execute(query(statement), given).rowcount for statement in statements]
+            count += done
     return count
 
 
-def _chosen(sink: str | None, topic: str | None, partition: int | None, offset: int | None) -> dict[str, Any]:
+def _chosen(
+    sink: Choice = None, topic: Choice = None, partition: Choice = None, offset: Choice = None
+) -> dict[str, Choice]:
     return {"sink": sink, "topic": topic, "partition": partition, "offset": offset}
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else b64encode(value).decode()
-
-
-def _bytes(value: str | None) -> bytes | None:
-    return None if value is None else b64decode(value)

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import structlog
 
-from compactory.errors import CompactoryError, Unreachable
+from compactory.errors import Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-from .failure import SinkStopped
+from .record import SinkStopped
 
 __all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
 
@@ -32,7 +33,6 @@ DEFAULTS: dict[str, Any] = {
     "fetch.wait.max.ms": 100,
 }
 
-_BEGINNING = -2
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
@@ -74,7 +74,6 @@ class Group:
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""
         self._locate: Locate | None = None
-        self._failure: CompactoryError | None = None
         self._committed: dict[Partition, int] = {}
         self.rebalances = 0
         self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -98,19 +97,20 @@ class Group:
         self._settle()
         messages = self._messages(limit, timeout)
         if any(map(Message.error, messages)):
-            messages = [message for message in messages if not self._is_event(message)]
-        found: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
-        places = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
-        if messages and places.count(places[0]) == len(places):
-            found[places[0]] = messages
-        else:
-            for place, message in zip(places, messages, strict=True):
-                found[place].append(message)
-        return [fetched for place, its in found.items() if (fetched := self._fetched(Partition(*place), its))]
+            for message in messages:
+                self._event(message)
+            messages = [message for message in messages if message.error() is None]
+        found: dict[Partition, list[Message]] = defaultdict(list)
+        for place, its in groupby(messages, lambda message: (message.topic(), message.partition())):
+            found[Partition(*place)] += its
+        return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
         position = self.positions.get(partition)
         if position is None:
+            return None
+        if (messages[0].offset() or 0) < position.read:  # the client has read elsewhere than it was told
+            self.lose([partition])
             return None
         start, position.read = position.read, (messages[-1].offset() or 0) + 1
         return Fetched(partition, position, start, messages)
@@ -149,77 +149,53 @@ class Group:
         for part, position in self.positions.items():
             if position is not None:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
-                reached = max(position.offset, self.ends.get(part, 0))
-                found[part] = max(0, high - reached)
+                found[part] = max(0, high - max(position.offset, self.ends.get(part, 0)))
         return found
 
-    def commit(self) -> None:
+    def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
         """Tell Kafka our positions, for those who watch the group; nothing of ours reads them."""
-        self._commit(self.positions, wait=False)
+        offsets = self.offsets()
+        chosen = offsets if partitions is None else partitions
+        due = {part: at for part in chosen if (at := offsets.get(part)) is not None}
+        due = {part: at for part, at in due.items() if self._committed.get(part) != at}
+        if not due:
+            return
+        listed = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
+        try:
+            self._consumer.commit(offsets=listed, asynchronous=not wait)  # type: ignore[call-overload]
+        except KafkaException as error:
+            log.debug("offsets were not committed to Kafka", error=str(error))
+        else:
+            self._committed.update(due)
 
     def close(self) -> None:
         """Leave the group."""
-        self._commit(self.positions, wait=True)
+        self.commit(wait=True)
         self._consumer.close()
 
     def offsets(self) -> dict[Partition, int | None]:
         """The next offsets of our partitions; None where the database was not asked yet."""
         return {part: None if position is None else position.offset for part, position in self.positions.items()}
 
-    def _commit(self, partitions: Iterable[Partition], *, wait: bool) -> None:
-        offsets = self.offsets()
-        due = {part: at for part in partitions if (at := offsets.get(part)) is not None}
-        due = {part: at for part, at in due.items() if self._committed.get(part) != at}
-        if not due:
-            return
-        listed = [TopicPartition(part.topic, part.partition, at, _OURS) for part, at in due.items()]
-        try:
-            if wait:
-                self._consumer.commit(offsets=listed, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=listed, asynchronous=True)
-        except KafkaException as error:
-            log.debug("offsets were not committed to Kafka", error=str(error))
-        else:
-            self._committed.update(due)
-
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        ours = [Partition(item.topic, item.partition) for item in partitions]
         if not self._incremental:
             self.positions.clear()
-        self.positions.update(dict.fromkeys(ours))
-        for part in ours:
-            self.ends.pop(part, None)
-        located = self._ask(ours)
+        self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
-            item.offset = located.get(Partition(item.topic, item.partition), _BEGINNING)
+            item.offset = (
+                0  # paused until the database is asked. A logical offset would be looked up, and undo the seek
+            )
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        self.positions.update({part: Position(offset, offset) for part, offset in located.items()})
-        consumer.resume(_listed(located))  # a pause outlives an assignment
-        if unknown := [part for part in ours if part not in located]:
-            consumer.pause(_listed(unknown))
+        consumer.pause(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [Partition(item.topic, item.partition) for item in partitions]
-        self._commit(gone, wait=False)
+        self.commit(gone)
         for part in gone:
             for facts in (self.positions, self.ends, self._committed):
                 facts.pop(part, None)
-        if self._incremental:
-            consumer.incremental_unassign(partitions)
-        else:
-            consumer.unassign()
-
-    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-        """Where they go on; nothing where that can't be said now. A callback must not raise."""
-        if self._locate is None or not partitions:
-            return {}
-        try:
-            return self._locate(partitions)
-        except CompactoryError as error:
-            self._failure = error
-        return {}
+        consumer.incremental_unassign(partitions) if self._incremental else consumer.unassign()
 
     def _messages(self, limit: int, timeout: float) -> list[Message]:
         try:
@@ -229,16 +205,10 @@ class Group:
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
-        self._raise_failure()
         if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
             self.lose(self.positions)
             return []
         return [first, *more] if first is not None else []
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     def _settle(self) -> None:
         """Seek where positions are unknown."""
@@ -255,13 +225,10 @@ class Group:
             self.positions[part] = Position(offset, offset)
             self.ends.pop(part, None)  # what lies before that end is read again, and must not be passed over
 
-    def _is_event(self, message: Message) -> bool:
+    def _event(self, message: Message) -> None:
         error = message.error()
-        if error is not None:
-            self._event(error, message)
-        return error is not None
-
-    def _event(self, error: KafkaError, message: Message) -> None:
+        if error is None:
+            return
         part = Partition(message.topic() or "", message.partition() or 0)
         if error.fatal():
             raise SinkStopped(f"Kafka's client can't go on: {error.str()}; start the sink anew")

@@ -1,8 +1,11 @@
-"""Offsets of a sink's partitions in Postgres: rows made beforehand, locked, and moved from an expected offset."""
+"""Offsets of a sink's partitions in Postgres: rows made beforehand, locked, and moved from an expected offset.
+
+And the connection for it: checked, with time-outs that end what takes too long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +15,27 @@ from psycopg.rows import class_row
 
 from compactory.errors import ConfigError
 from compactory.records import Partition
+from compactory_connectors.database.installed import Part, open_part
+from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import query
 
-from .record import Batch, SinkRecord, part_of
+from .record import Batch
 
-__all__ = ["Moved", "Offsets", "PartitionOffset", "partition_offsets", "set_offset"]
+__all__ = ["Moved", "Offsets", "PartitionOffset", "open_sink", "partition_offsets", "set_offset"]
+
+_SINK = Part(name="sink", needs="a sink needs", installed="the sink's tables are", may="keep a sink's offsets")
+_LOCK_SHARE = 0.5  # of the limit, for a lock: what is waited for is another process's transaction
+
+
+def open_sink(conninfo: Mapping[str, Any], sink: str, timeout: float = 60.0) -> WatchedConnection:
+    """A connection in autocommit to a database with the sink's tables; see `open_part`.
+
+    ``timeout`` is the seconds that a statement, or a pause between two of a transaction, may take.
+    """
+    limits = {"limit": f"{timeout * 1000:.0f}ms", "lock": f"{timeout * 1000 * _LOCK_SHARE:.0f}ms"}
+    connection, _ = open_part(conninfo, _SINK, sink, limits)
+    connection.prepare_threshold = 2
+    return connection
 
 
 class Moved(Exception):
@@ -54,74 +73,55 @@ class Offsets:
 
     def known(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int | None, str | None]]:
         """Offset and topic id of each partition, once no transaction is at work on it. Makes rows that are missing."""
-        given = {
-            "sink": self._sink,
-            "topics": [part.topic for part in partitions],
-            "partitions": [part.partition for part in partitions],
-        }
+        topics, numbers = [part.topic for part in partitions], [part.partition for part in partitions]
+        given = {"sink": self._sink, "topics": topics, "partitions": numbers}
         self._connection.execute(query("sink/make"), given)
         rows = self._connection.execute(query("sink/known"), given).fetchall()
         return {Partition(topic, number): (offset, topic_id) for topic, number, offset, topic_id in rows}
 
     def begin(self, partition: Partition, offset: int, topic_id: str | None) -> None:
         """Give a partition that was never used its first offset, unless another process did."""
-        self._connection.execute(query("sink/begin"), self._row(partition) | {"offset": offset, "topic_id": topic_id})
+        self._run("sink/begin", partition, offset=offset, topic_id=topic_id)
 
-    def lock(self, partition: Partition, expected: int) -> tuple[bool, bool]:
-        """Lock the row for this transaction. Raises Moved.
+    def lock(self, partition: Partition, expected: int, *, shared: bool = False) -> tuple[bool, bool]:
+        """Lock the row for this transaction; ``shared`` is against moving only. Raises Moved.
 
         Says whether records of it are set aside, and whether parts of the keys are done beyond the offset.
         """
-        row = self._connection.execute(query("sink/lock"), self._row(partition)).fetchone()
+        row = self._run("sink/share" if shared else "sink/lock", partition).fetchone()
         if row is None or row[0] != expected:
             raise Moved(partition)
         return bool(row[1]), bool(row[2])
 
-    def share(self, partition: Partition, expected: int) -> None:
-        """Lock the row against moving it, beside others that do the same. Raises Moved."""
-        row = self._connection.execute(query("sink/share"), self._row(partition)).fetchone()
-        if row is None or row[0] != expected:
-            raise Moved(partition)
+    def move(self, batch: Batch, *, parted: bool = False) -> None:
+        """Move the offset from the batch's start to its end in this transaction.
 
-    def move(self, partition: Partition, expected: int, offset: int) -> None:
-        """Move the offset in this transaction. Raises Moved where it is not the expected one, or parts are done."""
-        self._move(partition, expected, offset, parted=False)
+        Raises Moved where it is not at the start, or unless ``parted``, parts are done; they are forgotten.
+        """
+        given = {"expected": batch.start, "offset": batch.end, "parted": parted}
+        if not self._run("sink/move", batch.partition, **given).rowcount:
+            raise Moved(batch.partition)
+        if parted:
+            self._run("sink/parts_reached", batch.partition, until=batch.end)
 
     def parts(self, partition: Partition) -> tuple[dict[int, int], int]:
         """How far parts of the keys are done beyond the offset, and how many parts there are; 0: none was begun."""
-        rows = self._connection.execute(query("sink/parts"), self._row(partition)).fetchall()
+        rows = self._run("sink/parts", partition).fetchall()
         return {part: until for part, _, until in rows}, rows[0][1] if rows else 0
-
-    def left(self, batch: Batch) -> list[SinkRecord]:
-        """The records of a batch that no part has done yet."""
-        done, count = self.parts(batch.partition)
-        if not count:
-            return batch.records
-        return [item for item in batch.records if item.offset >= done.get(part_of(item, count), batch.start)]
 
     def begin_parts(self, batch: Batch, numbers: Sequence[int], parts: int) -> None:
         """Make rows of parts that are missing, under the lock: processes then agree how many parts there are."""
-        given = self._row(batch.partition) | {"numbers": list(numbers), "parts": parts, "start": batch.start}
-        self._connection.execute(query("sink/begin_parts"), given)
+        self._run("sink/begin_parts", batch.partition, numbers=list(numbers), parts=parts, start=batch.start)
 
     def part_done(self, batch: Batch, part: int, parts: int, expected: int) -> None:
         """Note that a part is done up to the batch's end. Raises Moved where another process has done it."""
-        given = self._row(batch.partition) | {"part": part, "parts": parts, "expected": expected, "until": batch.end}
-        if not self._connection.execute(query("sink/part_done"), given).rowcount:
+        given = {"part": part, "parts": parts, "expected": expected, "until": batch.end}
+        if not self._run("sink/part_done", batch.partition, **given).rowcount:
             raise Moved(batch.partition)
 
-    def finish(self, batch: Batch) -> None:
-        """Move the offset to the batch's end, and forget the parts that have reached it. Raises Moved."""
-        self._move(batch.partition, batch.start, batch.end, parted=True)
-        self._connection.execute(query("sink/parts_reached"), self._row(batch.partition) | {"until": batch.end})
-
-    def _move(self, partition: Partition, expected: int, offset: int, *, parted: bool) -> None:
-        given = self._row(partition) | {"expected": expected, "offset": offset, "parted": parted}
-        if not self._connection.execute(query("sink/move"), given).rowcount:
-            raise Moved(partition)
-
-    def _row(self, partition: Partition) -> dict[str, Any]:
-        return {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}
+    def _run(self, statement: str, partition: Partition, **given: Any) -> psycopg.Cursor[Any]:
+        place = {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}
+        return self._connection.execute(query(statement), place | given)
 
 
 def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = None) -> list[PartitionOffset]:

@@ -56,15 +56,15 @@ class Parallel:
         failed: list[Failed] = [item for future in futures for item in future.result()]
         with self._connection.transaction():
             self._offsets.lock(batch.partition, batch.start)
-            self._offsets.finish(batch)
+            self._offsets.move(batch, parted=True)
         return failed
 
     def _work(self, batch: Batch, part: int, parts: int, expected: int) -> Outcome:
         applying = self._parts[part % len(self._parts)]  # parts of an earlier run may be more
 
         def begin() -> None:
-            applying.offsets.share(batch.partition, batch.start)
+            applying.offsets.lock(batch.partition, batch.start, shared=True)
             applying.offsets.part_done(batch, part, parts, expected)
 
         with applying.alone:
-            return applying.apply_part(batch, begin)
+            return applying.apply(batch, begin)

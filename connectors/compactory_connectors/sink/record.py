@@ -1,4 +1,4 @@
-"""A record of a topic as a handler gets it."""
+"""A record of a topic as a handler gets it, and what may be wrong with it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from compactory.errors import CompactoryError
 from compactory.kafka.client import Message
 from compactory.records import Partition
 
-__all__ = ["Batch", "Failed", "Records", "SinkRecord", "part_of"]
+__all__ = ["Batch", "Failed", "RecordRefused", "Records", "SinkRecord", "SinkStopped", "part_of"]
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RecordRefused(ValueError):
+    """A record that can't be written; the text says why and shows no value."""
+
+
+class SinkStopped(CompactoryError):
+    """A sink can't go on until somebody decides; the text names the partition and the remedy."""
 
 
 class SinkRecord(NamedTuple):

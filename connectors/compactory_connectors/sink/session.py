@@ -4,83 +4,71 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import psycopg
 import structlog
 
-from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Outcome
 from .group import Fetched, Group
 from .offsets import Moved
 from .record import Batch, Records
-from .starting import Locator, Start
+from .starting import Locator
 from .status import Board
 
 __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.sink")
 
-_POLL = 0.25  # seconds that a poll waits for a record
+_POLL = 0.1  # seconds that a poll waits for a record
 _BEAT = 1.0  # seconds between commits to Kafka, samples, and looks for what is tried again
 _CHECK = 5.0  # seconds between looks whether topics are still the same
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Session:
     """One life of the connections. Owned by one thread. Raises psycopg.Error and CompactoryError."""
 
     sink: str
-    kafka: Kafka
-    postgres: Connection
     group: Group
+    locator: Locator
     applying: Applying
     apply: Callable[[Batch], Outcome]
     board: Board
     stop: threading.Event
-    start: Start
     batch: int
     connected: Callable[[], None]
 
     def run(self) -> None:
         """Apply what comes until ``stop`` is set."""
-        locator = Locator(self.kafka, self.applying.offsets, self.sink, self.start)
-
-        def locate(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-            with postgres_errors(self.postgres):
-                return locator.locate(partitions, self.group.committed)
-
-        self.group.attach(locate)
         beat = check = time.monotonic() + _BEAT
         due: list[tuple[Fetched, Future[Records | None]]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
                 found = self.group.poll(self.batch, 0 if due else _POLL)
-                read = [(it._replace(messages=[]), ahead.submit(self._prepared, locator, it)) for it in found]
+                read = [(it._replace(messages=[]), ahead.submit(self._prepared, it)) for it in found]
                 for fetched, records in due:
                     if self.group.is_current(fetched):
                         self._apply(fetched, records)
                 due = read
-                self.board.polled()
+                self.board.polled_at = time.monotonic()
                 now = time.monotonic()
                 if now >= beat:
                     self._look_around({fetched.partition for fetched, _ in due})
                     beat = now + _BEAT
                 if now >= check:
-                    if not locator.check_topics(sorted({part.topic for part in self.group.positions})):
+                    if not self.locator.check_topics(sorted({part.topic for part in self.group.positions})):
                         self.group.lose(self.group.positions)  # the next poll says what is wrong
                     check = now + _CHECK
 
-    def _prepared(self, locator: Locator, fetched: Fetched) -> Records | None:
+    def _prepared(self, fetched: Fetched) -> Records | None:
         """The records; None if their topic is another one: it is asked after they were read, so none slips in."""
         records = self.applying.prepare(fetched.messages)
-        return records if locator.check_topics([fetched.partition.topic]) else None
+        return records if self.locator.check_topics([fetched.partition.topic]) else None
 
     def _apply(self, fetched: Fetched, prepared: Future[Records | None]) -> None:
         part, start = fetched.partition, fetched.start
@@ -93,29 +81,23 @@ class Session:
                 batch = Batch(part, start, records, records[-1].offset + 1)
                 failed = self.apply(batch)
         except Moved:
-            self.board.count("seeks_total", part)
+            self.board.count(part, seeks=1)
             place = {"sink": self.sink, "topic": part.topic, "partition": part.partition, "expected": start}
             log.warning("the database's offset is another: seeking", **place)
             self.group.lose([part])
         except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
-            self.board.count("rollbacks_total", part)
+            self.board.count(part, rollbacks=1)
             self.group.lose([part])  # and read again, at once: the other one has committed
         except Exception:
-            self.board.count("rollbacks_total", part)
+            self.board.count(part, rollbacks=1)
             raise
         else:
             self.connected()
             self.group.advance(part, batch.end)
-            self.board.applied(part, len(records) - len(failed), len(failed))
+            self.board.count(part, batches=1, rows=len(records) - len(failed), failed=len(failed))
+            place = {"sink": self.sink, "topic": part.topic, "partition": part.partition}
             for item in failed[:10]:
-                log.warning(
-                    "record set aside",
-                    sink=self.sink,
-                    topic=part.topic,
-                    partition=part.partition,
-                    offset=item.record.offset,
-                    reason=item.reason,
-                )
+                log.warning("record set aside", **place, offset=item.record.offset, reason=item.reason)
 
     def _look_around(self, due: Container[Partition]) -> None:
         """``due``: partitions with records that are not applied yet."""
@@ -129,10 +111,11 @@ class Session:
                 self._pass_over(Batch(part, position, [], end))
         self.group.commit()
         positions = self.group.offsets()
-        self.board.sampled(positions, self.group.lag(), self.applying.failed.counts())
+        self.board.positions, self.board.lag = positions, self.group.lag()
+        self.board.set_aside = self.applying.failed.counts()
         if positions and None not in positions.values():
             self.connected()
-            self.board.connected()
+            self.board.located, self.board.error = True, None
         self.board.rebalances = self.group.rebalances
 
     def _pass_over(self, batch: Batch) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any, Literal, Self
 
 import structlog
@@ -17,13 +18,13 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
-from .connecting import open_sink
 from .dead_letters import DeadLetters
 from .group import Group
+from .offsets import open_sink
 from .parallel import Parallel
 from .record import Batch
 from .session import Session
-from .starting import Start
+from .starting import Locator, Start
 from .status import Board
 
 __all__ = ["TransactionalSink"]
@@ -88,13 +89,17 @@ class TransactionalSink:
             raise ConfigError(problems)
         self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
         self._group_id = group_id or f"compactory-sink-{name}"
-        self._handler = handler
-        self._prepare = prepare if parallel == 1 else None
         self._batch = batch
         self._parallel = parallel
-        self._stops = on_failure == "stop"
         self._dead_letters = dead_letters
-        self._dead_letter_headers = dead_letter_headers
+        self._letters = partial(DeadLetters, self._kafka, sink=name, with_headers=dead_letter_headers)
+        self._applier = partial(
+            Applying,
+            sink=name,
+            handler=handler,
+            preparing=prepare if parallel == 1 else None,
+            stops=on_failure == "stop",
+        )
         self._start: Start = start
         self._timeout = transaction_timeout
         self._stop = threading.Event()
@@ -149,11 +154,11 @@ class TransactionalSink:
                 self._work(group)
         except CompactoryError as error:
             self.failure = error
-            self.board.failed(str(error))
+            self.board.error = str(error)
             log.error("sink stopped", sink=self.name, error=str(error))
         except Exception as error:
             self.failure = CompactoryError(f"sink {self.name!r} failed: {type(error).__name__}")
-            self.board.failed(str(self.failure))
+            self.board.error = str(self.failure)
             log.exception("sink failed", sink=self.name)
 
     def _work(self, group: Group) -> None:
@@ -162,29 +167,33 @@ class TransactionalSink:
         while not self._stop.is_set():
             try:
                 with self._opened() as (applying, apply):
+                    locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
+                    group.attach(postgres_errors(self._postgres)(locator.locate))
                     Session(
-                        sink=self.name,
-                        kafka=self._kafka,
-                        postgres=self._postgres,
-                        group=group,
-                        applying=applying,
-                        apply=apply,
-                        board=self.board,
-                        stop=self._stop,
-                        start=self._start,
-                        batch=self._batch,
-                        connected=backoff.reset,
+                        self.name,
+                        group,
+                        locator,
+                        applying,
+                        apply,
+                        self.board,
+                        self._stop,
+                        self._batch,
+                        backoff.reset,
                     ).run()
             except Unreachable as error:
                 self._note(error)
-                group.detach()
-                pause = time.monotonic() + backoff.pause()
-                while not self._stop.is_set() and time.monotonic() < pause:
-                    group.poll(self._batch, 0.1)
-                    self.board.polled()
+                self._idle(group, backoff.pause())
+
+    def _idle(self, group: Group, seconds: float) -> None:
+        """Stay in the group, and read nothing."""
+        group.detach()
+        until = time.monotonic() + seconds
+        while not self._stop.is_set() and time.monotonic() < until:
+            group.poll(self._batch, 0.1)
+            self.board.polled_at = time.monotonic()
 
     def _note(self, error: Unreachable) -> None:
-        self.board.failed(str(error))
+        self.board.error = str(error)
         log.warning("nothing is applied for now", sink=self.name, error=" ".join(str(error).split()))
 
     @contextmanager
@@ -202,12 +211,8 @@ class TransactionalSink:
 
     def _applying(self, stack: ExitStack) -> Applying:
         connection = stack.enter_context(closing(open_sink(self._postgres.conninfo, self.name, self._timeout)))
-        letters = None
-        if self._dead_letters is not None:
-            letters = DeadLetters(self._kafka, self._dead_letters, self.name, with_headers=self._dead_letter_headers)
-        return Applying(
-            connection, self.name, self._handler, prepare=self._prepare, stops=self._stops, dead_letters=letters
-        )
+        letters = None if self._dead_letters is None else self._letters(topic=self._dead_letters)
+        return self._applier(connection=connection, dead_letters=letters)
 
 
 def _parsed(postgres: str) -> Connection:

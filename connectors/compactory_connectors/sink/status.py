@@ -1,23 +1,18 @@
-"""What a sink shows of itself: a picture of the moment, and what probes make of it."""
+"""A sink as what it shows of itself: probes, status, metrics. Times are in seconds."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compactory.records import Partition
 from compactory.worker import Metric
 
-__all__ = ["CONSUMING_TTL", "POLLING_TTL", "Board"]
-
-POLLING_TTL = 300.0
-"""Seconds within which a live sink has polled Kafka."""
-CONSUMING_TTL = 60.0
-"""Seconds within which a live sink ends a batch."""
+__all__ = ["Board", "SinkWorker"]
 
 _COUNTERS = {
     "rows_total": "Records applied",
@@ -29,118 +24,61 @@ _COUNTERS = {
 }
 
 
+@dataclass(slots=True)
 class Board:
-    """Figures of one sink in one process. Thread-safe."""
+    """Figures of one sink in one process. The sink's thread writes them; any may read, as values are replaced whole."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all of the following
-        self._counters: dict[str, Counter[Partition]] = {name: Counter() for name in _COUNTERS}
-        self._lag: dict[Partition, int] = {}
-        self._positions: dict[Partition, int | None] = {}
-        self._set_aside: dict[Partition, int] = {}
-        self._error: str | None = None
-        self._located = False
-        self._polled_at = time.monotonic()
-        self._consuming_since: float | None = None
-        self.rebalances = 0
+    positions: Mapping[Partition, int | None] = field(default_factory=dict)
+    lag: Mapping[Partition, int] = field(default_factory=dict)
+    set_aside: Mapping[Partition, int] = field(default_factory=dict)
+    rebalances: int = 0
+    error: str | None = None
+    """What is away, or why the sink has stopped."""
+    located: bool = False
+    """Whether Postgres and Kafka were ever reached."""
+    polled_at: float = field(default_factory=time.monotonic)
+    _consuming_since: float | None = None
+    _counters: dict[str, Counter[Partition]] = field(default_factory=lambda: {name: Counter() for name in _COUNTERS})
 
     @contextmanager
     def consuming(self, partition: Partition) -> Iterator[None]:
         """A transaction is under way."""
-        began = time.monotonic()
-        with self._lock:
-            self._consuming_since = began
+        self._consuming_since = began = time.monotonic()
         try:
             yield
         finally:
-            with self._lock:
-                self._consuming_since = None
-                self._polled_at = time.monotonic()
-                self._counters["batch_seconds_total"][partition] += time.monotonic() - began  # type: ignore[assignment]
+            self.polled_at, self._consuming_since = time.monotonic(), None
+            self.count(partition, batch_seconds=self.polled_at - began)
 
-    def polled(self) -> None:
-        """Kafka was polled."""
-        with self._lock:
-            self._polled_at = time.monotonic()
-
-    def applied(self, partition: Partition, records: int, failed: int) -> None:
-        """A transaction is committed."""
-        with self._lock:
-            self._counters["rows_total"][partition] += records
-            self._counters["batches_total"][partition] += 1
-            self._counters["failed_total"][partition] += failed
-
-    def count(self, name: Literal["seeks_total", "rollbacks_total"], partition: Partition) -> None:
-        """One more."""
-        with self._lock:
-            self._counters[name][partition] += 1
-
-    def failed(self, error: str) -> None:
-        """Something is away, or the sink has stopped."""
-        with self._lock:
-            self._error = error
-
-    def sampled(
-        self,
-        positions: Mapping[Partition, int | None],
-        lag: Mapping[Partition, int],
-        set_aside: Mapping[Partition, int],
-    ) -> None:
-        """Where our partitions are."""
-        with self._lock:
-            self._positions, self._lag, self._set_aside = dict(positions), dict(lag), dict(set_aside)
-
-    def connected(self) -> None:
-        """Postgres and Kafka have answered."""
-        with self._lock:
-            self._located, self._error = True, None
+    def count(self, partition: Partition, **figures: float) -> None:
+        """So many more: seeks, rollbacks, or rows, batches and failed of a transaction that is committed."""
+        for name, figure in figures.items():
+            self._counters[f"{name}_total"][partition] += figure  # type: ignore[assignment]  # floats work
 
     def live(self, polling_ttl: float, consuming_ttl: float) -> bool:
         """Whether batches end and Kafka is polled in time."""
-        now = time.monotonic()
-        with self._lock:
-            if self._consuming_since is not None:
-                return now - self._consuming_since < consuming_ttl
-            return now - self._polled_at < polling_ttl
-
-    @property
-    def located(self) -> bool:
-        """Whether Postgres and Kafka were ever reached."""
-        with self._lock:
-            return self._located
+        now, since = time.monotonic(), self._consuming_since
+        return now - self.polled_at < polling_ttl if since is None else now - since < consuming_ttl
 
     def picture(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
-        with self._lock:
-            return {
-                "partitions": [
-                    {
-                        "topic": part.topic,
-                        "partition": part.partition,
-                        "offset": position,
-                        "lag": self._lag.get(part),
-                        "set_aside": self._set_aside.get(part, 0),
-                    }
-                    for part, position in sorted(self._positions.items())
-                ],
-                **{name.removesuffix("_total"): sum(figures.values()) for name, figures in self._counters.items()},
-                "rebalances": self.rebalances,
-                "detail": self._error,
-            }
+        lag, set_aside = self.lag, self.set_aside
+        return {
+            "partitions": [
+                {**part._asdict(), "offset": position, "lag": lag.get(part), "set_aside": set_aside.get(part, 0)}
+                for part, position in sorted(self.positions.items())
+            ],
+            **{name.removesuffix("_total"): sum(dict(found).values()) for name, found in self._counters.items()},
+            "rebalances": self.rebalances,
+            "detail": self.error,
+        }
 
     def metrics(self, sink: str) -> Iterable[Metric]:
         """Figures of every partition."""
-        with self._lock:
-            gauges = {
-                "lag": ("Records that are not applied yet", dict(self._lag)),
-                "set_aside": ("Records that are set aside", dict(self._set_aside)),
-            }
-            counters = {name: (text, dict(self._counters[name])) for name, text in _COUNTERS.items()}
-            known = [*self._positions]
-        for name, (text, figures) in gauges.items():
-            yield _metric(sink, "gauge", name, text, figures)
-        for name, (text, figures) in counters.items():
-            yield _metric(sink, "counter", name, text, dict.fromkeys(known, 0) | figures)
+        yield _metric(sink, "gauge", "lag", "Records that are not applied yet", self.lag)
+        yield _metric(sink, "gauge", "set_aside", "Records that are set aside", self.set_aside)
+        for name, text in _COUNTERS.items():
+            yield _metric(sink, "counter", name, text, dict.fromkeys(self.positions, 0) | self._counters[name])
 
 
 def _metric(
@@ -151,3 +89,33 @@ def _metric(
     }
     labels = ("sink", "topic", "partition")
     return Metric(name=f"compactory_sink_{name}", kind=kind, help=text, labels=labels, samples=samples)
+
+
+class SinkWorker:
+    """Implements `compactory.worker.Worker`, for a `TransactionalSink`. Thread-safe."""
+
+    def __init__(self, sink: Any, *, polling_ttl: float = 300.0, consuming_ttl: float = 60.0) -> None:
+        self._sink = sink
+        self._board: Board = sink.board
+        self._ttl = polling_ttl, consuming_ttl
+        self.name = f"sink {sink.name}"
+
+    def live(self) -> bool:
+        """Whether it polls Kafka and ends batches in time; one that waits for Postgres or Kafka is alive."""
+        return self._sink.alive and self._board.live(*self._ttl)
+
+    def ready(self) -> bool:
+        """Whether it has reached Postgres and Kafka at some time since the start."""
+        return self._board.located
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return why nothing could be applied yet."""
+        return [] if self.ready() else [{"sink": self._sink.name, "detail": self._board.picture()["detail"]}]
+
+    def status(self) -> dict[str, Any]:
+        """Return where this process's partitions are."""
+        return self._board.picture()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the figures of every partition."""
+        return self._board.metrics(self._sink.name)

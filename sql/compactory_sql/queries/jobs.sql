@@ -263,8 +263,13 @@ SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_a
    AND (%(state)s::text IS NULL OR state = %(state)s) AND (%(group)s::text IS NULL OR "group" = %(group)s)
  ORDER BY id DESC LIMIT %(limit)s;
 
+-- name: jobs/lock
+-- Wait until no other transaction has the job locked.
+SELECT FROM compactory.jobs_live WHERE id = %(id)s FOR UPDATE;
+
 -- name: jobs/retry
--- Have failed and cancelled jobs run again, from their first attempt on; those that wait for a retry at once.
+-- Have failed and cancelled jobs run again, from their first attempt on; those that wait for a retry at once. Jobs that another
+-- transaction has locked are left alone, and come back as busy.
 WITH gone AS (
     DELETE FROM compactory.jobs_finished AS j
      WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) RETURNING j.*),
@@ -272,34 +277,49 @@ back AS (
     INSERT INTO compactory.jobs_live (id, type, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, last_error)
     SELECT id, type, "group", origin, place, payload, headers, clock_timestamp(), last_only, unique_key, created_at, last_error
       FROM gone RETURNING id),
-again AS (
-    UPDATE compactory.jobs_live SET state = 'scheduled', run_at = clock_timestamp(), position = NULL, attempt = 0, rescues = 0,
-           finished_at = NULL, holds = true
+chosen AS MATERIALIZED (
+    SELECT id FROM compactory.jobs_live
      WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
-       AND (state = 'failed' OR state = 'scheduled' AND attempt > 0 AND %(ids)s::int8[] IS NOT NULL)
-    RETURNING id)
-SELECT id, NULL AS "group" FROM back UNION ALL SELECT id, NULL FROM again;
+       AND (state = 'failed' OR state = 'scheduled' AND attempt > 0 AND %(ids)s::int8[] IS NOT NULL)),
+free AS MATERIALIZED (
+    SELECT j.id FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
+     WHERE j.state IN ('failed', 'scheduled') FOR UPDATE OF j SKIP LOCKED),
+again AS (
+    UPDATE compactory.jobs_live AS j SET state = 'scheduled', run_at = clock_timestamp(), position = NULL, attempt = 0, rescues = 0,
+           finished_at = NULL, holds = true
+      FROM free WHERE j.id = free.id RETURNING j.id)
+SELECT id, NULL AS "group", false AS busy FROM back UNION ALL SELECT id, NULL, false FROM again
+ UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
 
 -- name: jobs/cancel
--- Cancel scheduled jobs, and have running ones end; "discard" is for failed ones.
+-- Cancel scheduled jobs, and have running ones end; "discard" is for failed ones. Jobs that another transaction has locked are
+-- left alone, and come back as busy.
 WITH chosen AS MATERIALIZED (
-    SELECT id, state FROM compactory.jobs_live
+    SELECT id FROM compactory.jobs_live
      WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
-       AND (%(group)s::text IS NULL OR "group" = %(group)s) AND state = ANY (%(states)s) FOR UPDATE),
+       AND (%(group)s::text IS NULL OR "group" = %(group)s) AND state = ANY (%(states)s)),
+free AS MATERIALIZED (
+    SELECT j.id, j.state FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
+     WHERE j.state = ANY (%(states)s) FOR UPDATE OF j SKIP LOCKED),
 gone AS (
-    DELETE FROM compactory.jobs_live AS j USING chosen AS c WHERE j.id = c.id AND c.state <> 'running' RETURNING j.*),
+    DELETE FROM compactory.jobs_live AS j USING free WHERE j.id = free.id AND free.state <> 'running' RETURNING j.*),
 asked AS (
-    UPDATE compactory.jobs_live AS j SET cancelling = true FROM chosen AS c WHERE j.id = c.id AND c.state = 'running' RETURNING j.id),
+    UPDATE compactory.jobs_live AS j SET cancelling = true FROM free WHERE j.id = free.id AND free.state = 'running' RETURNING j.id),
 moved AS (
     INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
                                           created_at, attempt, rescues, finished_at, last_error)
     SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
            rescues, clock_timestamp(), coalesce(last_error, 'cancelled by an operator') FROM gone RETURNING id, "group")
-SELECT id, "group" FROM moved UNION ALL SELECT id, NULL FROM asked;
+SELECT id, "group", false AS busy FROM moved UNION ALL SELECT id, NULL, false FROM asked
+ UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
 
 -- name: jobs/next_of_groups
--- Have the first job of groups in which one is gone found once more.
+-- Have the first job of groups in which one is gone found once more; one that is locked is being claimed.
 UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
-  FROM (SELECT h.id FROM unnest(%(groups)s::text[]) AS g
-          JOIN LATERAL (SELECT id FROM compactory.jobs_live AS n WHERE n."group" = g ORDER BY n."group", n.id LIMIT 1) AS h ON true) AS first
- WHERE j.id = first.id AND j.state = 'scheduled' AND j.position IS NOT NULL;
+  FROM (SELECT n.id
+          FROM unnest(%(groups)s::text[]) AS g
+          JOIN LATERAL (SELECT id FROM compactory.jobs_live AS n WHERE n."group" = g ORDER BY n."group", n.id LIMIT 1) AS h ON true
+          JOIN compactory.jobs_live AS n ON n.id = h.id
+         WHERE n.state = 'scheduled' AND n.position IS NOT NULL
+           FOR UPDATE OF n SKIP LOCKED) AS first
+ WHERE j.id = first.id;

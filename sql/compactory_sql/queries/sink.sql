@@ -46,7 +46,7 @@ SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
 
 -- name: sink/share
-SELECT "offset" FROM compactory.kafka_partitions
+SELECT "offset", true, true FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
 
 -- name: sink/move
@@ -91,13 +91,19 @@ SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.fai
  WHERE p.sink = coalesce(%(sink)s, p.sink) ORDER BY sink, topic, partition;
 
 -- name: sink/held
--- Keys of which a record was set aside.
+-- Keys of which a record was set aside. IS TRUE has them hashed: nothing tells how many keys there are, and a join or an
+-- array that is no constant compares each with each.
 SELECT DISTINCT key FROM compactory.kafka_failed_records
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND key = ANY(%(keys)s);
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
+   AND (key IN (SELECT unnest(%(keys)b::bytea[]))) IS TRUE;
 
 -- name: sink/set_aside
+-- One that is there already comes again where an operator has set the offset back.
 INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)
-VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s);
+VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s)
+    ON CONFLICT (sink, topic, partition, "offset") DO UPDATE
+   SET (key, value, headers, timestamp_ms, reason) = (excluded.key, excluded.value, excluded.headers,
+        excluded.timestamp_ms, coalesce(excluded.reason, kafka_failed_records.reason));
 
 -- name: sink/failed
 SELECT sink, topic, partition, "offset", key, octet_length(value) AS bytes, failed_at, reason, again

@@ -32,7 +32,7 @@ from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.mortal import STEPS
 from tests.source.workload import wait_until
 
-TAKEOVER = 5.0
+TAKEOVER = 15.0  # seconds; 5 are promised to a source that gets the processor when it wants it
 """Seconds within which a standby has taken over."""
 
 

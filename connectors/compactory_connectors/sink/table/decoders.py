@@ -1,36 +1,153 @@
-"""Decoders by the class names of the converters that wrote the bytes."""
+"""Decoders by the converters that wrote the bytes. Of Avro and JSON Schema an id names the schema in a registry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import struct
+from functools import partial
+from io import BytesIO
+from typing import Any
 
-from compactory_connectors.source.record.converters import read_converter
-from compactory_connectors.source.record.schema import Schema, Type
+from compactory_connectors.source.record.converters import ConverterSpec
+from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
-from .decoding import Decoded, Decoder, Enveloped, number_decoder, plain_json, string_value
-from .registry_decoding import RegistryDecoder
+from ..record import RecordRefused
+from .decoding import Decoded, Decoder, Enveloped, loads
 
-__all__ = ["read_decoder"]
+__all__ = ["decoder_of"]
 
-_CONFLUENT = {
-    "io.confluent.connect.avro.AvroConverter": "avro",
-    "io.confluent.connect.json.JsonSchemaConverter": "json",
+_NUMBERS = {
+    "ShortConverter": (">h", Type.INT16),
+    "IntegerConverter": (">i", Type.INT32),
+    "LongConverter": (">q", Type.INT64),
+    "FloatConverter": (">f", Type.FLOAT32),
+    "DoubleConverter": (">d", Type.FLOAT64),
+    "BooleanConverter": ("?", Type.BOOLEAN),
 }
+_TEXT = Schema(type=Type.STRING, optional=True)
+_BYTES = Schema(type=Type.BYTES, optional=True)
 
 
-def read_decoder(class_name: str, options: Mapping[str, str]) -> tuple[Decoder | None, list[str]]:
-    """The decoder of a converter's class and options, and every problem, without the key's name."""
-    spec, problems = read_converter(class_name, options)
-    if spec is None:
-        return None, problems
-    short = class_name.rsplit(".", 1)[-1]
-    if class_name in _CONFLUENT:
-        return RegistryDecoder(_CONFLUENT[class_name], spec.converter), []
-    if short == "JsonConverter":
-        enabled = options.get("schemas.enable", "true").lower() == "true"
-        return (Enveloped() if enabled else plain_json), []
-    if short == "StringConverter":
-        return string_value, []
-    if short == "ByteArrayConverter":
-        return (lambda raw, _topic, _half: Decoded(Schema(type=Type.BYTES, optional=True), raw)), []
-    return number_decoder(short), []
+def decoder_of(spec: ConverterSpec) -> Decoder:
+    """The decoder of what a converter writes."""
+    name = spec.class_name.rsplit(".", 1)[-1]
+    if name in {"AvroConverter", "JsonSchemaConverter"}:
+        return _RegistryDecoder(spec.converter, avro=name == "AvroConverter")
+    if name == "JsonConverter":
+        return Enveloped() if spec.converter.schemas_enable else lambda raw: Decoded(None, loads(raw))  # type: ignore[attr-defined]
+    if name == "StringConverter":
+        return _text
+    if name == "ByteArrayConverter":
+        return partial(Decoded, _BYTES)
+    layout, kind = _NUMBERS[name]
+    return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
+
+
+def _text(raw: bytes) -> Decoded:
+    try:
+        return Decoded(_TEXT, raw.decode())
+    except UnicodeDecodeError:
+        raise RecordRefused("is not UTF-8 text") from None
+
+
+def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
+    def decode(raw: bytes) -> Decoded:
+        if len(raw) != layout.size:
+            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
+        return Decoded(schema, layout.unpack(raw)[0])
+
+    return decode
+
+
+_MAGIC = 0
+_AVRO = {"int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
+         "boolean": Type.BOOLEAN, "string": Type.STRING, "bytes": Type.BYTES, "enum": Type.STRING}  # fmt: skip
+_LOGICAL = {"date": DATE, "time-millis": TIME, "timestamp-millis": TIMESTAMP, "decimal": DECIMAL}
+
+
+class _RegistryDecoder:
+    """Reads what AvroConverter or JsonSchemaConverter wrote; ``converter`` holds the registry's options."""
+
+    def __init__(self, converter: Any, *, avro: bool) -> None:
+        self._avro = avro
+        self._registry = converter.registry
+        self._known: dict[int, tuple[Any, Schema]] = {}
+
+    def __call__(self, raw: bytes) -> Decoded:
+        """The value. Raises RecordRefused, Unreachable, ConfigError."""
+        if len(raw) < 5 or raw[0] != _MAGIC:
+            raise RecordRefused("does not begin with the id of a schema")
+        number = int.from_bytes(raw[1:5], "big")
+        if number not in self._known:
+            self._known[number] = self._look_up(number)
+        parsed, schema = self._known[number]
+        if not self._avro:
+            return Decoded(schema, loads(raw[5:]))
+        from fastavro import schemaless_reader
+
+        try:
+            value = schemaless_reader(BytesIO(raw[5:]), parsed, None)
+        except Exception:  # noqa: BLE001 - its errors are of many classes
+            raise RecordRefused(f"is not Avro of schema {number}") from None
+        return Decoded(schema, value)
+
+    def _look_up(self, number: int) -> tuple[Any, Schema]:
+        text = json.loads(self._registry.schema_text(number))
+        if not self._avro:
+            return text, _of_json_schema(text)
+        from fastavro import parse_schema
+
+        return parse_schema(_stored(text)), _of_avro(text, {})
+
+
+def _stored(schema: Any) -> Any:
+    """Without logical types: fastavro knows no years beyond 1 to 9999, and no more digits than are declared."""
+    if isinstance(schema, dict):
+        return {name: _stored(item) for name, item in schema.items() if name != "logicalType"}
+    return [_stored(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _of_avro(found: Any, named: dict[str, Schema]) -> Schema:
+    if isinstance(found, list):
+        (one, *_) = [item for item in found if item != "null"] or ["string"]
+        return _of_avro(one, named).as_optional("null" in found)
+    if isinstance(found, str):
+        return named[found] if found in named else Schema(type=_AVRO.get(found, Type.STRING))
+    kind = found["type"]
+    if kind == "record":
+        fields = tuple(Field(item["name"], _of_avro(item["type"], named)) for item in found["fields"])
+        named[found["name"]] = schema = Schema(type=Type.STRUCT, name=found.get("connect.name"), fields=fields)
+        return schema
+    if kind == "array":
+        return Schema(type=Type.ARRAY, values=_of_avro(found["items"], named))
+    if kind == "map":
+        return Schema(type=Type.MAP, keys=Schema(type=Type.STRING), values=_of_avro(found["values"], named))
+    if isinstance(kind, dict | list):
+        return _of_avro(kind, named)
+    name = found.get("connect.name") or _LOGICAL.get(found.get("logicalType", ""))
+    parameters = tuple((found.get("connect.parameters") or {}).items())
+    if name == DECIMAL and not parameters:
+        parameters = (("scale", str(found.get("scale", 0))),)
+    return Schema(type=Type(found["connect.type"]) if "connect.type" in found else _AVRO.get(kind, Type.STRING),
+                  name=name, parameters=parameters)  # fmt: skip
+
+
+def _of_json_schema(found: Any) -> Schema:
+    if "oneOf" in found:
+        one = next(item for item in found["oneOf"] if item != {"type": "null"})
+        return _of_json_schema(one).as_optional(True)
+    kind, connect = found.get("type"), found.get("connect.type")
+    name, parameters = found.get("title"), tuple((found.get("connect.parameters") or {}).items())
+    if kind == "array":
+        return Schema(type=Type.ARRAY, values=_of_json_schema(found["items"]))
+    if connect == "map":
+        values = _of_json_schema(found["additionalProperties"])
+        return Schema(type=Type.MAP, keys=Schema(type=Type.STRING), values=values)
+    if kind == "object":
+        members = sorted(found.get("properties", {}).items(), key=lambda item: item[1].get("connect.index", 0))
+        fields = tuple(Field(member, _of_json_schema(schema)) for member, schema in members)
+        return Schema(type=Type.STRUCT, name=name, fields=fields)
+    plain = {"integer": Type.INT64, "number": Type.FLOAT64, "boolean": Type.BOOLEAN}.get(kind, Type.STRING)
+    names = {"float32": Type.FLOAT32, "float64": Type.FLOAT64}
+    chosen = plain if connect is None else names.get(connect) or Type(connect)
+    return Schema(type=chosen, name=name, parameters=parameters)

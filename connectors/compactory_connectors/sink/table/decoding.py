@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
 
-from ..failure import RecordRefused
+from ..record import RecordRefused
 
-__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads", "number_decoder", "plain_json", "string_value"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads"]
 
 
 class Decoded(NamedTuple):
@@ -26,8 +26,8 @@ class Decoded(NamedTuple):
     value: Any
 
 
-Decoder = Callable[[bytes, str, str], Decoded]
-"""Bytes, topic and half (key or value) → value. Raises RecordRefused."""
+Decoder = Callable[[bytes], Decoded]
+"""Bytes → value. Raises RecordRefused."""
 
 
 _MAY_BE_ROUNDED = {float, dict, list}
@@ -45,80 +45,32 @@ def loads(text: bytes) -> Any:
     return found
 
 
-def plain_json(raw: bytes, _topic: str, _half: str) -> Decoded:
-    """JSON without a schema. Raises RecordRefused."""
-    return Decoded(None, loads(raw))
-
-
-_TEXT = Schema(type=Type.STRING, optional=True)
-
-
-def string_value(raw: bytes, _topic: str, _half: str) -> Decoded:
-    """A text. Raises RecordRefused."""
-    try:
-        return Decoded(_TEXT, raw.decode())
-    except UnicodeDecodeError:
-        raise RecordRefused("is not UTF-8 text") from None
-
-
-def number_decoder(name: str) -> Decoder:
-    """What a converter of one number or boolean wrote."""
-    import struct
-
-    kinds = {
-        "ShortConverter": (">h", Type.INT16),
-        "IntegerConverter": (">i", Type.INT32),
-        "LongConverter": (">q", Type.INT64),
-        "FloatConverter": (">f", Type.FLOAT32),
-        "DoubleConverter": (">d", Type.FLOAT64),
-        "BooleanConverter": ("?", Type.BOOLEAN),
-    }
-    layout, kind = kinds[name]
-    schema = Schema(type=kind, optional=True)
-
-    def decode(raw: bytes, _topic: str, _half: str) -> Decoded:
-        if len(raw) != struct.calcsize(layout):
-            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
-        return Decoded(schema, struct.unpack(layout, raw)[0])
-
-    return decode
-
-
 class Enveloped:
     """JSON with its schema. Records of one table begin alike: the schema of the last ones is not parsed again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Schema | None] = {}
 
-    def __call__(self, raw: bytes, _topic: str, _half: str) -> Decoded:
+    def __call__(self, raw: bytes) -> Decoded:
         """The payload with its schema. Raises RecordRefused."""
-        for head, schema in self._known.items():
-            if raw.startswith(head):
-                return Decoded(schema, loads(raw[len(head) : raw.rindex(b"}")]))
+        head, _, payload = raw.partition(b',"payload":')
+        if head in self._known:
+            return Decoded(self._known[head], loads(payload[: payload.rindex(b"}")]))
         found = loads(raw)
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
             raise RecordRefused(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
             )
-        schema = schema_of_json(orjson.dumps(found["schema"])) if found["schema"] is not None else None
-        head, mark, _ = raw.partition(b',"payload":')
-        if mark and raw.startswith(b'{"schema":') and _is_whole(head[10:]) and raw.rstrip().endswith(b"}"):
+        schema = None if found["schema"] is None else _schema_of_json(orjson.dumps(found["schema"]))
+        if payload.endswith(b"}") and orjson.dumps({"schema": found["schema"]})[:-1] == head:
             if len(self._known) > 16:
                 self._known.clear()
-            self._known[head + mark] = schema
+            self._known[head] = schema
         return Decoded(schema, found["payload"])
 
 
-def _is_whole(text: bytes) -> bool:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=256)
-def schema_of_json(text: bytes) -> Schema:
+def _schema_of_json(text: bytes) -> Schema:
     """The schema that JsonConverter wrote. Raises RecordRefused."""
     return _schema(orjson.loads(text))
 
@@ -151,8 +103,6 @@ def java_value(schema: Schema) -> Callable[[Any], Any] | None:
         return lambda days: days * 86_400_000
     if schema.name == TIMESTAMP:
         return lambda millis: millis * 1000
-    if schema.name == TIME:
-        return None
     if schema.type is Type.BYTES:
         return _bytes
     if schema.type is Type.ARRAY and schema.values is not None and (inner := java_value(schema.values)) is not None:

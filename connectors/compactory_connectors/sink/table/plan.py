@@ -1,146 +1,151 @@
-"""How records of one shape become rows of one table: which field goes to which column, and as what."""
+"""How records of one shape become rows of one table: which field goes to which column, and as which text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter, methodcaller
-from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from psycopg import sql
 
 from compactory_connectors.source.record.schema import Schema, Type
 
-from ..failure import RecordRefused
-from ..record import SinkRecord
+from ..record import RecordRefused, SinkRecord
+from .chain import Change
 from .decoding import Decoded
 from .sink_config import SinkConfig
-from .target import Conversion, Target, conversion
+from .statements import delete, merge
+from .target import Target, Texts, texts_of
 
-__all__ = ["Plan", "Row", "Wanted", "columns_of", "kafka_columns", "plan_of"]
+__all__ = ["NOT_FITTING", "Plan", "Row", "Wanted", "columns_of", "plan_of"]
 
-Row: TypeAlias = tuple[Any, ...]
-Wanted: TypeAlias = dict[str, tuple[str, str, Schema | None]]
-"""Columns: where the value comes from (record, key, whole key, value), under which name, with which schema.
+Row: TypeAlias = tuple[str | None, ...]
+"""The texts of a row's columns, None for NULL."""
 
-They are in this order, as no mode takes its primary key from two places.
-"""
+
+class Wanted(NamedTuple):
+    """Where a column's value comes from: ``get`` takes it from a record and its change."""
+
+    half: str
+    get: Callable[[Any], Any]
+    schema: Schema | None
+
+
+NOT_FITTING = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
+"""What a value raises that does not fit its schema or its column."""
 
 _KAFKA = ("__connect_topic", "__connect_partition", "__connect_offset")
-_PLACES: tuple[tuple[str, str, Schema], ...] = (
-    ("record", "topic", Schema(type=Type.STRING)),
-    ("record", "partition", Schema(type=Type.INT32)),
-    ("record", "offset", Schema(type=Type.INT64)),
+_PLACES = tuple(
+    Wanted("record", attrgetter(name), Schema(type=kind))
+    for name, kind in (("topic", Type.STRING), ("partition", Type.INT32), ("offset", Type.INT64))
 )
 
 
-def kafka_columns(config: SinkConfig) -> tuple[str, ...]:
-    """Names of the columns of topic, partition and offset."""
-    return config.pk_fields or _KAFKA
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """``columns`` begin with ``key``, those of the primary key; ``rows`` makes rows of records, keys and values.
-
-    ``deletes``: records of this shape are tombstones.
-    """
-
-    target: Target
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    deletes: bool
-    rows: Callable[[Sequence[SinkRecord], Sequence[Any], Sequence[Any]], list[Row]]
-
-
-def columns_of(config: SinkConfig, key: Decoded | None, value: Decoded | None) -> tuple[Wanted, tuple[str, ...]]:
+def columns_of(config: SinkConfig, change: Change) -> tuple[dict[str, Wanted], tuple[str, ...]]:
     """The columns that a record has something for, those of the primary key first. Raises RecordRefused."""
-    wanted: Wanted = {}
-    fields = {} if value is None else _fields(value, "value")
+    if change.value is None and not config.delete_enabled:
+        raise RecordRefused("is a tombstone, and delete.enabled is false")
+    wanted: dict[str, Wanted] = {}
+    fields = {} if change.value is None else _fields(change.value, "value")
     if config.pk_mode == "record_key":
-        wanted |= _key_columns(config, key)
+        wanted = _key_columns(config, change.key)
     elif config.pk_mode == "record_value":
-        for name in config.pk_fields or fields:
-            if name not in fields:
-                raise RecordRefused(f"the value has no field {name!r}, which pk.fields names")
-            wanted[name] = ("value", name, fields[name])
+        wanted = _named(config, fields, "value")
     elif config.pk_mode == "kafka":
-        names = kafka_columns(config)
-        wanted |= dict(zip(names, _PLACES, strict=True))
+        wanted = dict(zip(config.pk_fields or _KAFKA, _PLACES, strict=True))
     primary = tuple(wanted)
-    for name, schema in fields.items():
-        if name not in wanted and (not config.whitelist or name in config.whitelist):
-            wanted[name] = ("value", name, schema)
+    for name, source in fields.items():
+        if name not in wanted and (not config.fields_whitelist or name in config.fields_whitelist):
+            wanted[name] = source
     if not wanted:
         raise RecordRefused("has no field to write")
     return wanted, primary
 
 
-def _key_columns(config: SinkConfig, key: Decoded | None) -> Wanted:
+def _key_columns(config: SinkConfig, key: Decoded | None) -> dict[str, Wanted]:
     if key is None:
         raise RecordRefused("has no key, and pk.mode is record_key")
-    if not isinstance(key.value, dict):
-        if len(config.pk_fields) != 1:
-            raise RecordRefused("its key is one value: name the column in pk.fields")
-        return {config.pk_fields[0]: ("whole key", "", key.schema)}
-    fields = _fields(key, "key")
-    for name in config.pk_fields or fields:
+    if isinstance(key.value, dict):
+        return _named(config, _fields(key, "key"), "key")
+    if len(config.pk_fields) != 1:
+        raise RecordRefused("its key is one value: name the column in pk.fields")
+    return {config.pk_fields[0]: Wanted("key", lambda value: value, key.schema)}
+
+
+def _named(config: SinkConfig, fields: dict[str, Wanted], half: str) -> dict[str, Wanted]:
+    for name in config.pk_fields:
         if name not in fields:
-            raise RecordRefused(f"the key has no field {name!r}, which pk.fields names")
-    return {name: ("key", name, fields[name]) for name in config.pk_fields or fields}
+            raise RecordRefused(f"the {half} has no field {name!r}, which pk.fields names")
+    return {name: fields[name] for name in config.pk_fields or fields}
 
 
-def _fields(half: Decoded, what: str) -> dict[str, Schema | None]:
-    if half.schema is not None and half.schema.type is Type.STRUCT:
-        if not isinstance(half.value, dict):
-            raise RecordRefused(f"its {what} does not fit its schema")
-        return {field.name: field.schema for field in half.schema.fields}
-    if not isinstance(half.value, dict):
-        raise RecordRefused(f"its {what} is no struct of fields")
-    return dict.fromkeys(half.value)
+def _fields(decoded: Decoded, half: str) -> dict[str, Wanted]:
+    schema, value = decoded
+    if schema is not None and schema.type is Type.STRUCT:
+        if not isinstance(value, dict):
+            raise RecordRefused(f"its {half} does not fit its schema")
+        return {item.name: Wanted(half, methodcaller("get", item.name), item.schema) for item in schema.fields}
+    if not isinstance(value, dict):
+        raise RecordRefused(f"its {half} is no struct of fields")
+    return {name: Wanted(half, itemgetter(name), None) for name in value}
 
 
-def plan_of(target: Target, wanted: Wanted, key: tuple[str, ...], *, deletes: bool) -> Plan:
-    """The plan. All columns must be in the table."""
-    fields = [(source, _getter(*place)) for place in wanted.values() for source in place[:1]]
-    conversions = {
-        number: found
-        for number, (column, (_, _, schema)) in enumerate(wanted.items())
-        if (found := conversion(schema, target.columns[column])) is not None
-    }
-    return Plan(target, tuple(wanted), key, deletes, _Rows(fields, conversions))
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """``columns`` begin with ``key``, those of the primary key. ``deletes``: records of this shape are tombstones."""
+
+    target: Target
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    deletes: bool
+    statement: sql.Composed
+    """Merges rows from ``staged``."""
+    sources: tuple[tuple[Wanted, Texts], ...]
+
+    def rows(self, records: Sequence[SinkRecord], changes: Sequence[Change]) -> tuple[list[Row], dict[int, str]]:
+        """Rows of records, and by their places the reasons why some can have none.
+
+        It goes column by column, so that nearly all of the work is done by C.
+        """
+        halves: dict[str, Sequence[Any]] = {
+            "record": records,
+            "key": [change.key and change.key.value for change in changes],
+            "value": [change.value and change.value.value for change in changes],
+        }
+        refused: dict[int, str] = {}
+        columns = []
+        for name, (wanted, texts) in zip(self.columns, self.sources, strict=True):
+            found, unfit = _column(halves[wanted.half], wanted.get, texts)
+            columns.append(found)
+            kind = self.target.columns[name].kind
+            refused |= dict.fromkeys(unfit, f"column {name} of type {kind}: the value does not fit")
+        return list(zip(*columns, strict=True)), refused
 
 
-_Convert = Callable[[Any], Any]
+def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str | None], list[int]]:
+    """Texts of one column, and the places of values that have none."""
+    try:
+        values = list(map(get, halves))
+        if {*map(type, values)} == {texts.plain}:
+            return (values if texts.plain is str else list(map(str, values))), []
+    except NOT_FITTING:
+        pass
+    found: list[str | None] = []
+    unfit = []
+    for number, half in enumerate(halves):
+        try:
+            value = get(half)
+            found.append(None if value is None else texts.text(value))
+        except NOT_FITTING:
+            found.append(None)
+            unfit.append(number)
+    return found, unfit
 
 
-class _Rows:
-    """Makes rows, column by column: nearly all of the work is done by C."""
-
-    def __init__(
-        self, fields: Sequence[tuple[str, Callable[[Any], Any]]], conversions: Mapping[int, Conversion]
-    ) -> None:
-        self._fields = fields
-        self._conversions = conversions
-
-    def __call__(self, records: Sequence[SinkRecord], keys: Sequence[Any], values: Sequence[Any]) -> list[Row]:
-        halves = {"record": records, "key": keys, "whole key": keys, "value": values}
-        columns = [list(map(get, halves[source])) for source, get in self._fields]
-        for number, (fits, convert) in self._conversions.items():
-            column = columns[number]
-            if not {fits, NoneType}.issuperset(map(type, column)):
-                columns[number] = [
-                    value if value is None or value.__class__ is fits else convert(value) for value in column
-                ]
-        return list(zip(*columns, strict=True))
-
-
-def _getter(source: str, name: str, schema: Schema | None) -> _Convert:
-    if source == "record":
-        return attrgetter(name)
-    if source == "whole key":
-        return _itself
-    return itemgetter(name) if schema is None else methodcaller("get", name)  # a field that is left out is null
-
-
-def _itself(value: Any) -> Any:
-    return value
+def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str, ...], *, deletes: bool) -> Plan:
+    """The plan. All columns must be in the table. Raises RecordRefused."""
+    columns = tuple(wanted)
+    statement = delete(target, key) if deletes else merge(mode, target, columns, key)
+    sources = tuple((source, texts_of(source.schema, target.columns[name])) for name, source in wanted.items())
+    return Plan(target, columns, key, deletes, statement, sources)

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from compactory.kafka.client import Kafka, TopicPartition
+import psycopg
+
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.source.publish.topics import read
 
-from ..connecting import open_sink
-from ..failure import RecordRefused
-from ..record import SinkRecord
+from ..offsets import open_sink
+from ..record import Records, SinkRecord
+from .plan import Plan, Row
 from .sink_config import SinkConfig
-from .statements import delete, merge
 from .writer import TableWriter
 
 __all__ = ["TopicPreview", "preview"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPreview:
-    """One topic: its table, the statement that merges a batch, the first rows and why records would be refused."""
+class TopicPreview(NamedTuple):
+    """One statement that merges a batch, with the first rows, or the reasons why records would be refused."""
 
     topic: str
     table: str
     sql: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    rows: tuple[Row, ...]
     refused: tuple[str, ...]
 
 
 def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPreview]:
-    """One for each table that the first ``limit`` records of each topic go to. Raises ConfigError, Unreachable."""
+    """Those of the first ``limit`` records of each topic. Raises ConfigError, Unreachable."""
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
         with closing(connection), connection.transaction(force_rollback=True):
-            return [_topic(writer, connection, kafka, topic, limit) for topic in _topics(config, kafka)]
+            topics = _topics(config, kafka)
+            return [item for topic in topics for item in _topic(config, writer, connection, kafka, topic, limit)]
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
@@ -49,41 +51,17 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
     return list(config.topics)
 
 
-def _topic(writer: TableWriter, connection: Any, kafka: Kafka, topic: str, limit: int) -> TopicPreview:
-    table = writer.config.table_format.replace("${topic}", topic)
-    statement, columns = "", tuple[str, ...]()
-    rows: list[tuple[Any, ...]] = []
+def _topic(
+    config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
+) -> Iterator[TopicPreview]:
+    rows: dict[Plan, list[Row]] = defaultdict(list)
     refused: list[str] = []
-    for record in islice(_records(kafka, topic), limit):
-        try:
-            placed = writer.placed(connection, record)
-            if placed is None:
-                continue
-            plan, row = placed
-            rows.append(tuple(row))
-            made = delete(plan.target, plan.key) if plan.deletes else merge(writer.config.insert_mode, plan)
-            table, columns, statement = plan.target.text, plan.columns, made.as_string(connection)
-        except RecordRefused as error:
-            refused.append(f"partition {record.partition}, offset {record.offset}: {error}")
-    return TopicPreview(
-        topic=topic, table=table, sql=statement, columns=columns, rows=tuple(rows), refused=tuple(refused)
-    )
-
-
-def _records(kafka: Kafka, topic: str) -> Iterator[SinkRecord]:
-    partitions = kafka.topics([topic])[topic].all()
-    starts, ends = kafka.log_starts(partitions), kafka.stable_offsets(partitions)
-    left = {part for part in partitions if starts[part] < ends[part]}
-    consumer = kafka.consumer("follow")
-    try:
-        consumer.assign([TopicPartition(part.topic, part.partition, starts[part]) for part in left])
-        while left:
-            message = consumer.poll(10.0)
-            if message is None:
-                return
-            if message.error() is None:
-                yield SinkRecord.of([message])[0]
-            else:
-                left -= {part for part in left if part.partition == message.partition()}
-    finally:
-        consumer.close()
+    for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
+        one = Records([record])
+        for write in writer.writes(connection, one):
+            rows[write.plan] += [row for _, row in write.rows]
+        refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
+    for plan, found in rows.items():
+        yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())
+    if refused or not rows:
+        yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), tuple(refused))

@@ -1,59 +1,126 @@
-"""The configuration of a Kafka Connect JDBC sink connector, read, checked and frozen: all problems at once."""
+"""The configuration of a Kafka Connect JDBC sink connector, read, checked and frozen: all problems at once.
+
+The names are those of the Confluent JDBC sink connector and of Kafka Connect. A key that is not here is refused.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from compactory.errors import ConfigError
-from compactory.kafka.kafka_errors import property_problems
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.config.files import read_file
+from compactory_connectors.source.config.key_reader import KeyReader
 from compactory_connectors.source.config.placeholder import Placeholders
-from compactory_connectors.source.record.transforms import TransformSpec, read_transforms
-from compactory_connectors.source.setting import Setting, Status, nearest, rejected
+from compactory_connectors.source.record.transforms import TransformSpec
+from compactory_connectors.source.setting import (
+    Setting,
+    at_least,
+    boolean,
+    honoured,
+    moot,
+    names,
+    one_of,
+    option,
+    options_of,
+    refused,
+    required_text,
+)
 
-from .decoders import read_decoder
+from .decoders import decoder_of
 from .decoding import Decoder
-from .sink_keys import SETTINGS, find
 
 __all__ = ["SinkConfig", "load_sink"]
 
-_PARTS = ("key.converter.", "value.converter.", "transforms.", "predicates.", "consumer.override.", "config.providers")
+
+def _lower(*allowed: str) -> Any:
+    parse = one_of(*allowed)
+    return lambda value: parse(value.strip().lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig:
-    """One sink. Immutable; made by `load_sink`."""
+    """One sink: the values of keys, then what is made of several. Immutable; made by `load_sink`."""
 
-    name: str
+    name: str = option("name of the sink: its offsets and its group", "")
+    topics: tuple[str, ...] = option("names, or a pattern that begins with ``^``", "", names)
+    insert_mode: str = option("insert, upsert or update", "insert", _lower("insert", "upsert", "update"))
+    pk_mode: str = option(
+        "where the primary key comes from", "none", _lower("none", "kafka", "record_key", "record_value")
+    )
+    pk_fields: tuple[str, ...] = option("columns of the key; empty: all fields of the key or value", "", names)
+    delete_enabled: bool = option("a tombstone deletes the row of its key", "false", boolean)
+    fields_whitelist: tuple[str, ...] = option("fields of the value to write; empty: all", "", names)
+    table_name_format: str = option("the table: ${topic} stands for the topic's name", "${topic}", required_text)
+    auto_create: bool = option("create missing tables from the records' schema", "false", boolean)
+    auto_evolve: bool = option("add missing columns from the records' schema", "false", boolean)
+    batch_size: int = option("records in a transaction at most", "10000", at_least(1))
+    errors_tolerance: str = option("a failed record stops it, or is set aside", "none", _lower("none", "all"))
+    dead_letters: str = option("topic of failed records", "", name="errors.deadletterqueue.topic.name")
+    dead_letter_headers: bool = option(
+        "write headers that tell why", "false", boolean, name="errors.deadletterqueue.context.headers.enable"
+    )
+    start: str = option(
+        "where partitions begin that were never used",
+        "earliest",
+        one_of("earliest", "latest"),
+        name="compactory.start",
+    )
+    parallel: int = option("parts of a partition's keys at a time", "1", at_least(1), name="compactory.parallel")
     connection: Connection
-    topics: tuple[str, ...]
-    """Names, or a pattern that begins with ``^``."""
-    table_format: str
-    insert_mode: str
-    pk_mode: str
-    pk_fields: tuple[str, ...]
-    delete: bool
-    whitelist: frozenset[str]
-    auto_create: bool
-    auto_evolve: bool
-    batch: int
     key: Decoder
     value: Decoder
     transforms: tuple[TransformSpec, ...]
-    tolerant: bool
-    dead_letters: str | None
-    dead_letter_headers: bool
-    start: str
-    parallel: int
     consumer: Mapping[str, str] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """Keys that were given and have no effect here, each with the reason."""
+
+
+_CONNECTOR = "io.confluent.connect.jdbc.JdbcSinkConnector"
+_MOOT = {
+    "tasks.max": "each process reads its share of the partitions; start more of them",
+    "max.retries": "an outage is waited out, however long it lasts",
+    "retry.backoff.ms": "exponential back-off with jitter, 10 s at the most",
+    "connection.attempts": "an outage is waited out",
+    "connection.backoff.ms": "exponential back-off with jitter",
+    "table.types": "any relation that takes the statements is written",
+    "header.converter": "headers are not written to tables",
+    "header.converter.*": "headers are not written to tables",
+    "trim.sensitive.log": "no log shows a value",
+    "dialect.name": "only Postgres is supported",
+    "quote.sql.identifiers": "names are always quoted",
+    "errors.log.enable": "each is logged without its value",
+    "errors.log.include.messages": "no log shows a value",
+    "errors.retry.timeout": "an outage is waited out",
+    "errors.retry.delay.max.ms": "10 s at the most",
+    "errors.deadletterqueue.topic.replication.factor": "the topic is not created here",
+    "mssql.use.merge.holdlock": "only Postgres is supported",
+}
+_SETTINGS: tuple[Setting, ...] = (
+    *options_of(SinkConfig),
+    honoured("connector.class", "", _CONNECTOR, one_of(_CONNECTOR, "JdbcSinkConnector", "JdbcSink")),
+    honoured("topics.regex", "pattern of topics, in place of topics", ""),
+    honoured("connection.url", "a JDBC URL, or a postgresql:// URL", None, required_text, secret=True),
+    honoured("connection.user", "user, where the URL has none"),
+    honoured("connection.password", "password, where the URL has none", secret=True),
+    honoured("key.converter", "the class", "org.apache.kafka.connect.storage.StringConverter", required_text),
+    honoured("value.converter", "the class", "org.apache.kafka.connect.json.JsonConverter", required_text),
+    honoured("transforms", "aliases of the transforms, in order, separated by commas", "", names),
+    honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
+    honoured("config.providers", "aliases of providers of placeholders", "", names),
+    *(honoured(f"{name}.*", "class and options") for name in ("key.converter", "value.converter", "config.providers")),
+    *(honoured(f"{name}.*", "class and options") for name in ("transforms", "predicates")),
+    honoured("consumer.override.*", "the consumer's properties, by librdkafka's names"),
+    honoured("date.calendar.system", "calendar of days before 1582: Java's", "LEGACY", one_of("LEGACY")),
+    *(moot(name, "", note) for name, note in _MOOT.items()),
+    refused("db.timezone", "", "times are written in UTC; leave it out"),
+    refused("date.timezone", "", "dates are written as they are; leave it out"),
+)
 
 
 def load_sink(path: Path, providers: Mapping[str, Path] | None = None) -> SinkConfig:
@@ -62,153 +129,71 @@ def load_sink(path: Path, providers: Mapping[str, Path] | None = None) -> SinkCo
     if len(written) != 1:
         raise ConfigError(f"{path}: holds {len(written)} sinks, and one is expected")
     try:
-        return _Reader(written[0], providers or {}).sink(path.stem)
+        return _SinkReader(_SETTINGS, written[0], Placeholders(providers or {}, os.environ, written[0])).sink(path.stem)
     except ConfigError as error:
         raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
 
 
-class _Reader:
-    def __init__(self, written: Mapping[str, str], providers: Mapping[str, Path]) -> None:
-        self._written = written
-        self.problems: list[str] = []
-        self.notes: list[str] = []
-        placeholders = Placeholders(providers, os.environ, written)
-        self._resolved: dict[str, str] = {}
-        for key, text in written.items():
-            value = placeholders.resolve(key, text)
-            if value is not None:
-                self._resolved[key] = value
-        self.problems += placeholders.problems
-        self._values = self._parsed()
-
-    def _parsed(self) -> dict[str, Any]:
-        known: dict[str, Setting] = {item.name: item for item in SETTINGS}
-        values: dict[str, Any] = {}
-        for name, item in known.items():
-            values[name] = None if item.default is None else item.parse(item.default)
-        for key in self._written:
-            setting = find(key)
-            if setting is None:
-                self.problems.append(f"{key}: unknown key{nearest(key, known)}")
-            elif setting.status is Status.REFUSED:
-                self.problems.append(f"{key}: {setting.note}")
-            elif setting.status is Status.MOOT:
-                self.notes.append(f"{key}: has no effect: {setting.note}")
-            elif key in self._resolved and not setting.name.endswith("*"):
-                try:
-                    values[key] = setting.parse(self._resolved[key])
-                except ValueError as error:
-                    shown = "" if setting.secret else f", not {self._written[key]!r}"
-                    self.problems.append(f"{key}: {rejected(error, shown)}")
-        return values
-
-    def _below(self, prefix: str) -> dict[str, str]:
-        return {key.removeprefix(prefix): value for key, value in self._resolved.items() if key.startswith(prefix)}
-
+class _SinkReader(KeyReader):
     def sink(self, default_name: str) -> SinkConfig:
         """The sink. Raises ConfigError."""
-        values = self._values
-        connection = self._connection()
-        topics = self._topics()
+        connection, topics = self._connection(), self._topics()
         self._check_modes()
         key, value = self._decoder("key.converter"), self._decoder("value.converter")
-        transforms = self._transforms()
-        consumer = self._below("consumer.override.")
-        found = property_problems(consumer)
-        self.problems += [f"consumer.override.{name}: {problem}" for name, problem in found]
-        if self.problems:
-            raise ConfigError(self.problems)
+        transforms, consumer = self._transforms(), self._below("consumer.override.")
+        self._checked("consumer.override.", consumer)
+        if self._problems:
+            raise ConfigError(map(self._placeholders.hidden, self._problems))
         assert connection is not None
         assert key is not None
         assert value is not None
+        made = [item for item in fields(SinkConfig) if "setting" in item.metadata]
+        values = {
+            item.name: self._values[item.metadata["setting"].name or item.name.replace("_", ".")] for item in made
+        }
         return SinkConfig(
-            name=values["name"] or default_name,
+            **{**values, "name": values["name"] or default_name, "topics": topics},
             connection=connection,
-            topics=topics,
-            table_format=values["table.name.format"],
-            insert_mode=values["insert.mode"],
-            pk_mode=values["pk.mode"],
-            pk_fields=values["pk.fields"],
-            delete=values["delete.enabled"],
-            whitelist=frozenset(values["fields.whitelist"]),
-            auto_create=values["auto.create"],
-            auto_evolve=values["auto.evolve"],
-            batch=values["batch.size"],
             key=key,
             value=value,
             transforms=transforms,
-            tolerant=values["errors.tolerance"] == "all",
-            dead_letters=values["errors.deadletterqueue.topic.name"] or None,
-            dead_letter_headers=values["errors.deadletterqueue.context.headers.enable"],
-            start=values["compactory.start"],
-            parallel=values["compactory.parallel"],
             consumer=consumer,
-            notes=tuple(self.notes),
+            notes=tuple(self._notes),
         )
-
-    def _connection(self) -> Connection | None:
-        url = self._values["connection.url"]
-        if url is None:
-            self._missing("connection.url", "give the JDBC URL of the database")
-            return None
-        try:
-            return parse_url(url, self._values["connection.user"], self._values["connection.password"])
-        except ValueError as error:
-            self.problems += [f"connection.url: {line}" for line in str(error).splitlines()]
-            return None
-
-    def _missing(self, key: str, remedy: str) -> None:
-        if not any(problem.startswith(f"{key}:") for problem in self.problems):
-            self.problems.append(f"{key}: missing; {remedy}")
 
     def _topics(self) -> tuple[str, ...]:
         topics: tuple[str, ...] = self._values["topics"]
         pattern: str = self._values["topics.regex"]
         if topics and pattern:
-            self.problems.append("topics.regex: is given beside topics; drop one of them")
+            self._problems.append("topics.regex: is given beside topics; drop one of them")
         if not topics and not pattern:
             self._missing("topics", "name the topics, separated by commas")
-        if pattern:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                self.problems.append(f"topics.regex: is no regular expression: {error}")
-            return (f"^(?:{pattern.removeprefix('^').removesuffix('$')})$",)
-        return topics
+        if not pattern:
+            return topics
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            self._problems.append(f"topics.regex: is no regular expression: {error}")
+        return (f"^(?:{pattern.removeprefix('^').removesuffix('$')})$",)
 
     def _check_modes(self) -> None:
-        mode, pk, fields = self._values["insert.mode"], self._values["pk.mode"], self._values["pk.fields"]
+        mode, pk = self._values["insert.mode"], self._values["pk.mode"]
         if pk == "none" and mode != "insert":
-            self.problems.append(
+            self._problems.append(
                 f"pk.mode: insert.mode={mode} needs a primary key; set record_key, record_value or kafka"
             )
-        if pk == "kafka" and fields and len(fields) != 3:
-            self.problems.append("pk.fields: pk.mode=kafka takes three names: of topic, partition and offset")
+        if pk == "kafka" and len(self._values["pk.fields"]) not in {0, 3}:
+            self._problems.append("pk.fields: pk.mode=kafka takes three names: of topic, partition and offset")
         if self._values["compactory.parallel"] > 1 and pk == "record_value" and mode != "insert":
-            self.problems.append(
+            self._problems.append(
                 "compactory.parallel: needs pk.mode=record_key or kafka: parts go by the record's key, and rows of one"
                 " primary key of values could change their order"
             )
         if self._values["delete.enabled"] and pk != "record_key":
-            self.problems.append("delete.enabled: needs pk.mode=record_key, as a tombstone has nothing but its key")
+            self._problems.append("delete.enabled: needs pk.mode=record_key, as a tombstone has nothing but its key")
         if self._values["errors.deadletterqueue.topic.name"] and self._values["errors.tolerance"] != "all":
-            self.problems.append("errors.deadletterqueue.topic.name: has an effect only with errors.tolerance=all")
-        if "${topic}" not in self._values["table.name.format"] and not self._values["table.name.format"].strip():
-            self.problems.append("table.name.format: must not be empty")
+            self._problems.append("errors.deadletterqueue.topic.name: has an effect only with errors.tolerance=all")
 
     def _decoder(self, key: str) -> Decoder | None:
-        options = self._below(key + ".")
-        options.pop("plugin.version", None)
-        decoder, problems = read_decoder(self._values[key], options)
-        self.problems += [f"{key}{problem}" for problem in problems]
-        return decoder
-
-    def _transforms(self) -> tuple[TransformSpec, ...]:
-        transforms, problems = read_transforms(
-            self._values["transforms"],
-            self._below("transforms."),
-            predicates=self._values["predicates"],
-            predicate_options=self._below("predicates."),
-        )
-        self.problems += problems
-        return transforms
+        spec = self._converter(key)
+        return None if spec is None else decoder_of(spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import LiteralString, cast
 
@@ -10,47 +10,44 @@ from psycopg import sql
 
 from compactory_connectors.source.record.schema import Schema
 
-from ..failure import RecordRefused
-from .plan import Plan, Wanted
+from ..record import RecordRefused
 from .target import Target, column_type
 
 __all__ = ["add_columns", "create_staging", "create_table", "delete", "merge", "staging"]
 
 
-def staging(plan: Plan) -> str:
-    """Name of the temporary table of a plan: the same for the same table and columns."""
-    kinds = [plan.target.columns[column].kind for column in plan.columns]
-    facts = repr((plan.target.text, plan.columns, kinds))
+def staging(target: Target, columns: tuple[str, ...]) -> str:
+    """Name of the temporary table for rows of these columns: the same for the same table and columns."""
+    facts = repr((target.text, [(column, target.columns[column].kind) for column in columns]))
     return f"compactory_sink_{sha256(facts.encode()).hexdigest()[:16]}"
 
 
-def create_staging(name: str, plan: Plan) -> Iterator[sql.Composed]:
-    """A temporary table with the columns of a plan, and what they must not hold."""
+def create_staging(name: str, target: Target, columns: tuple[str, ...]) -> Iterator[sql.Composed]:
+    """A temporary table with these columns, and what they must not hold."""
     yield sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
-        sql.Identifier(name), _names(plan.columns), plan.target.name
+        sql.Identifier(name), _names(columns), target.name
     )
-    needed = [column for column in plan.columns if plan.target.columns[column].not_null]
+    needed = [column for column in columns if target.columns[column].not_null]
     if needed:
         alter = [sql.SQL("ALTER {} SET NOT NULL").format(sql.Identifier(column)) for column in needed]
         yield sql.SQL("ALTER TABLE pg_temp.{} {}").format(sql.Identifier(name), sql.SQL(", ").join(alter))
 
 
-def merge(mode: str, plan: Plan) -> sql.Composed:
-    """Insert, upsert or update from ``staged``."""
-    columns = _names(plan.columns)
-    others = [column for column in plan.columns if column not in plan.key]
+def merge(mode: str, target: Target, columns: tuple[str, ...], key: tuple[str, ...]) -> sql.Composed:
+    """Insert, upsert or update from ``staged``. Raises RecordRefused."""
+    others = [sql.Identifier(column) for column in columns if column not in key]
     if mode == "update":
         if not others:
             raise RecordRefused("has nothing to update beside its primary key")
-        sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(sql.Identifier(column)) for column in others)
-        return sql.SQL("UPDATE {} AS t SET {} FROM staged WHERE {}").format(plan.target.name, sets, _same(plan.key))
-    insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM staged").format(plan.target.name, columns, columns)
+        sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(column) for column in others)
+        return sql.SQL("UPDATE {} AS t SET {} FROM staged WHERE {}").format(target.name, sets, _same(key))
+    insert = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM staged").format(target.name, _names(columns))
     if mode == "insert":
         return insert
     if not others:
-        return insert + sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(_names(plan.key))
-    sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in others)
-    return insert + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(_names(plan.key), sets)
+        return insert + sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(_names(key))
+    sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(column) for column in others)
+    return insert + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(_names(key), sets)
 
 
 def delete(target: Target, key: tuple[str, ...]) -> sql.Composed:
@@ -58,19 +55,19 @@ def delete(target: Target, key: tuple[str, ...]) -> sql.Composed:
     return sql.SQL("DELETE FROM {} AS t USING staged WHERE {}").format(target.name, _same(key))
 
 
-def create_table(name: str, wanted: Wanted, primary: tuple[str, ...]) -> sql.Composed:
+def create_table(name: str, wanted: Mapping[str, Schema | None], primary: tuple[str, ...]) -> sql.Composed:
     """A table for these columns. Raises RecordRefused where the records have no schema."""
-    parts = [_defined(column, source[2], needed=column in primary) for column, source in wanted.items()]
+    parts = [_defined(column, schema, needed=column in primary) for column, schema in wanted.items()]
     if primary:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(primary)))
     table = sql.Identifier(*name.split(".", 1))
     return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(parts))
 
 
-def add_columns(target: Target, missing: Wanted) -> sql.Composed:
+def add_columns(target: Target, missing: Mapping[str, Schema | None]) -> sql.Composed:
     """Columns for these fields, which are optional. Raises RecordRefused for one that is not."""
     parts = []
-    for column, (_, _, schema) in missing.items():
+    for column, schema in missing.items():
         if schema is not None and not schema.optional:
             raise RecordRefused(f"table {target.text} can't get column {column}: the field is not optional")
         parts.append(sql.SQL("ADD COLUMN IF NOT EXISTS {}").format(_defined(column, schema, needed=False)))

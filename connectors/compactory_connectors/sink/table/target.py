@@ -1,26 +1,28 @@
-"""A table that is written: its columns, and what a value becomes in each of them."""
+"""A table that is written: its columns, and the text that COPY takes for a value in each of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from compactory_connectors.source.javatext.java_calendar import MILLIS_PER_DAY, civil_date
+from compactory_connectors.source.record.column_value import INFINITIES
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from compactory_sql import query
 
 from .decoding import java_value
 
-__all__ = ["Column", "Conversion", "Target", "column_type", "conversion", "read_target"]
+__all__ = ["Column", "Target", "Texts", "column_type", "read_target", "texts_of"]
 
-_DAY = 86_400_000
 _TYPES = {
     Type.BOOLEAN: "boolean", Type.INT8: "smallint", Type.INT16: "smallint", Type.INT32: "integer",
     Type.INT64: "bigint", Type.FLOAT32: "real", Type.FLOAT64: "double precision", Type.STRING: "text",
@@ -53,13 +55,10 @@ class Target:
 
 def read_target(connection: psycopg.Connection[Any], name: str) -> Target | None:
     """The table of this name, ``schema.table`` or one in the search path; None where there is none."""
-    parts = name.split(".", 1)
-    identifier = sql.Identifier(*parts)
+    identifier = sql.Identifier(*name.split(".", 1))
     given = {"name": identifier.as_string(connection)}
     rows = connection.cursor(row_factory=dict_row).execute(query("sink/columns"), given).fetchall()
-    if not rows:
-        return None
-    return Target(identifier, name, {row["name"]: Column(**row) for row in rows})
+    return Target(identifier, name, {row["name"]: Column(**row) for row in rows}) if rows else None
 
 
 def column_type(schema: Schema) -> str:
@@ -69,62 +68,90 @@ def column_type(schema: Schema) -> str:
     return _NAMED.get(schema.name or "") or _TYPES[schema.type]
 
 
-class Conversion(NamedTuple):
-    """From a decoded value that is not null to what COPY takes for a column; one of class ``fits`` stays as it is."""
-
-    fits: type | None
-    convert: Callable[[Any], Any]
+_Text: TypeAlias = Callable[[Any], str]
 
 
-def conversion(schema: Schema | None, column: Column) -> Conversion | None:
-    """The conversion of a column's values; None: they stay as they are."""
+class Texts(NamedTuple):
+    """From values that are not null to texts. ``str`` does it where all are of class ``plain``."""
+
+    plain: type | None
+    text: _Text
+
+
+def texts_of(schema: Schema | None, column: Column) -> Texts:
+    """The texts of a column's values: by the column where JSON has no type for it, else by the schema."""
     if column.kind in {"json", "jsonb"}:
-        return Conversion(str, _json)  # a source writes it as a text
+        return Texts(str, lambda value: value if isinstance(value, str) else _json(value))  # a source writes a text
     if column.kind == "hstore":
-        return Conversion(str, _hstore)
-    convert = None if schema is None else _adapter(schema)
+        return Texts(str, lambda value: value if isinstance(value, str) else _hstore(value))
     if column.kind == "bit":
-        return Conversion(str if schema is None else None, _bits(column.length, convert))
-    if schema is None:
-        return _schemaless(column.kind)
-    return None if convert is None else Conversion(None, convert)
+        return Texts(str if schema is None else None, _bits(column.length, schema))
+    if schema is not None:
+        return _by_schema(schema)
+    kind = column.kind.removesuffix("[]")
+    found = _BY_KIND.get(kind, Texts(str, _text))
+    return found if kind == column.kind else Texts(None, _array(found.text))
 
 
-def _adapter(schema: Schema) -> Callable[[Any], Any] | None:
-    if schema.name == DATE:
-        return _date
-    if schema.name == TIME:
-        return _time
-    if schema.name == TIMESTAMP:
-        return _timestamp
+def _by_schema(schema: Schema) -> Texts:
+    if schema.name in _TIMES:
+        return Texts(None, _TIMES[schema.name])
     if schema.type is Type.ARRAY:
-        inner = None if schema.values is None else _adapter(schema.values)
-        if inner is None and schema.values is not None and schema.values.type in {Type.FLOAT32, Type.FLOAT64}:
-            inner = float  # NaN and the infinities are texts in JSON, and the members of an array must be alike
-        return None if inner is None else _each(inner)
+        while schema.values is not None and schema.keys is None:  # a literal's dimensions are those of its lists
+            schema = schema.values
+        return Texts(None, _array(_by_schema(schema).text))
     if schema.type in {Type.STRUCT, Type.MAP}:
-        return _json
-    return java_value(schema)
+        return Texts(None, _json)
+    convert = java_value(schema)
+    if convert is not None:
+        return Texts(None, lambda value: _text(convert(value)))
+    return Texts(_PLAIN.get(schema.type), _text)
 
 
-def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def converted(values: Any) -> Any:
-        return [
-            None if item is None else converted(item) if isinstance(item, list) else convert(item) for item in values
-        ]
+_PLAIN = {Type.STRING: str, Type.FLOAT64: float, Type.FLOAT32: float} | dict.fromkeys(
+    (Type.INT8, Type.INT16, Type.INT32, Type.INT64), int
+)
 
-    return converted
+
+def _text(value: Any) -> str:
+    """A value without a meaning of its own: lists and objects are JSON, bytes what bytea takes."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return rf"\x{value.hex()}"
+    return _json(value) if isinstance(value, list | dict) else str(value)
+
+
+def _array(text: _Text) -> _Text:
+    """An array's literal, of members with these texts."""
+
+    def member(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        return literal(value) if isinstance(value, list) else _quoted(text(value))
+
+    def literal(values: Any) -> str:
+        if not isinstance(values, list):
+            raise TypeError
+        return f"{{{','.join(map(member, values))}}}"
+
+    return literal
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
 def _hstore(found: Mapping[str, Any]) -> str:
-    def quoted(text: str) -> str:
-        return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
-
-    return ",".join(f"{quoted(key)}=>{'NULL' if item is None else quoted(str(item))}" for key, item in found.items())
+    items = ((_quoted(key), "NULL" if item is None else _quoted(str(item))) for key, item in found.items())
+    return ",".join(f"{key}=>{item}" for key, item in items)
 
 
-def _bits(length: int, convert: Callable[[Any], Any] | None) -> Callable[[Any], str]:
+def _bits(length: int, schema: Schema | None) -> _Text:
     """From what a source makes of a bit column: a boolean, a number of these digits, or the digits as bytes."""
+    convert = None if schema is None else java_value(schema)
 
     def text(value: Any) -> str:
         found = value if convert is None else convert(value)
@@ -141,64 +168,55 @@ def _number(value: Decimal) -> orjson.Fragment:
     return orjson.Fragment(str(value))
 
 
-def _date(days: Any) -> str:
-    return _day_text(int(days))
+@lru_cache(maxsize=4096)
+def _date(days: int) -> str:
+    """A day since 1970 in any year, as Postgres reads it; before 1582-10-15 in the Julian calendar, as Java has it."""
+    year, month, day = civil_date(days)
+    return f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day:02d}{'' if year > 0 else ' BC'}"
 
 
-def _time(millis: Any) -> str:
-    seconds, rest = divmod(int(millis), 1000)
+def _time(millis: int) -> str:
+    seconds, rest = divmod(millis, 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:03d}"
 
 
-def _timestamp(millis: Any) -> str:
+_INFINITE = {millis: name.decode() for name, millis in INFINITIES.items()}
+
+
+def _timestamp(millis: int) -> str:
     if millis in _INFINITE:
         return _INFINITE[millis]
-    days, rest = divmod(int(millis), _DAY)
-    day = _day_text(days)
+    days, rest = divmod(millis, MILLIS_PER_DAY)
+    day = _date(days)
     return f"{day.removesuffix(' BC')} {_time(rest)}+00{' BC' if day.endswith('BC') else ''}"
 
 
-_INFINITE = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000: "-infinity"}
-"""Milliseconds of Postgres' own driver for Java."""
-_GREGORIAN = 577_736  # ordinal of 1582-10-15
+_TIMES: Mapping[str | None, _Text] = {DATE: _date, TIME: _time, TIMESTAMP: _timestamp}
 
 
-def _day_text(days: int) -> str:
-    """A day since 1970 in any year, as Postgres reads it; before 1582-10-15 in the Julian calendar, as Java has it."""
-    ordinal = days + 719_163
-    if _GREGORIAN <= ordinal <= 3_652_059:
-        return date.fromordinal(ordinal).isoformat()
-    if ordinal < _GREGORIAN:
-        cycles, rest = divmod(ordinal + 1, 1461)  # of 4 years, the last one of 366 days
-        number = min(rest // 365, 3)
-        year = cycles * 4 + number + 1
-        day = date(2004 if number == 3 else 2001, 1, 1) + timedelta(rest - number * 365)
-    else:
-        cycles, rest = divmod(ordinal - 1, 146_097)  # of 400 years
-        day = date.fromordinal(rest + 1)
-        year = day.year + cycles * 400
-    return f"{year:04d}-{day:%m-%d}" if year > 0 else f"{1 - year:04d}-{day:%m-%d} BC"
-
-
-def _of_number(convert: Callable[[Any], str]) -> Conversion:
+def _of_number(text: _Text) -> Texts:
     """JSON without a schema has times as numbers, as JsonConverter writes them, or as texts."""
-    return Conversion(str, lambda value: convert(value) if value.__class__ is int else value)
+    return Texts(str, lambda value: value if isinstance(value, str) else text(value))
 
 
-_SCHEMALESS = {
+_NUMBER = re.compile(r"\s*[+-]?(\d|\.\d|nan|inf)", re.IGNORECASE)
+
+
+def _number_text(value: Any) -> str:
+    """A number, or a text that may be one. Raises TypeError: no other record is held up by what is seen here."""
+    if value.__class__ in {int, float, Decimal} or (isinstance(value, str) and _NUMBER.match(value)):
+        return str(value)
+    raise TypeError
+
+
+_BY_KIND = {
     "date": _of_number(_date),
     "time": _of_number(_time),
     "timetz": _of_number(_time),
     "timestamp": _of_number(_timestamp),
     "timestamptz": _of_number(_timestamp),
-    "bytea": Conversion(None, java_value(Schema(type=Type.BYTES)) or _json),
-    "text": Conversion(str, lambda value: _json(value) if isinstance(value, dict | list) else value),
-    "numeric": Conversion(int, lambda value: Decimal(str(value)) if isinstance(value, float) else value),
+    "bytea": _by_schema(Schema(type=Type.BYTES)),
+    "bool": Texts(bool, _text),
+    **dict.fromkeys(("int2", "int4", "int8"), Texts(int, _number_text)),
+    **dict.fromkeys(("float4", "float8", "numeric"), Texts(float, _number_text)),
 }
-
-
-def _schemaless(kind: str) -> Conversion | None:
-    if kind in {"float4[]", "float8[]"}:
-        return Conversion(None, _each(float))
-    found = _SCHEMALESS.get(kind.removesuffix("[]"))
-    return Conversion(None, _each(found.convert)) if found is not None and kind.endswith("[]") else found

@@ -1,35 +1,40 @@
 """A sink's handler that writes rows: COPY into a temporary table, and one statement that merges it.
 
-Of the records of a key in a batch the newest is written, where the mode allows it. What Postgres refuses is looked for
-by the line that COPY names, and for what the merge refuses in halves (see `applying`).
+Of the records of a key in a batch the newest is written, where the mode allows it. A record at fault is found while
+its row is made, by the line that COPY names, or by halves where the merge refuses it (see `applying`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import partial
+from collections import defaultdict
+from contextlib import nullcontext
+from itertools import groupby, repeat
+from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
 
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import refusal
 
-from ..failure import RecordRefused
-from ..record import Records, SinkRecord
-from .chain import Chain
+from ..record import RecordRefused, Records, SinkRecord
+from ..sink import TransactionalSink
+from ..starting import Start
+from .chain import Chain, Change
 from .decoding import Decoded
-from .gathering import NOT_FITTING, Gathering, Placed, Write, Written, write_of
-from .plan import Plan, Wanted, columns_of, plan_of
+from .gathering import Gathering, Write, copy_text
+from .plan import NOT_FITTING, Plan, Row, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target
 
-__all__ = ["TableWriter"]
+__all__ = ["TableWriter", "table_sink"]
 
 _LINE = re.compile(r"^COPY \S+, line (\d+)", re.MULTILINE)
 _PIECE = 100  # rows of a COPY where one before was refused
@@ -43,17 +48,17 @@ class TableWriter:
     """Implements the handler of `TransactionalSink`, for one connection at a time."""
 
     def __init__(self, config: SinkConfig) -> None:
-        self.config = config
+        self._config = config
         self._chain = Chain(config.transforms) if config.transforms else None
         self._wants_key = config.pk_mode == "record_key" or bool(config.transforms)
-        self._plans: dict[Any, tuple[Plan, Any]] = {}
+        self._plans: dict[Any, tuple[Plan, Change]] = {}
         self._changed = False
         self._lock = Lock()  # guards decoders, transforms and plans
 
     def prepare(self, records: Records) -> None:
         """Make rows of records whose tables are known. Thread-safe. Raises CompactoryError."""
         try:
-            records.prepared = self._gathered(None, records)
+            records.prepared = self.writes(None, records)
         except _Unknown:
             records.forget()
 
@@ -62,97 +67,94 @@ class TableWriter:
         if self._changed:  # of what was made then, a roll-back may have left nothing
             self._plans.clear()
             self._changed = False
-        writes = self._gathered(connection, records) if records.prepared is None else records.prepared
-        for write in writes:
+        for write in self.writes(connection, records) if records.prepared is None else records.prepared:
             _write(connection, records, write)
 
-    def _gathered(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
+    def writes(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
+        """What is to be written. Sets records aside; creates or changes tables where that is wanted."""
         with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
-            return self._alike(records) or Gathering(self.config, records, partial(self.placed, connection)).run()
+            refused: dict[int, str] = {}
+            placed: list[tuple[int, Plan, Row]] = []
+            alike = self._changes(records, refused)
+            for shape, changes in alike.items():
+                try:
+                    plan = self._plan(connection, shape, next(iter(changes.values())))
+                except RecordRefused as error:
+                    refused |= dict.fromkeys(changes, str(error))
+                    continue
+                rows, unfit = plan.rows([records[number] for number in changes], [*changes.values()])
+                numbers = [*changes]
+                refused |= {numbers[place]: reason for place, reason in unfit.items()}
+                placed += zip(changes, repeat(plan), rows)
+            if len(alike) > 1:
+                placed.sort(key=itemgetter(0))
+            if refused:
+                left = _settled(records, refused)
+                placed = [item for item in placed if item[0] in left]
+            gathering = Gathering(self._config.insert_mode)
+            for plan, items in groupby(placed, key=itemgetter(1)):
+                gathering.take(plan, [(records[number], row) for number, _, row in items])
+            return gathering.writes()
 
-    def _alike(self, records: Records) -> list[Write]:
-        """The write of records of one shape that is known, all at a time; nothing where they are not so simple."""
-        if not records or self._chain is not None:
-            return []
-        config, topic = self.config, records[0].topic
-        try:
-            values: list[Any] = [config.value(record.value, topic, "value") for record in records]  # type: ignore[arg-type]
-            keys: list[Any] = [None] * len(records)
-            if self._wants_key:
-                keys = [config.key(record.key, topic, "key") for record in records]  # type: ignore[arg-type]
-            shapes = set(zip(map(_shape, keys), map(_shape, values), strict=True))
-            if len(shapes) > 1 or (topic, *shapes.pop()) not in self._plans:
-                return []
-            plan = self._plans[topic, _shape(keys[0]), _shape(values[0])][0]
-            halves = [[half and half.value for half in part] for part in (keys, values)]
-            return [write_of(config.insert_mode, plan, records, plan.rows(records, *halves))]
-        except (RecordRefused, *NOT_FITTING):
-            return []
+    def _changes(self, records: Records, refused: dict[int, str]) -> dict[Any, dict[int, Change]]:
+        """Records behind the transforms by their shape and place, and by place why some are refused."""
+        found: dict[Any, dict[int, Change]] = defaultdict(dict)
+        for number, record in enumerate(records):
+            try:
+                change = self._change(record)
+                if change is not None:
+                    found[change.topic, _shape(change.key), _shape(change.value)][number] = change
+            except RecordRefused as error:
+                refused[number] = str(error)
+            except NOT_FITTING:
+                refused[number] = "a field does not fit its schema"
+        return found
 
-    def placed(self, connection: psycopg.Connection[Any] | None, record: SinkRecord) -> Placed | None:
-        """Where a record is written, and its row; None: a Filter drops it. Raises RecordRefused.
-
-        Creates or changes the table where that is wanted.
-        """
-        topic, key, value = record.topic, None, None
+    def _change(self, record: SinkRecord) -> Change | None:
+        key = value = None
         if self._wants_key and record.key is not None:
-            key = self.config.key(record.key, topic, "key")
+            key = self._config.key(record.key)
         if record.value is not None:
-            value = self.config.value(record.value, topic, "value")
+            value = self._config.value(record.value)
             if value.value is None:
                 value = None
-        if self._chain is not None:
-            change = self._chain.apply(topic, key, value)
-            if change is None:
-                return None
-            topic, key, value = change
-        shape = topic, _shape(key), _shape(value)
+        change = Change(record.topic, key, value)
+        return change if self._chain is None else self._chain.apply(*change)
+
+    def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
         if shape not in self._plans:
             if connection is None:
                 raise _Unknown
             if len(self._plans) > 1000:
                 self._plans.clear()
-            schemas = key and key.schema, value and value.schema  # kept, so that no other has their id
-            self._plans[shape] = self._made(connection, topic, key, value), schemas
-        plan = self._plans[shape][0]
-        return plan, plan.rows([record], [key and key.value], [value and value.value])[0]
+            self._plans[shape] = self._made(connection, change), change  # kept, so that no other schema has its id
+        return self._plans[shape][0]
 
-    def _made(
-        self, connection: psycopg.Connection[Any], topic: str, key: Decoded | None, value: Decoded | None
-    ) -> Plan:
-        wanted, primary = columns_of(self.config, key, value)
-        name = self.config.table_format.replace("${topic}", topic)
+    def _made(self, connection: psycopg.Connection[Any], change: Change) -> Plan:
+        wanted, primary = columns_of(self._config, change)
+        name = self._config.table_name_format.replace("${topic}", change.topic)
         target = read_target(connection, name)
         if target is None:
-            target = self._create(connection, name, wanted, primary)
-        missing = {column: source for column, source in wanted.items() if column not in target.columns}
+            if not self._config.auto_create:
+                raise ConfigError(f"there is no table {name}: create it, or set auto.create=true")
+            schemas = {column: source.schema for column, source in wanted.items()}
+            target = self._altered(connection, name, create_table(name, schemas, primary))
+        missing = {column: source.schema for column, source in wanted.items() if column not in target.columns}
+        if missing and not self._config.auto_evolve:
+            raise RecordRefused(
+                f"table {name} has no column for {', '.join(missing)}: add it, set auto.evolve=true, or leave the field"
+                " out by fields.whitelist"
+            )
         if missing:
-            target = self._evolve(connection, target, missing)
-        return plan_of(target, wanted, primary, deletes=value is None)
+            target = self._altered(connection, name, add_columns(target, missing))
+        return plan_of(self._config.insert_mode, target, wanted, primary, deletes=change.value is None)
 
-    def _create(
-        self, connection: psycopg.Connection[Any], name: str, wanted: Wanted, primary: tuple[str, ...]
-    ) -> Target:
-        if not self.config.auto_create:
-            raise ConfigError(f"there is no table {name}: create it, or set auto.create=true")
+    def _altered(self, connection: psycopg.Connection[Any], name: str, statement: sql.Composed) -> Target:
         self._changed = True
-        connection.execute(create_table(name, wanted, primary))
+        connection.execute(statement)
         target = read_target(connection, name)
         assert target is not None
         return target
-
-    def _evolve(self, connection: psycopg.Connection[Any], target: Target, missing: Wanted) -> Target:
-        names = ", ".join(missing)
-        if not self.config.auto_evolve:
-            raise RecordRefused(
-                f"table {target.text} has no column for {names}: add it, set auto.evolve=true, or leave the field out"
-                " by fields.whitelist"
-            )
-        self._changed = True
-        connection.execute(add_columns(target, missing))
-        found = read_target(connection, target.text)
-        assert found is not None
-        return found
 
 
 def _shape(half: Decoded | None) -> Any:
@@ -165,47 +167,84 @@ def _shape(half: Decoded | None) -> Any:
     return tuple(value) if value.__class__ is dict else value.__class__
 
 
+def _settled(records: Records, refused: dict[int, str]) -> set[int]:
+    """Set records aside that are refused, and those behind them; the places of the others."""
+    left = set()
+    for number, record in enumerate(records):
+        if records.waits(record):
+            continue
+        if number in refused:
+            records.set_aside(record, refused[number])
+        else:
+            left.add(number)
+    return left
+
+
 def _write(connection: psycopg.Connection[Any], records: Records, write: Write) -> None:
-    """Fill the temporary table but for rows that Postgres refuses, and merge it."""
-    name, left, size = _staging(connection, write.plan), write.rows, len(write.rows)
+    """Fill the temporary table but for rows that Postgres refuses, and merge it.
+
+    What was prepared is tried as it is: where Postgres refuses a row, the batch comes again without.
+    """
+    plan, left, size = write.plan, write.rows, len(write.rows)
+    name = _staging(connection, plan)
+    columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
+    copy = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier("pg_temp", name), columns)
     while left:
         piece, left = left[:size], left[size:]
         if records.failed:
             piece = [written for written in piece if not records.waits(written[0])]
+        text = write.text if len(piece) == len(write.rows) else copy_text(piece)
         try:
-            with connection.transaction():
-                _copy(connection, name, write.plan, piece)
+            savepoint = nullcontext() if records.prepared else connection.transaction()
+            with savepoint, connection.cursor() as cursor, cursor.copy(copy) as copying:
+                copying.write(text)
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.SyntaxError) as error:  # hstore's is the last
             line = _LINE.search(error.diag.context or "")
-            if line is None or write.replaced:  # an older record of the key may have to be written in its place
+            if (
+                line is None or write.replaced or records.prepared
+            ):  # an older record of the key may have to be written in its place
                 raise
             number, size = int(line[1]), _PIECE
             records.set_aside(piece[number - 1][0], refusal(error))
             left = piece[: number - 1] + piece[number:] + left
-    connection.execute(statement_of(write.statement, name))
+    staged = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(sql.Identifier("pg_temp", name))
+    connection.execute(staged + plan.statement)
 
 
 def _staging(connection: psycopg.Connection[Any], plan: Plan) -> str:
     """A temporary table with the columns of the plan, made once for a connection; emptied, as halves share it."""
-    name = staging(plan)
+    name = staging(plan.target, plan.columns)
     found = connection.execute("SELECT pg_relation_size(to_regclass(%s))", [f'pg_temp."{name}"']).fetchone()
     if found is None or found[0] is None:
-        for statement in create_staging(name, plan):
+        for statement in create_staging(name, plan.target, plan.columns):
             connection.execute(statement)
     elif found[0]:
         connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier("pg_temp", name)))
     return name
 
 
-def _copy(connection: psycopg.Connection[Any], name: str, plan: Plan, rows: Sequence[Written]) -> None:
-    columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier("pg_temp", name), columns)
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        write = copy.write_row
-        for _, row in rows:
-            write(row)
+def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
+    """The sink. Raises ConfigError."""
+    one = TableWriter(config)
+    others: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
 
+    def write(connection: psycopg.Connection[Any], records: Records) -> None:
+        writer = one if config.parallel == 1 else others.setdefault(connection, TableWriter(config))
+        writer(connection, records)
 
-def statement_of(statement: sql.Composed, name: str) -> sql.Composed:
-    """A merge with the name of the temporary table filled in."""
-    return sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(sql.Identifier("pg_temp", name)) + statement
+    return TransactionalSink(
+        kafka,
+        config.connection,
+        config.topics,
+        write,
+        name=config.name,
+        group_id=config.consumer.get("group.id"),
+        prepare=one.prepare,
+        batch=config.batch_size,
+        parallel=config.parallel,
+        on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
+        dead_letters=config.dead_letters or None,
+        dead_letter_headers=config.dead_letter_headers,
+        start=cast("Start", config.start),
+        properties=config.consumer,
+    )

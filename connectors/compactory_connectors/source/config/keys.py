@@ -7,7 +7,7 @@ why) or REFUSED (the note says why and what to do). Documentation is generated f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from ..javatext.java_zone import read_zone
 from ..record.column import Calendar, ColumnTypes, Granularity, NumericMapping
@@ -19,7 +19,6 @@ from ..setting import (
     member_of,
     moot,
     names,
-    nearest,
     one_of,
     percentage,
     refused,
@@ -32,7 +31,7 @@ from .connector import MAX_REMOVED_PERCENT, Mode
 from .selection import column_mapping, columns_mapping, patterns, table_types
 from .topic_rules import topic_prefix
 
-__all__ = ["SETTINGS", "find_setting", "unknown_key"]
+__all__ = ["SETTINGS", "find_setting"]
 
 _CONNECTION: tuple[Setting, ...] = (
     honoured(
@@ -298,19 +297,9 @@ _TOPICS: tuple[Setting, ...] = (
 
 SETTINGS: tuple[Setting, ...] = (*_CONNECTION, *_TABLES, *_POLLING, *_RECORDS, *_TOPICS)
 
-_EXACT: Mapping[str, Setting] = {item.name: item for item in SETTINGS if not item.name.endswith(".*")}
-_PREFIXES: tuple[tuple[str, Setting], ...] = tuple(
-    (item.name[:-1], item) for item in SETTINGS if item.name.endswith(".*")
-)
 
-
-def find_setting(key: str) -> Setting | None:
+def find_setting(key: str, settings: Sequence[Setting] = SETTINGS) -> Setting | None:
     """The entry of ``key``, exact before prefix, the first prefix that fits; None when the key is unknown."""
-    if key in _EXACT:
-        return _EXACT[key]
-    return next((item for prefix, item in _PREFIXES if key.startswith(prefix) and key != prefix), None)
-
-
-def unknown_key(key: str) -> str:
-    """The problem text of a key that is not in the table."""
-    return f"{key}: unknown key{nearest(key, _EXACT)}"
+    exact = next((item for item in settings if item.name == key), None)
+    prefixes = ((item.name[:-1], item) for item in settings if item.name.endswith(".*"))
+    return exact or next((item for prefix, item in prefixes if key.startswith(prefix) and key != prefix), None)

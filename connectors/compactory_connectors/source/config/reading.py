@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from compactory.errors import ConfigError
-from compactory.kafka.kafka_errors import property_problems
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.database.jdbc_url import Connection
 
 from ..record.column import ColumnOptions, NumericMapping
-from ..record.converters import ConverterSpec, read_converter, read_header_converter
+from ..record.converters import ConverterSpec
 from ..record.converters.json_converter import JsonConverter
-from ..record.transforms import TransformSpec, read_transforms
-from ..setting import Status, rejected
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
-from .keys import SETTINGS, find_setting, unknown_key
-from .placeholder import Placeholders, has_placeholder
+from .key_reader import KeyReader
+from .keys import SETTINGS
+from .placeholder import Placeholders
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection, split_identifier
 from .topic_rules import TopicRules, read_rules
@@ -30,24 +27,11 @@ _LISTS = ("table.whitelist", "table.blacklist", "table.include.list", "table.exc
 _SELECT = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:(?:SELECT|WITH|VALUES|TABLE)\b|\()")
 
 
-class ConnectorReader:
-    """Reads the settings of one connector, gathering problems instead of stopping at the first."""
+class ConnectorReader(KeyReader):
+    """Reads the settings of one connector."""
 
     def __init__(self, written: Mapping[str, str], placeholders: Placeholders) -> None:
-        self._written = written
-        self._placeholders = placeholders
-        self._problems: list[str] = []
-        self._notes: list[str] = []
-        self._resolved: dict[str, str] = {}
-        self._failed: set[str] = set()
-        for key, text in written.items():
-            value = text if key.startswith("config.providers") else placeholders.resolve(key, text)
-            if value is None:
-                self._failed.add(key)
-            else:
-                self._resolved[key] = value
-        self._problems += dict.fromkeys(placeholders.problems)
-        self._values = self._parsed()
+        super().__init__(SETTINGS, written, placeholders)
 
     def connector(self, default_name: str) -> ConnectorConfig:
         """The finished connector; raises ConfigError when anything was wrong."""
@@ -58,7 +42,8 @@ class ConnectorReader:
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
         header = self._converter("header.converter")
-        transforms = self._transforms(value)
+        transforms = self._transforms()
+        self._check_function(value)
         soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
         transactions = self._transactions()
         producer, topics = self._producer(transactions), self._topics()
@@ -102,63 +87,6 @@ class ConnectorReader:
             transactions=transactions,
             notes=tuple(self._notes),
         )
-
-    def _parsed(self) -> dict[str, Any]:
-        """Every known key's value; a default where it is not given or was refused."""
-        for key in self._written:
-            setting = find_setting(key)
-            if setting is None:
-                self._problems.append(unknown_key(key))
-            elif setting.status is Status.REFUSED:
-                self._problems.append(f"{key}: {setting.note}")
-            elif setting.status is Status.MOOT:
-                self._notes.append(f"{key}: has no effect: {setting.note}")
-        values: dict[str, Any] = {}
-        for setting in SETTINGS:
-            if setting.status is Status.REFUSED or setting.name.endswith(".*"):
-                continue
-            values[setting.name] = None if setting.default is None else setting.parse(setting.default)
-            if setting.name in self._resolved:
-                try:
-                    values[setting.name] = setting.parse(self._resolved[setting.name])
-                except ValueError as error:
-                    shown = self._shown(setting.name, setting.secret)
-                    self._problems.append(f"{setting.name}: {rejected(error, shown)}")
-        return values
-
-    def _shown(self, key: str, secret: bool) -> str:
-        """The value as it was written; the value of a placeholder is never shown."""
-        if secret or not self._written[key]:
-            return ""
-        written = self._written[key]
-        return f", not what {written} stands for" if has_placeholder(written) else f", not {written!r}"
-
-    def _told(self) -> set[str]:
-        """Keys of which a problem is known."""
-        return {problem.partition(":")[0] for problem in self._problems}
-
-    def _missing(self, key: str, meaning: str) -> None:
-        if key not in self._failed:
-            self._problems.append(f"{key}: missing; {meaning}")
-
-    def _below(self, prefix: str) -> dict[str, str]:
-        return {key.removeprefix(prefix): value for key, value in self._resolved.items() if key.startswith(prefix)}
-
-    def _given(self, key: str) -> bool:
-        """Whether a key was given with something in it."""
-        return bool(self._values[key]) or key in self._failed
-
-    def _connection(self) -> Connection | None:
-        url = self._values["connection.url"]
-        if url is None:
-            if "connection.url" not in self._written:
-                self._missing("connection.url", "give the JDBC URL of the database")
-            return None
-        try:
-            return parse_url(url, self._values["connection.user"], self._values["connection.password"])
-        except ValueError as error:
-            self._problems += [f"connection.url: {line}" for line in str(error).splitlines()]
-            return None
 
     def _prefix(self, query: str | None) -> None:
         if "topic.prefix" not in self._written:
@@ -295,13 +223,6 @@ class ConnectorReader:
             types=values["compactory.types"],
         )
 
-    def _converter(self, key: str) -> ConverterSpec | None:
-        read = read_header_converter if key == "header.converter" else read_converter
-        options = {name: value for name, value in self._below(key + ".").items() if name != "plugin.version"}
-        spec, problems = read(self._values[key], options)
-        self._problems += [f"{key}{problem}" for problem in problems]
-        return spec
-
     def _errors(self) -> ErrorPolicy:
         return ErrorPolicy(
             skip=self._values["errors.tolerance"] == "all",
@@ -330,28 +251,18 @@ class ConnectorReader:
             )
         return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
 
-    def _transforms(self, value: ConverterSpec | None) -> tuple[TransformSpec, ...]:
-        transforms, problems = read_transforms(
-            self._values["transforms"],
-            self._below("transforms."),
-            predicates=self._values["predicates"],
-            predicate_options=self._below("predicates."),
-            function=self._values["compactory.transform"],
-        )
-        self._problems += problems
+    def _check_function(self, value: ConverterSpec | None) -> None:
         free = value is None or (isinstance(value.converter, JsonConverter) and not value.converter.schemas_enable)
         if self._values["compactory.transform"] and not free:
             self._problems.append(
                 "compactory.transform: values must be JSON without schemas; set value.converter to"
                 " org.apache.kafka.connect.json.JsonConverter and value.converter.schemas.enable=false"
             )
-        return transforms
 
     def _producer(self, transactions: bool) -> dict[str, str]:
         producer = read_producer(self._below("producer.override."), transactions=transactions)
         self._problems += producer.problems
-        found = property_problems(producer.properties)
-        self._problems += [f"producer.override.{name}: {problem}" for name, problem in found]
+        self._checked("producer.override.", producer.properties)
         self._notes += producer.notes
         return producer.properties
 

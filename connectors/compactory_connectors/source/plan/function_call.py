@@ -21,7 +21,7 @@ from ..record.record import Constant, Java, Node, Record, RowError, StructNode, 
 from ..record.schema import DATE, DECIMAL
 from ..record.transforms.function import FunctionTransform, SourceRecord
 
-__all__ = ["compile_call"]
+__all__ = ["compile_call", "value_reader"]
 
 _Row: TypeAlias = Sequence[bytes | None]
 
@@ -35,8 +35,8 @@ def compile_call(
     """
     assert isinstance(converter, JsonConverter), "the configuration was checked"
     transform: FunctionTransform = record.function
-    key = _reader(record.key, positions) if record.key is not None else (lambda _: None)
-    read, value = _reader(record.value, positions), _Value(record.value, converter, positions)
+    key = value_reader(record.key, positions) if record.key is not None else (lambda _: None)
+    read, value = value_reader(record.value, positions), _Value(record.value, converter, positions)
 
     def call(raw: _Row) -> tuple[bytes | None] | None:
         own_key, before = key(raw), read(raw)  # the function may change its copies in place
@@ -66,10 +66,10 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} (in {frame.name}, line {frame.lineno})"
 
 
-def _reader(node: Node, positions: Mapping[str, int]) -> Callable[[_Row], Any]:
-    """The function from a raw row to the value that the user's function sees."""
+def value_reader(node: Node, positions: Mapping[str, int]) -> Callable[[_Row], Any]:
+    """The function from a raw row to the value that a user's function sees, or a sink."""
     if isinstance(node, StructNode):
-        members = [(name, _reader(member, positions)) for name, member in node.items()]
+        members = [(name, value_reader(member, positions)) for name, member in node.items()]
         is_null = null_test(node.when, positions) if node.when else (lambda _: False)
         return lambda raw: None if is_null(raw) else {name: read(raw) for name, read in members}
     if isinstance(node, Constant):

@@ -1,6 +1,6 @@
 """The yardstick of `latency`: NOTIFY → SELECT → produce.
 
-``bare_follow DSN KAFKA TOPIC [OFFSETS]``. It reads the row whose id the notification carries, and
+``bare.follow DSN KAFKA TOPIC [OFFSETS]``. It reads the row whose id the notification carries, and
 loses what is committed while it is away. With a topic for OFFSETS each record goes out in a Kafka transaction with an
 offset, else it keeps none.
 """

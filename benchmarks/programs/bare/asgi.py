@@ -1,6 +1,6 @@
 """The yardstick of the HTTP benchmark: a lookup with nothing around it, as an ASGI application of 100,000 entries.
 
-``bare_asgi PORT`` serves it with the settings of ``compactory serve``. Any path that ends in
+``bare.asgi PORT`` serves it with the settings of ``compactory serve``. Any path that ends in
 /0 … /99999 is answered with the value of that key; nothing is checked, nothing is counted.
 """
 

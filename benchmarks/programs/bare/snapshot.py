@@ -1,6 +1,6 @@
 """The bare loop of a first load: COPY of JSON that Postgres writes into a producer, row by row. No offsets.
 
-Usage: bare_snapshot DSN BOOTSTRAP. Makes a topic of its own. Prints rows, seconds and processor time as JSON.
+Usage: bare.snapshot DSN BOOTSTRAP. Makes a topic of its own. Prints rows, seconds and processor time as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bare loop that fills a dict, the yardstick: ``bare_consume BOOTSTRAP TOPIC [reads]``.
+"""A bare loop that fills a dict, the yardstick: ``bare.consume BOOTSTRAP TOPIC [reads]``.
 
 Same client properties and collector setting as the store has while it loads; no decoding, no positions, no offsets, no
 ends of transactions, no errors.
