@@ -34,17 +34,17 @@ def _with_parameters_of(
 
 
 class AsyncGlobalStore(BaseStore):
-    """The directories of a `GlobalStore`, with coroutines where that one waits.
+    """The directories of a `GlobalStore`; methods that wait are coroutines.
 
-    These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``; all else is the
-    same, the parameters too. ``sync`` is the store itself, for whatever takes one (probes, metrics).
+    These are ``start``, ``close``, ``barrier``, ``wait_for``, ``end_offsets``, ``retry`` and ``skip``. Everything else
+    is the same, also the parameters. ``sync`` is the store itself, for functions that take one (probes, metrics).
 
     A thousand coroutines may wait: none of them holds a thread. Without waiters the store does no extra work. A
-    coroutine that is cancelled stops waiting at once; cancelling ``start`` closes the store. Nothing is bound to an
-    event loop: start in one, use in another, wait in several at a time. Where a loop is closed, its waits are gone and
-    the store runs on until it is closed. Works on asyncio's own loop and on uvloop.
+    coroutine that is cancelled stops waiting at once; cancelling ``start`` closes the store. The store is not bound to
+    an event loop: start in one, use in another, wait in several at a time. Closing a loop ends the waits in it; the
+    store runs until it is closed. Works on asyncio's own loop and on uvloop.
 
-    Errors are those of `GlobalStore`. Methods that are no coroutines may be called by any thread.
+    Errors are those of `GlobalStore`. Other methods may be called by any thread.
     """
 
     @_with_parameters_of(GlobalStore.__init__)
@@ -74,7 +74,7 @@ class AsyncGlobalStore(BaseStore):
     async def start(self) -> None:
         """Read every topic to its high watermark; return when the store is ready. Once per store.
 
-        Raises what `GlobalStore.start` raises. Cancelled, it closes the store and returns when that is complete.
+        Raises what `GlobalStore.start` raises. If cancelled, it closes the store and returns when that is complete.
         """
         starting = asyncio.ensure_future(_in_thread(self.sync.start, "start"))
         try:
@@ -88,7 +88,7 @@ class AsyncGlobalStore(BaseStore):
     async def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return.
 
-        Cancelled, it goes on by itself.
+        If cancelled, it continues in the background.
         """
         await _in_thread(self.sync.close, "close")
 
@@ -131,21 +131,21 @@ class AsyncGlobalStore(BaseStore):
         await self._waiting.until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
     async def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
+        """Apply bad records again (all outstanding ones without arguments); return the records that are still bad.
 
         Raises what `GlobalStore.retry` raises.
         """
         return await _in_thread(partial(self.sync.retry, *errors, timeout=timeout), "retry")
 
     async def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Let go of bad records, as if they had never come; return those that were not there any more.
+        """Drop bad records, as if they had never come; return the records that no longer existed.
 
         Raises what `GlobalStore.skip` raises.
         """
         return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
 
     async def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot:
-        """Return what a directory holds at exactly known positions, to be compared with its topic. To be closed.
+        """Return the contents of a directory at exactly known positions, to compare with its topic. Close it after use.
 
         Raises what `GlobalStore.snapshot` raises.
         """

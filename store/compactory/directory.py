@@ -22,8 +22,8 @@ OnStale = Literal["serve", "raise"]
 class Index:
     """A second way to look entries up: by one field of the value, or by several together.
 
-    ``"address.city"`` reaches into nested objects. Text, numbers and booleans can be indexed; an entry where a field
-    is null or missing is left out. ``unique`` says that one entry answers for a value: with several, the newest.
+    ``"address.city"`` reaches into nested objects. Text, numbers and booleans can be indexed; an entry with a field
+    that is null or missing is left out. ``unique`` says that one entry answers for a value: of several, the newest.
     ``name`` defaults to the fields joined by ``_``.
     """
 
@@ -60,7 +60,7 @@ class _Options(TypedDict, total=False):
 class Directory(Generic[T]):
     """One reference table, fed by one topic.
 
-    ``name``      what it is called in the store, on the command line and in URLs
+    ``name``      its name in the store, on the command line and in URLs
     ``topic``     the topic; default: the name
     ``key``       look up by this field of the value (text, or a whole number in decimal); default: the record's key
     ``active``    a field of the value; JSON ``false`` there means that the entry is deleted, anything else does not
@@ -68,15 +68,15 @@ class Directory(Generic[T]):
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass (others nested in
                   it too; scalars stay what JSON has), a pydantic model, a msgspec Struct, or any callable that takes
                   the bytes, or the record where its parameter is annotated `Entry`. Each read decodes afresh
-    ``envelope``  what the JSON is wrapped in: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
-                  what is no JSON (Avro, Protobuf) a callable that makes an object of the bytes, None of a deletion
-    ``writable``  whether a `DirectoryWriter` may write it; records of a source or another producer need no such leave
+    ``envelope``  the wrapper of the JSON: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
+                  other formats (Avro, Protobuf) a callable that turns the bytes into an object, a deletion into None
+    ``writable``  whether a `DirectoryWriter` may write it; sources and other producers do not need it
     ``cache_decoded``  whether a value is decoded once and then shared by all readers, for as long as its record is
-                  the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; what a class of
-                  your own makes has to be immutable by itself). Costs memory for what is read
+                  the newest: faster, and read-only (JSON objects become mapping proxies, lists tuples; instances
+                  of your own classes have to be immutable). Costs memory for each value that is read
     ``max_age``   seconds since the directory was last known to be at the end of its topic, above which reads see
-                  stale data; None: any age will do. Kafka is asked every two seconds, so below three makes no sense
-    ``on_stale``  what a read that demands a ``max_age`` does above it: ``serve`` what there is (and count it), or
+                  stale data; None: no limit. The store asks Kafka every two seconds, so use three or more
+    ``on_stale``  effect on a read whose ``max_age`` is exceeded: ``serve`` the old data (and count it), or
                   ``raise`` StaleData
 
     Raises ConfigError with every problem at once.

@@ -56,7 +56,7 @@ __all__ = [
 class CompactoryError(Exception):
     """Base of every error that this project raises on purpose.
 
-    ``retryable`` says whether the same call may succeed later without anybody changing anything.
+    ``retryable`` says whether the same call may succeed later without any change.
     """
 
     retryable: bool = False
@@ -83,8 +83,8 @@ class ConfigError(CompactoryError):
 class StartTimeout(CompactoryError, TimeoutError):
     """``start()`` did not reach the high watermark in time.
 
-    ``blocking`` has a mapping per partition still behind: topic, partition, position, target and,
-    where an open transaction holds it back, its producer.
+    ``blocking`` has a mapping for each partition that is behind: topic, partition, position, target and, if an open
+    transaction holds it back, its producer.
     """
 
     retryable = True
@@ -118,13 +118,13 @@ class _Missing(CompactoryError, KeyError):
 
 
 class BadRecord(_Missing):
-    """The newest record of this key can't be decoded, and no good value of it is known (HTTP 502)."""
+    """The newest record of this key can't be decoded, and the key has no good value (HTTP 502)."""
 
 
 class StaleData(CompactoryError):
     """A read demanded data that was known to be current at most ``max_age`` seconds ago; it is ``age`` seconds old.
 
-    ``age`` is infinite where the directory never was at the end of its topic.
+    ``age`` is infinite if the directory never was at the end of its topic.
     """
 
     retryable = True
@@ -173,7 +173,7 @@ class Unreachable(CompactoryError):
 
 
 class BackendFailed(CompactoryError):
-    """The folder in which a store keeps its entries can't be read or written. ``path`` is the folder."""
+    """The folder of a store's entries can't be read or written. ``path`` is the folder."""
 
     def __init__(self, message: str, path: str = "") -> None:
         self.message = message
@@ -186,7 +186,7 @@ class BackendCorrupt(BackendFailed):
 
 
 class BackendLocked(BackendFailed):
-    """Another store uses the folder. ``pid`` is its process, where that is known."""
+    """Another store uses the folder. ``pid`` is its process, if known."""
 
     def __init__(self, message: str, path: str = "", pid: int | None = None) -> None:
         super().__init__(message, path)
@@ -195,7 +195,7 @@ class BackendLocked(BackendFailed):
 
 
 class WriteRefused(CompactoryError, ValueError):
-    """Nothing was sent: ``problems`` lists every key or value given that readers of the directory could not use.
+    """Nothing was sent: ``problems`` lists every key or value that readers of the directory could not use.
 
     Texts name keys and types, never values.
     """
@@ -211,11 +211,11 @@ class WriteRefused(CompactoryError, ValueError):
 class WriteFailed(CompactoryError):
     """Records were sent, and not all of them were acknowledged. Writing the whole call again is always safe.
 
-    ``topic``        where to
+    ``topic``        the topic
     ``written``      key → token of the last record with that key that was acknowledged
     ``not_written``  keys with a record that Kafka certainly did not take
-    ``unknown``      keys with a record that was given up while it was under way: it may turn up all the same
-    ``cause``        why (that of the first record that failed); it says whether trying again may help
+    ``unknown``      keys with a record that was given up while it was being sent: it may still appear
+    ``cause``        the error of the first record that failed; it says whether trying again may help
     """
 
     def __init__(
@@ -247,7 +247,7 @@ def _failed_write(message: str, topic: str, written: Any, not_written: Any, unkn
 
 
 class OrderRefused(CompactoryError):
-    """An operator's order does not fit the state of what it is about, such as one to a standby (HTTP 409)."""
+    """An operator's command does not fit the state, such as a command to a standby (HTTP 409)."""
 
 
 class LeaseLost(CompactoryError):

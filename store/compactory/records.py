@@ -92,9 +92,9 @@ class Entry(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """A topic key with records in two partitions, the newer of which counts.
+    """A topic key with records in two partitions; the newer one counts.
 
-    Only writers can mend it: compaction never removes the copy in the other partition.
+    Only writers can repair this: compaction never removes the copy in the other partition.
     """
 
     directory: str
@@ -105,9 +105,9 @@ class Contested(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuarantinedRecord:
-    """A bad record, which could not be applied, as the quarantine keeps it to be looked into.
+    """A bad record, which could not be applied, as kept in the quarantine.
 
-    ``key`` and ``value`` are the raw bytes; they are data of the user and never belong into a log.
+    ``key`` and ``value`` are the raw bytes; they are the user's data, so never log them.
     """
 
     directory: str

@@ -56,18 +56,18 @@ class GlobalStore(BaseStore):
                          glibc is told to return freed memory early
     ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
                          ``start_timeout`` allows
-    ``unusable_directory``  ``hold`` is not ready while none of a directory's records is usable (a wrong ``key``, model
+    ``unusable_directory``  ``hold`` is not ready while a directory has only unusable records (a wrong ``key``, model
                          or format; tombstones don't count); ``serve`` serves it without entries
-    ``start_stale``      where the backend holds all directories complete, ``start`` returns at once with those (STALE),
-                         Kafka reachable or not, and catches up behind them
+    ``start_stale``      if the backend holds all directories complete, ``start`` returns at once with those (STALE),
+                         even without Kafka, and catches up meanwhile
     ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
     ``polling_timeout``  seconds without asking Kafka for records after which the store counts as not `live`
-    ``applying_timeout`` seconds at one batch after which it counts as not `live`
+    ``applying_timeout`` seconds of work on one batch after which it counts as not `live`
 
     ``start`` returns when every partition is applied up to the high watermark captured when it was first seen. From
-    then on the store serves, whatever happens to Kafka. Sometimes it can't go on from what it has read: the topic was
+    then on the store serves, whatever happens to Kafka. Sometimes it can't continue from its position: the topic was
     created again, records between were deleted, the log was cut off, or tombstones may be gone. It then reads the topic
-    anew, and serves what it had, which is STALE, until that is done. A reader that dies makes the store FAILED. This
+    anew. Until that is done, it is STALE and serves the former data. A reader that dies makes the store FAILED. This
     wakes every waiter and turns ``ready`` off; lookups go on with the last complete data.
 
     All methods may be called by any thread. Raises ConfigError from the constructor with every problem at once.
@@ -166,29 +166,29 @@ class GlobalStore(BaseStore):
         return self._discovery.look(timeout)
 
     def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Apply bad records once more (all outstanding ones without arguments); return those that are bad still.
+        """Apply bad records again (all outstanding ones without arguments); return the records that are still bad.
 
-        Worth it where a ``decode`` callable depends on something that has changed since. Those that were superseded or
-        are not kept any more are returned too: nothing became good by them. Where it raises WaitTimeout the reader may
-        still get done what it has begun. Raises WaitTimeout, StoreFailed, StoreClosed.
+        Use it if a ``decode`` callable depends on a system that has changed since. Records that were replaced or are no
+        longer kept are returned too, because the retry did not make them good. After WaitTimeout the reader may still
+        finish the retry. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
         return self._engine.resolve(errors or tuple(self.quarantine()), Table.retry, timeout)
 
     def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Let go of bad records, as if they had never come; return those that were not there any more.
+        """Drop bad records, as if they had never come; return the records that no longer existed.
 
-        Their keys answer with the last good value, or are absent, from now on: lookups say no more that there was
-        a newer record. Raises WaitTimeout, StoreFailed, StoreClosed.
+        From now on lookups of their keys return the last good value, or find nothing, without a hint of a newer
+        record. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
         return self._engine.resolve(errors, lambda table, place: table.quarantine.skip(place), timeout)
 
     def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot:
-        """Return what a directory holds at exactly known positions, to be compared with its topic. To be closed.
+        """Return the contents of a directory at exactly known positions, to compare with its topic. Close it after use.
 
-        Raises UnknownDirectory, NotReady (also while the topic is read anew), WaitTimeout where the reader is at
-        something else for so long, StoreFailed, StoreClosed.
+        Raises UnknownDirectory, NotReady (also while the topic is read anew), WaitTimeout if the reader is busy for
+        that long, StoreFailed, StoreClosed.
         """
         view = self[name]
         self._refuse_idle()
@@ -200,8 +200,8 @@ class GlobalStore(BaseStore):
     def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
-        Partitions added since count. Raises WaitTimeout with the gap (an open transaction can be the cause),
-        Unreachable, StoreFailed, StoreClosed.
+        Partitions that were added meanwhile count too. Raises WaitTimeout with the gap (an open transaction can be the
+        cause), Unreachable, StoreFailed, StoreClosed.
         """
         began = clock()
         self._refuse_idle()

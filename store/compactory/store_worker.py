@@ -105,24 +105,24 @@ class StoreWorker:
         yield _by_partition("lag", "Offsets between the position and the end when last asked", lag)
         yield _by_partition("entries", "Live entries that came from the partition", self._sizes())
         yield _single("errors_total", "Bad records met since the start", store.bad_records, kind="counter")
-        yield _single("loading_ratio", "Part that is read of what is to be loaded; 1 where nothing is", self._loaded())
+        yield _single("loading_ratio", "Part of the load that is read; 1 without a load", self._loaded())
         if store.load_seconds is not None:
-            yield _single("start_seconds", "How long start() took", store.load_seconds)
+            yield _single("start_seconds", "Seconds that start() took", store.load_seconds)
         if ages:
-            help_text = "Since every partition was last known to be applied to its end"
+            help_text = "Seconds since every partition was last known to be applied to its end"
             yield _single("data_age_seconds", help_text, max(ages.values()))
-        yield _single("live", "1 where the reader lives and does not hang", float(store.live))
+        yield _single("live", "1 if the reader lives and does not hang", float(store.live))
         yield _single(
             "errors_outstanding",
-            "Bad records that no newer record of their key superseded",
+            "Bad records that no newer record of their key has replaced",
             sum(store.outstanding().values()),
         )
         yield from self._troubles()
         ages_of_beats = {(name,): age for name, age in heartbeat_ages(store, time.time()).items()}
-        yield _counted("heartbeat_age_seconds", "Since the newest heartbeat seen of the connector was committed",
+        yield _counted("heartbeat_age_seconds", "Seconds since the commit of the connector's newest visible heartbeat",
                        ("connector",), ages_of_beats, kind="gauge")  # fmt: skip
         yield from _backend_figures(store.figures())
-        yield _single("ready", "1 where lookups are answered from data that is kept up to date", float(store.ready))
+        yield _single("ready", "1 if the store answers lookups from current data", float(store.ready))
 
     def _loaded(self) -> float:
         """Return how much of what is to be loaded is read, from 0 to 1."""
@@ -134,18 +134,18 @@ class StoreWorker:
         store = self._store
         topics = sorted({directory.topic for directory in store.directories})
         stale = store.stale()
-        yield _counted("stale", "1 where what is served of the topic is known to be old", ("topic",),
+        yield _counted("stale", "1 if the data of the topic is known to be old", ("topic",),
                        {(topic,): float(topic in stale) for topic in topics}, kind="gauge")  # fmt: skip
-        yield _counted("rebuilds_total", "How often the topic was read anew, by cause", ("topic", "cause"),
+        yield _counted("rebuilds_total", "Number of times the topic was read anew, by cause", ("topic", "cause"),
                        {each: float(times) for each, times in sorted(store.rebuilds().items())})  # fmt: skip
         contested = Counter(found.directory for found in store.contested())
         names = [directory.name for directory in store.directories]
-        yield _counted("contested_keys", "Keys met in two partitions of their topic, 1,000 at most", ("directory",),
+        yield _counted("contested_keys", "Keys found in two partitions of their topic, at most 1,000", ("directory",),
                        {(name,): float(contested[name]) for name in names}, kind="gauge")  # fmt: skip
         unusable = store.unusable()
-        yield _counted("unusable", "1 where none of the directory's records is usable", ("directory",),
+        yield _counted("unusable", "1 if the directory has only unusable records", ("directory",),
                        {(name,): float(name in unusable) for name in names}, kind="gauge")  # fmt: skip
-        yield _counted("stale_reads_total", "Reads that demanded fresher data and were served old", ("directory",),
+        yield _counted("stale_reads_total", "Reads that demanded fresher data than they got", ("directory",),
                        {(name,): float(store[name].stale_reads) for name in names})  # fmt: skip
 
     def _state_of(self, topic: str, stale: Mapping[str, str]) -> StoreState:

@@ -20,7 +20,7 @@ class Token:
     """The place of one written record. ``offset`` is the record's own offset.
 
     A store has it when its position in the *same* topic and partition is beyond ``offset``; progress in any other
-    partition never counts. ``topic_id`` is optional: with it, a topic created anew under the name does not satisfy.
+    partition never counts. ``topic_id`` is optional: with it, a topic created anew under the name does not satisfy it.
     Its text is ``topic:partition:offset`` (topic names can't hold a colon).
     """
 

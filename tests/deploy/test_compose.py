@@ -91,7 +91,7 @@ def test_secrets_are_random_and_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
     again = subprocess.run([script, tmp_path / "one"], capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert "there already" in again.stderr
+    assert "exists already" in again.stderr
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ __all__ = ["OutboxWorker"]
 
 _TOPICS: tuple[tuple[str, str, str], ...] = (
     ("pending", "pending", "Messages that wait to be sent, counted up to 100,000 of all topics"),
-    ("oldest_age_seconds", "oldest", "Age of the first message that waits; 0 where none does"),
+    ("oldest_age_seconds", "oldest", "Age of the oldest waiting message; 0 if none waits"),
     ("failed", "failed", "Messages that Kafka refused and that wait for an operator"),
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),
-    ("error", "error", "1 where the topic had an error and is left alone for a minute"),
+    ("error", "error", "1 if the topic had an error and the relay waits for a minute"),
 )
 _COUNTERS = (
     ("sent_total", "sent", "Messages that this relay has sent"),
     ("failed_total", "failed", "Messages that this relay has set aside because Kafka refused them"),
-    ("retries_total", "retries", "Errors of topics, after which this relay left them alone for a minute"),
+    ("retries_total", "retries", "Errors of topics, after each of which this relay waited for a minute"),
 )
 
 

@@ -50,7 +50,7 @@ class Values(_ValuesView[T]):
 class IndexView(Mapping[Any, Any]):
     """An index as a read-only mapping: value → the one entry's value (unique) or the list of values.
 
-    The key of an index over several fields is a tuple in their order. Lookups see the entries of the moment; iteration
+    The key of an index over several fields is a tuple in their order. Lookups see the current entries; iteration
     goes over the indexed values as they were when it began.
     """
 

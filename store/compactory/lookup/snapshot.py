@@ -41,11 +41,11 @@ class SnapshotRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySnapshot:
-    """A directory as it was at ``positions``: every record before them was applied, and none behind.
+    """A directory as it was at ``positions``: every record before them is applied, and no later one.
 
-    For one reader in any thread; lookups and the reading of the topic go on. A context manager: what is held for it in
-    memory, or on disk, goes when it is closed, or dropped. ``pause`` is called after each slice of work, to let others
-    run. Raises StoreClosed where the store was closed meanwhile.
+    For one reader in any thread; lookups and the reading of the topic go on. A context manager: closing
+    or dropping it frees its data in memory or on disk. ``pause`` is called after each slice of work, to let other
+    threads run. Raises StoreClosed if the store was closed meanwhile.
     """
 
     directory: Directory[Any]
@@ -75,7 +75,7 @@ class DirectorySnapshot:
         return digester.result()
 
     def records(self, ranges: Collection[int], pause: Callable[[], object] = lambda: None) -> Iterator[SnapshotRecord]:
-        """The records of these ranges, those of bad keys included, in no order to rely on. Looks at every record."""
+        """The records of these ranges, including those of bad keys, in no fixed order. Looks at every record."""
         for part in self._slices(pause):
             for key, packed in part:
                 if range_of(key) in ranges:

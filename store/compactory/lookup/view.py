@@ -50,11 +50,11 @@ class View(Mapping[str, T], Generic[T]):
     directory says ``cache_decoded``. The view stays valid while the store runs, whatever happens to the data behind it.
 
     A read may demand freshness: ``max_age`` is in seconds, and the directory's ``on_stale`` says whether older data is
-    served or StaleData raised. `within` gives a view all of whose reads demand it.
+    served or StaleData raised. `within` gives a view with such a limit for all its reads.
 
-    Reads raise NotReady before the store is ready, StoreFailed if it never got there, StoreClosed afterwards. A key
-    whose newest record is bad and of which no good value is known raises BadRecord (a KeyError) from every read,
-    ``get`` with a default included: "can't tell" is not "absent". ``in`` says False for it: there is no value.
+    Reads raise NotReady before the store is ready, StoreFailed if it never got there, StoreClosed afterwards. If
+    a key's newest record is bad and the key has no good value, every read raises BadRecord (a KeyError), also
+    ``get`` with a default: "can't tell" is not "absent". ``in`` says False for it: there is no value.
     Iteration goes over the keys as they were when it began and leaves out entries that are deleted meanwhile.
     """
 
@@ -96,9 +96,9 @@ class View(Mapping[str, T], Generic[T]):
     @overload
     def get(self, key: str, /, default: T | D, *, max_age: float | None = None) -> T | D: ...
     def get(self, key: str, /, default: Any = None, *, max_age: float | None = None) -> Any:
-        """Return the value, or ``default`` where the key is absent.
+        """Return the value, or ``default`` if the key is absent.
 
-        Raises BadRecord where that can't be told, StaleData.
+        Raises BadRecord if the newest record can't be decoded and no good value is known, StaleData.
         """
         if max_age is not None:
             self._demand(max_age)
@@ -133,20 +133,20 @@ class View(Mapping[str, T], Generic[T]):
         return Values(self)
 
     def snapshot(self) -> Iterator[tuple[str, T]]:
-        """Yield keys and decoded values of the entries that were there when the iteration began."""
+        """Yield keys and decoded values of the entries that existed when the iteration began."""
         reading = self._table.directory_storage.reading()
         for name, packed in reading.pairs():
             yield (key := name.decode()), self._decoded(key, packed)
 
     def within(self, max_age: float) -> View[T]:
-        """Return a view of the same entries all of whose reads demand data that is at most so many seconds old."""
+        """Return a view of the same entries; all its reads demand data that is at most this many seconds old."""
         if not max_age > 0:
             raise ConfigError(f"max_age must be a number of seconds above 0, not {max_age!r}")
         return View(self.directory, self._served, max_age, checked=self._checked)
 
     @property
     def age(self) -> float:
-        """The seconds since all of it was last known to be at the end of the topic; infinite before it was.
+        """The seconds since all partitions were last known to be at their end; infinite before that.
 
         At most some seconds while Kafka is reachable and nothing is behind.
         """
@@ -154,11 +154,11 @@ class View(Mapping[str, T], Generic[T]):
 
     @property
     def stale_reads(self) -> int:
-        """How many reads demanded fresher data than there was and were served it all the same."""
+        """The number of reads that demanded fresher data and were still answered from older data."""
         return self._served.stale_reads
 
     def get_many(self, keys: Iterable[str], *, max_age: float | None = None) -> dict[str, T]:
-        """Return the values of those keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
+        """Return the values of the keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
         if max_age is not None:
             self._demand(max_age)
         found: dict[str, T] = {}
@@ -182,7 +182,8 @@ class View(Mapping[str, T], Generic[T]):
     def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
         """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
 
-        What `entry` tells and of which topic that is, for callers that count microseconds. Raises KeyError, BadRecord.
+        Like `entry`, with the topic's id and without its cost, for callers that count microseconds. Raises KeyError,
+        BadRecord.
         """
         served = self._served
         if not served.open:
@@ -205,20 +206,20 @@ class View(Mapping[str, T], Generic[T]):
         """Yield keys and values from ``lo`` to before ``hi`` (None: to the end), in the order of their UTF-8 bytes.
 
         That is the order of code points, and of Python's strings. A page: ``islice(view.range(lo), 100)``; the next one
-        begins at the last key followed by a NUL. Entries that are deleted meanwhile are left out, ones that come
-        meanwhile may be. In memory the first range puts the keys in order, half a second a million, and they are kept
-        in order from then on.
+        begins at the last key followed by a NUL. Entries that are deleted meanwhile are left out; entries that are
+        added meanwhile may be left out. In memory the first range sorts the keys, half a second a million, and keeps
+        them in order from then on.
         """
         return self._pairs(key_bytes(lo), None if hi is None else key_bytes(hi))
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
-        """Yield the keys that begin with ``prefix`` and come after ``after``, in order: what pages are made of."""
+        """Yield the keys that begin with ``prefix`` and come after ``after``, in order; pages are made of them."""
         return (name.decode() for name in self._table.directory_storage.reading().range(*_span(after, prefix)))
 
     def find_entries_from(
         self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
     ) -> Iterator[Entry]:
-        """Yield what `find_entries` returns, of the keys that `keys_from` yields. A page costs no more than it has.
+        """Yield the entries of `find_entries`, of the keys that `keys_from` yields. A page costs only its own entries.
 
         Raises UnknownIndex.
         """
@@ -229,7 +230,7 @@ class View(Mapping[str, T], Generic[T]):
         self._refuse_closed()  # else it would look as if that had been all
 
     def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
-        """Yield the values of a unique index that several entries have, with their keys, the answering one first.
+        """Yield the values of a unique index that several entries have, with their keys; the first key answers lookups.
 
         Looks at every value of the index. Raises UnknownIndex.
         """
@@ -243,9 +244,9 @@ class View(Mapping[str, T], Generic[T]):
         return table.directory_storage.sizes() if table.multi_partition else {0: len(table.directory_storage.entries)}
 
     def one(self, **fields: Any) -> T | None:
-        """Return the value that a unique index answers with, None where there is none.
+        """Return the value that a unique index finds, or None.
 
-        ``one(acquirerId="A1")``; for a nested field ``one(**{"address.city": "Riga"})``. Raises UnknownIndex where no
+        ``one(acquirerId="A1")``; for a nested field ``one(**{"address.city": "Riga"})``. Raises UnknownIndex if no
         unique index covers exactly these fields.
         """
         index = index_over(self._table, fields).index
@@ -256,14 +257,14 @@ class View(Mapping[str, T], Generic[T]):
     def find(self, **fields: Any) -> list[T]:
         """Return all values with these values in an indexed field (or fields), in the order of their keys.
 
-        Raises UnknownIndex where no index covers exactly these fields.
+        Raises UnknownIndex if no index covers exactly these fields.
         """
         return list(self._values_of(fields))
 
     def find_entries(self, **fields: Any) -> list[Entry]:
         """Return all entries with these values in an indexed field (or fields), in the order of their keys.
 
-        Raises UnknownIndex where no index covers exactly these fields.
+        Raises UnknownIndex if no index covers exactly these fields.
         """
         return [self._entry(name.decode(), packed) for name, packed in self._matching(fields)]
 

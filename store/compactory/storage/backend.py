@@ -172,7 +172,7 @@ class Backend(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return what there is to say of what all topic storages share, for metrics."""
+        """Return figures about the resources that all topic storages share, for metrics."""
         ...
 
     def close(self) -> None:

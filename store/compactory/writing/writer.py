@@ -43,27 +43,27 @@ _LONGEST = 86_400  # seconds
 
 
 class DirectoryWriter(Generic[T]):
-    """Writes entries of one directory into its topic. No store changes by it alone: what it writes comes back by Kafka.
+    """Writes entries of one directory into its topic. Stores change only when they read the records from Kafka.
 
     ``kafka``      bootstrap servers, or librdkafka properties, as for `GlobalStore`
     ``directory``  a `Directory` with ``writable=True`` and without an envelope
     ``encode``     turns a value into bytes; default: the inverse of the directory's ``decode``
     ``timeout``    seconds after which a record that is not acknowledged is given up
-    ``create``     create the topic, compacted, where it does not exist; default: refuse
+    ``create``     create the topic, compacted, if it does not exist; default: refuse
 
     A call returns when every in-sync replica has its records (acks=all, idempotent: none is written twice by a retry),
-    with tokens for `GlobalStore.wait_for`. Calls with one key take effect in the order in which they were made. What
-    readers could not use is refused before anything is sent: keys that are not text, values that the directory's
+    with tokens for `GlobalStore.wait_for`. Calls with one key take effect in the order of the calls. Records that
+    readers could not use are refused before anything is sent: keys that are not text, values that the directory's
     ``decode`` refuses or that would read back as something else, fields that can't be indexed, records larger than the
     topic takes.
 
-    The *record's* key is the key given. With ``key=`` the value's field must hold the same, and `delete` removes only
-    what was written under that record key: a row that a source publishes under its id is another owner of the entry and
+    The *record's* key is the given key. With ``key=`` the value's field must hold the same, and `delete` removes only
+    the record with that record key. A row that a source publishes under its id is another owner of the entry and
     appears again. A value whose ``active`` field is JSON false is written, and readers take it for deleted.
 
-    The topic is looked at by ``start`` (by ``with``, or by the first write). The first write takes half a second longer
-    than others: the client library (librdkafka 2.16) asks for its producer id no sooner. So keep a writer, rather than
-    make one for each write. All methods may be called by any thread, in the process that made the writer.
+    ``start`` checks the topic (``with`` and the first write call it). The first write takes half a second longer
+    than others: the client library (librdkafka 2.16) asks for its producer id only then. So keep a writer instead of
+    making one for each write. All methods may be called by any thread, in the process that made the writer.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class DirectoryWriter(Generic[T]):
             log.error("%s", failure)  # and the error under way goes on
 
     def start(self) -> None:
-        """Look at the topic and make the producer; nothing where that is done. Called by the first write as well.
+        """Check the topic and make the producer, once. The first write calls it as well.
 
         Raises ConfigError (the topic does not exist, no right to write it), Unreachable, CompactoryError after a fork
         or `close`.
@@ -119,26 +119,26 @@ class DirectoryWriter(Generic[T]):
 
     @spanned("put")
     def put(self, key: str, value: T) -> Token:
-        """Write an entry, new or not; return where it is once it is acknowledged.
+        """Write an entry, new or not; return its token once it is acknowledged.
 
-        Raises WriteRefused (nothing was sent), WriteFailed (it was), and what `start` raises.
+        Raises WriteRefused (nothing was sent), WriteFailed (it was sent), and the errors of `start`.
         """
         return self._send([key], [self._encoding.record(key, value)])[0]
 
     @spanned("delete")
     def delete(self, key: str) -> Token:
-        """Write a tombstone, whether there is an entry or not; return where it is once it is acknowledged.
+        """Write a tombstone, even if no entry exists; return its token once it is acknowledged.
 
-        Raises WriteRefused (nothing was sent), WriteFailed (it was), and what `start` raises.
+        Raises WriteRefused (nothing was sent), WriteFailed (it was sent), and the errors of `start`.
         """
         return self._send([key], [(self._encoding.key(key), None)])[0]
 
     @spanned("put_many")
     def put_many(self, entries: Mapping[str, T] | Iterable[tuple[str, T]]) -> list[Token]:
-        """Write entries; return their tokens in the order given, once all of them are acknowledged.
+        """Write entries; return their tokens in the given order, once all of them are acknowledged.
 
-        All or nothing is sent as far as it is in this process's hands: one bad entry refuses the whole call
-        (WriteRefused). What Kafka takes is not: WriteFailed says which keys were written and which not.
+        This process sends all entries or none: one bad entry refuses the whole call (WriteRefused). Kafka may still
+        accept only some of them: WriteFailed says which keys were written and which not.
         """
         keys: list[str] = []
         records: list[Record] = []
@@ -156,10 +156,10 @@ class DirectoryWriter(Generic[T]):
         return self._send(keys, records)
 
     def close(self, timeout: float | None = None) -> None:
-        """End: take nothing more, let what is under way be acknowledged, give up the rest after ``timeout`` seconds.
+        """Refuse new writes, wait for acknowledgements, and give up the rest after ``timeout`` seconds.
 
-        The default is the writer's own ``timeout``. Idempotent; complete on return. Raises WriteFailed for what was
-        given up (calls of other threads that wait for it raise it too).
+        The default is the writer's own ``timeout``. Idempotent; complete on return. Raises WriteFailed for records
+        that were given up (calls of other threads that wait for them raise it too).
         """
         if os.getpid() != self._pid:
             return

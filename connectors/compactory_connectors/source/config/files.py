@@ -56,7 +56,7 @@ def read_file(path: Path) -> list[dict[str, str]]:
 def load_connector(
     path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
 ) -> ConnectorConfig:
-    """The connector of a file that holds one. Raises ConfigError as :func:`load_connectors`, and for several."""
+    """Load the connector of a file that holds one. Raises ConfigError like :func:`load_connectors`, and for several."""
     found = load_connectors(path, providers, environment)
     if len(found) != 1:
         raise ConfigError(f"{path}: holds {len(found)} connectors, and one is expected")

@@ -59,7 +59,7 @@ _CONNECTION: tuple[Setting, ...] = (
     ),
     honoured("connection.user", "user, where the URL has none"),
     honoured("connection.password", "password, where the URL has none", secret=True),
-    moot("connection.attempts", "attempts to connect", "an outage is waited out, however long it lasts", at_least(1)),
+    moot("connection.attempts", "attempts to connect", "the source waits as long as an outage lasts", at_least(1)),
     moot(
         "connection.backoff.ms",
         "pause between attempts",
@@ -84,7 +84,7 @@ _CONNECTION: tuple[Setting, ...] = (
     ),
     honoured(
         "transaction.isolation.mode",
-        "isolation of a poll: REPEATABLE_READ, which is more than the weaker ones promise, or SERIALIZABLE",
+        "isolation of a poll: SERIALIZABLE, or REPEATABLE_READ for all weaker ones",
         "DEFAULT",
         one_of(
             "DEFAULT",
@@ -95,7 +95,7 @@ _CONNECTION: tuple[Setting, ...] = (
             otherwise="Postgres has no other",
         ),
     ),
-    moot("config.action.reload", "what changed placeholders do", "they are read at start", one_of("restart", "none")),
+    moot("config.action.reload", "action after placeholders change", "read at start", one_of("restart", "none")),
     honoured("config.providers", "names of the providers of placeholders", "", names),
     honoured("config.providers.*", "class and parameters of a provider"),
 )
@@ -103,7 +103,7 @@ _CONNECTION: tuple[Setting, ...] = (
 
 _TABLES: tuple[Setting, ...] = (
     honoured("table.whitelist", "tables to poll, [schema.]table, separated by commas", None, names),
-    honoured("table.blacklist", "tables not to poll, of all that there are", None, names),
+    honoured("table.blacklist", "tables not to poll; all others are polled", None, names),
     honoured("table.include.list", "regular expressions of schema.table to poll", None, patterns),
     honoured("table.exclude.list", "regular expressions of included tables not to poll", None, patterns),
     honoured("schema.pattern", "schemas to look in, with the wildcards % and _ of LIKE; empty: all", None, text),
@@ -114,7 +114,7 @@ _TABLES: tuple[Setting, ...] = (
         "TABLE",
         table_types,
     ),
-    honoured("table.poll.interval.ms", "milliseconds between two looks for tables", "60000", at_least(1)),
+    honoured("table.poll.interval.ms", "milliseconds between two searches for tables", "60000", at_least(1)),
     moot(
         "table.monitoring.startup.polling.limit.ms",
         "how long to wait for the list of tables",
@@ -123,7 +123,7 @@ _TABLES: tuple[Setting, ...] = (
     ),
     honoured("query", "a SELECT in place of tables; the topic is topic.prefix alone", None, text),
     honoured("query.masked", "the same, never shown by validate", None, text, secret=True),
-    honoured("query.suffix", "text behind the generated query; rows are found by their place then", "", text),
+    honoured("query.suffix", "text after the generated query; rows are then found by timestamp and id", "", text),
     honoured("incrementing.column.mapping", "incrementing column by table: regex:column,…", None, column_mapping),
     honoured("timestamp.columns.mapping", "timestamp columns by table: regex:[column|column],…", None, columns_mapping),
 )
@@ -151,30 +151,30 @@ _POLLING: tuple[Setting, ...] = (
     honoured("poll.interval.ms", "milliseconds between two polls of a table that changes", "5000", at_least(1)),
     moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
     honoured(
-        "batch.max.rows", "most rows of one Kafka transaction; 10,000 and about 8 MiB at the most", "10000", at_least(1)
+        "batch.max.rows", "most rows of one Kafka transaction; at most 10,000 and about 8 MiB", "10000", at_least(1)
     ),
-    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page bound them", at_least(0)),
+    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page limit them", at_least(0)),
     honoured(
         "query.retry.attempts",
-        "failed polls of a table in a row after which it stays FAILED; -1 or 0: tried for ever",
+        "number of consecutive failed polls after which a table stays FAILED; -1 or 0: no limit",
         "-1",
         at_least(0, also=-1),
     ),
     honoured(
         "compactory.bulk.deletes",
-        "mode bulk: on removes keys from the topic, after each poll, that the table has not",
+        "mode bulk: on removes keys that the table lacks from the topic after each poll",
         "off",
         switch,
     ),
     honoured(
         "compactory.sweep.interval.ms",
-        "milliseconds between two sweeps for keys of rows that were deleted unseen; 0: off",
+        "milliseconds between two sweeps, which remove keys of deleted rows; 0: off",
         "0",
         at_least(0),
     ),
     honoured(
         "compactory.max.removed.percent",
-        "a removal of more of a directory's keys waits for compactory source approve; 100: none does",
+        "a removal of more of a directory's keys waits for compactory source approve; 100: no removal waits",
         str(MAX_REMOVED_PERCENT),
         percentage,
     ),

@@ -43,18 +43,18 @@ def _of_connector(status: SourceStatus, now: float) -> Iterator[Metric]:
     yield Metric(
         name="compactory_source_state",
         kind="gauge",
-        help="1 for the state that the connector is in, 0 for every other",
+        help="1 for the connector's state, 0 for every other",
         labels=("connector", "state"),
         samples=states,
     )
     since = status.target_state.since if status.target_state.paused else None
     oldest = status.open_transaction.since if status.open_transaction is not None else None
     beat = status.heartbeat if status.state is not SourceState.STANDBY else None
-    paused = "For how long an operator has had it paused, restarts of the process included; 0 where none has"
-    transaction = "For how long the oldest transaction of the server that has an id is open; 0 below ten seconds"
-    epoch = "How often the connector's lease has changed hands; none where an advisory lock stands in for it"
-    when = "When the last heartbeat that Kafka has was committed, in seconds since 1970 by Postgres' clock"
-    took = "From the commit of the last heartbeat to its acknowledgement by Kafka"
+    paused = "Seconds since an operator paused the connector, including restarts of the process; 0 if it is not paused"
+    transaction = "Age of the server's oldest transaction with an id; 0 below ten seconds"
+    epoch = "Number of times the connector's lease has changed hands; none with an advisory lock instead of the lease"
+    when = "Commit time of the newest heartbeat in Kafka, in seconds since 1970 by Postgres' clock"
+    took = "Seconds from the commit of the last heartbeat to its acknowledgement by Kafka"
     for name, text, figure in (
         ("paused_seconds", paused, max(0.0, now - since) if since is not None else 0.0),
         ("open_transaction_seconds", transaction, now - oldest if oldest is not None else 0.0),
@@ -70,9 +70,9 @@ def _counters(status: SourceStatus) -> Iterator[Metric]:
     yield _metric("counter", "rows_total", "Records published", status, lambda table: table.rows_total)
     skipped = "Rows that could not be converted"
     yield _metric("counter", "skipped_total", skipped, status, lambda table: table.skipped_total)
-    stopped = "Removals that were not published, for a living row whose record was sent has the key"
+    stopped = "Removals that were not published, because a living row with a sent record has the key"
     yield _metric("counter", "removals_stopped_total", stopped, status, lambda table: table.stopped_total)
-    polls = "Polls that found something to look at"
+    polls = "Polls of tables that may have changed"
     yield _metric("counter", "polls_total", polls, status, lambda table: table.polls_total)
     errors = "Polls of the table, and sessions of its connector, that failed"
     yield _metric("counter", "errors_total", errors, status, lambda table: table.errors_total)
@@ -87,16 +87,16 @@ def _resent(status: SourceStatus) -> Metric:
     return Metric(
         name="compactory_source_resent_total",
         kind="counter",
-        help="Records of polls that began again behind what had been sent, by reason",
+        help="Records of polls that sent rows again, by reason",
         labels=(*_TABLE, "reason"),
         samples=samples,
     )
 
 
 def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
-    read = "Rows that a load which goes on has read; none where there is no load"
+    read = "Rows that a running load has read; none without a load"
     yield _metric("gauge", "load_rows", read, status, lambda table: table.load.rows if table.load else None)
-    left = "Rows that were left when it began, or this process went on with it"
+    left = "Rows that were left when the load began or this process continued it"
     yield _metric("gauge", "load_expected_rows", left, status, lambda table: table.load.of if table.load else None)
     publishing = status.state is SourceState.RUNNING
     standby = status.state is SourceState.STANDBY
@@ -106,23 +106,23 @@ def _gauges(status: SourceStatus, now: float, began: float) -> Iterator[Metric]:
     yield Metric(
         name="compactory_source_table_state",
         kind="gauge",
-        help="1, with the state that the table is in as a label",
+        help="1, with the table's state as a label",
         labels=(*_TABLE, "state"),
         samples=states,
     )
-    active = "1 where this process publishes the table"
+    active = "1 if this process publishes the table"
     yield _metric("gauge", "active", active, status, lambda _table: float(publishing))
-    behind = "Age of what the topic holds at least; none from a standby"
+    behind = "Seconds; every change older than this is in the topic; none from a standby"
     yield _metric("gauge", "lag_seconds", behind, status, lambda table: None if standby else lag(table, now, began))
-    held = "For how long a removal or a poll waits for an operator; 0 where none does"
+    held = "Seconds for which a removal or a poll has waited for an operator; 0 if none waits"
     yield _metric("gauge", "held_back_seconds", held, status, lambda table: now - (table.held_since or now))
     keys = "Keys whose removal waits for compactory source approve"
     yield _metric("gauge", "held_keys", keys, status, lambda table: table.removal.removed if table.removal else 0)
-    ids = "Ids of transactions behind an open one that are remembered; the table waits at 100,000"
+    ids = "Remembered ids of transactions that are later than an open one; the table waits at 100,000"
     yield _metric("gauge", "remembered_transactions", ids, status, lambda table: table.remembered)
-    polled = "When a poll last ended well, in seconds since 1970; none before the first"
+    polled = "End of the last successful poll, in seconds since 1970; none before the first"
     yield _metric("gauge", "last_poll_timestamp_seconds", polled, status, lambda table: table.last_poll)
-    published = "When a record was last published, in seconds since 1970; none before the first"
+    published = "Time of the last published record, in seconds since 1970; none before the first"
     yield _metric("gauge", "last_publish_timestamp_seconds", published, status, lambda table: table.last_publish)
 
 

@@ -25,10 +25,10 @@ _TELL_EVERY = 5.0  # seconds between two lines about a load
 
 
 class SourceState(Enum):
-    """States of a connector and of its tables; the words are those of Kafka Connect where it has one.
+    """States of a connector and of its tables, named as in Kafka Connect if it has the state.
 
-    Legal moves of a connector are in `MOVES`. HELD is of tables only; a table of a connector that does not run is shown
-    in the connector's state.
+    Legal moves of a connector are in `MOVES`. Only tables can be HELD; a table of a connector that does not run is
+    shown in the connector's state.
     """
 
     STARTING = "STARTING"
@@ -41,7 +41,7 @@ class SourceState(Enum):
     STOPPED = "STOPPED"
 
     def may_become(self, state: SourceState) -> bool:
-        """Whether a connector may go from this state to that."""
+        """Whether a connector may change from this state to the given one."""
         return state in MOVES[self]
 
 
@@ -119,7 +119,7 @@ class BeatStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """A moment's picture of one connector."""
+    """The status of one connector at one moment."""
 
     connector: str
     state: SourceState

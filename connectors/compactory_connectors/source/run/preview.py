@@ -42,7 +42,7 @@ class ColumnPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePreview:
-    """One table as the source understands it. ``records`` are its first ones; ``sql`` is the query of a poll."""
+    """The plan of one table. ``records`` are its first records; ``sql`` is the query of a poll."""
 
     table: str
     kind: str

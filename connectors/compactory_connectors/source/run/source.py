@@ -38,7 +38,8 @@ class Source:
     """Polls the tables of one connector into their topics.
 
     :meth:`run` belongs to one thread; :meth:`status` may be called from any. Of several sources of one connector one
-    has the lease and publishes; the others stand by. Who lost the lease can't publish: the transactional id fences it.
+    has the lease and publishes; the others stand by. A source that lost the lease can't publish: the transactional id
+    fences it.
     """
 
     def __init__(
@@ -66,10 +67,11 @@ class Source:
     def run(self, stop: threading.Event, *, once: bool = False, patience: float = 30.0) -> None:
         """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.
 
-        Outages are waited out with back-off. Until the first session is open, and with ``once`` always, a system that
-        stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once. While another source has
-        the lease this one stands by, with ``once`` for some seconds; then LeaseLost is raised, as it is where sources
-        that have no lease in common fence each other again and again.
+        The source waits for the end of outages, with back-off. Until the first session is open, and with ``once``
+        always, a system that stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once.
+
+        While another source has the lease this one stands by. With ``once`` it raises LeaseLost after some seconds. It
+        also raises LeaseLost if sources without a common lease fence each other repeatedly.
         """
         for note in self._connector.notes:
             self._log.info(note)

@@ -28,19 +28,19 @@ log = logging.getLogger("compactory.store")
 class RocksDB:
     """Keeps entries on disk: ``GlobalStore(…, backend=RocksDB("/var/lib/directories"))``.
 
-    ``path``               a folder for this store alone; made where it is missing
+    ``path``               a folder for this store alone; created if it is missing
     ``block_cache_bytes``  memory for blocks of files, shared by all topics
-    ``row_cache_bytes``    memory for single entries on top of it: pays where few keys are looked up most of the time
-    ``memtable_bytes``     memory for what is not on disk yet, all topics together
+    ``row_cache_bytes``    additional memory for single entries: helps if few keys get most of the lookups
+    ``memtable_bytes``     memory for entries that are not on disk yet, all topics together
     ``compression``        ``lz4``, ``none``, ``zstd`` or ``snappy``
     ``options``            further options of RocksDB, by the names of rocksdict's setters: ``{"max_open_files": 500}``
 
-    A restart reads only what is new in the topics. What is on disk after a crash is a consistent prefix of what was
-    read. What is damaged is set aside (the last one of each topic is kept) and read anew.
+    A restart reads only new records of the topics. After a crash the disk holds a consistent earlier state. A damaged
+    folder is set aside (the last one of each topic is kept) and its topic read anew.
 
-    Nothing is opened before the store starts. Raises ConfigError with every problem at once, also where the package
-    rocksdict is missing; from the store's ``start`` BackendLocked where another store has the folder, BackendFailed
-    where it can't be read or written.
+    Nothing is opened before the store starts. Raises ConfigError with every problem at once, also if the package
+    rocksdict is missing. The store's ``start`` raises BackendLocked if another store uses the folder, BackendFailed
+    if it can't be read or written.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RocksDB:
         return storage
 
     def promote(self, topic: str, storage: Any) -> None:
-        """Let ``storage`` be what `open` returns; the former is closed and removed after its last reader."""
+        """Make `open` return ``storage``; the former one is closed and removed after its last reader."""
         storage.flush()
         storage.kept = True
         former = self._serving.get(topic)
@@ -119,7 +119,7 @@ class RocksDB:
         return {} if self._resources is None else self._resources.figures()
 
     def close(self) -> None:
-        """Close former generations, also those with readers, and give the folder back."""
+        """Close former generations, also those with readers, and release the folder."""
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
