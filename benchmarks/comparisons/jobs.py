@@ -32,21 +32,25 @@ def _run(stage: Stage) -> Measured:
 
 
 def _groups(stage: Stage) -> Measured:
+    """Concurrency alone would allow a thousand jobs a second and thread; bare threads and the tables allow less."""
     sizes = {"": JOBS, "-4": JOBS // 10}
-    names = ("millisecond", "groups")
-    taken = _taken(stage, {f"{name}{suffix}": jobs for suffix, jobs in sizes.items() for name in names})
-    rows = [
-        beside(
-            taken,
-            f"jobs of 1 ms in 100 groups, {suffix[1:] or 30} at a time",
-            f"groups{suffix}",
-            (f"millisecond{suffix}", "without groups"),
-            _rate,
-            figure="rate",
-            wanted=Wanted(AT_LEAST, 0.9),
-        )
-        for suffix in sizes
-    ]
+    programs = {
+        f"{name}{suffix}": python("jobs_run", f"{name}{suffix}", jobs)
+        for suffix, jobs in sizes.items()
+        for name in ("millisecond", "groups")
+    }
+    programs |= {f"bare{suffix}": python("bare.threads", suffix[1:] or 30, jobs) for suffix, jobs in sizes.items()}
+    taken = stage.alternate(programs, warm=False)
+    rows: list[Row] = []
+    for suffix in sizes:
+        threads = int(suffix[1:] or 30)
+        what, ours = f"jobs of 1 ms in 100 groups, {threads} at a time", f"groups{suffix}"
+        rows += plain(taken, what, ours, _rate, figure="rate", wanted=Wanted(AT_LEAST, 900 * threads, "jobs/s"))
+        for peer, wanted in (
+            ((f"bare{suffix}", "bare threads, no database"), None),
+            ((f"millisecond{suffix}", "without groups"), Wanted(AT_LEAST, 0.9)),
+        ):
+            rows.append(beside(taken, what, ours, peer, _rate, figure="rate", wanted=wanted))
     return Measured(rows, taken.rounds)
 
 

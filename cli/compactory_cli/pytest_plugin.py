@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,47 +46,45 @@ def compactory_store() -> Iterator[Callable[..., InProcessStore]]:
 @pytest.fixture(scope="session")
 def compactory_kafka(request: pytest.FixtureRequest) -> Iterator[str]:
     """Bootstrap address of a real broker: the one named, else the broker of ``compactory[demo]`` for this session."""
-    if address := _given(request, _KAFKA):
-        yield address
-        return
     from compactory_cli.stack.broker import Broker, embedded_broker
 
-    _skip_without(embedded_broker, f"name a Kafka: {_KAFKA}=HOST:PORT")
-    server = Broker()
-    try:
-        server.start()
-        yield server.address
-    finally:
-        server.remove()
+    yield from _served(request, f"Kafka: {_KAFKA}=HOST:PORT", embedded_broker, Broker, lambda server: server.address)
 
 
 @pytest.fixture(scope="session")
 def compactory_postgres(request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of a real Postgres: the one named, else the server of ``compactory[demo]``, made for this session."""
-    if url := _given(request, _POSTGRES):
-        yield url
-        return
     from compactory_cli.stack.postgres import PostgresServer, embedded_binaries
 
-    _skip_without(embedded_binaries, f"name a Postgres: {_POSTGRES}=URL")
-    server = PostgresServer(settings={"fsync": "off"})
-    try:
-        server.start()
-        yield server.url()
-    finally:
-        server.remove()
+    new = partial(PostgresServer, settings={"fsync": "off"})
+    yield from _served(request, f"Postgres: {_POSTGRES}=URL", embedded_binaries, new, lambda server: server.url())
 
 
-def _given(request: pytest.FixtureRequest, option: str) -> str | None:
-    """Return the address of the option, or of the environment variable that stands for it."""
-    variable = option.removeprefix("--").replace("compactory-", "COMPACTORY_TEST_").upper()
-    return request.config.getoption(option) or os.environ.get(variable) or None
+def _served(
+    request: pytest.FixtureRequest,
+    remedy: str,
+    find: Callable[[], object],
+    new: Callable[[], Any],
+    address: Callable[[Any], str],
+) -> Iterator[str]:
+    """Yield the address that the option or the environment gives, else that of a server which lasts for the session.
 
-
-def _skip_without(find: Callable[[], object], otherwise: str) -> None:
+    Skips the test where ``find`` raises ConfigError, as the server's package is missing.
+    """
     from compactory.errors import ConfigError
 
+    option = remedy.partition(": ")[2].partition("=")[0]
+    variable = option.removeprefix("--").replace("compactory-", "COMPACTORY_TEST_").upper()
+    if given := request.config.getoption(option) or os.environ.get(variable):
+        yield given
+        return
     try:
         find()
     except ConfigError as missing:
-        pytest.skip(f"{missing}; or {otherwise}")
+        pytest.skip(f"{missing}; or name a {remedy}")
+    server = new()
+    try:
+        server.start()
+        yield address(server)
+    finally:
+        server.remove()

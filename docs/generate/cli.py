@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
@@ -72,7 +72,9 @@ def _spelled(option: Any) -> str:
 
 def _choices(option: Any) -> str | None:
     kind = option.type_descriptor.annotation
-    return "|".join(item.value for item in kind) if isinstance(kind, type) and issubclass(kind, Enum) else None
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(item.value for item in kind)
+    return "|".join(get_args(kind)) if get_origin(kind) is Literal else None
 
 
 def _default(option: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
@@ -194,27 +195,15 @@ class _Ends:
 
 async def _in_thread(function: Callable[[], R], name: str) -> R:
     """Call ``function`` in a thread of its own: the loop's may all be busy. Cancelled, the call ends by itself."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[R] = loop.create_future()
+    future: Future[R] = Future()
+    future.set_running_or_notify_cancel()  # a coroutine that is cancelled must not cancel the call
     context = copy_context()  # a span of the caller's is the parent of ours
 
     def call() -> None:
         try:
-            settle = partial(_settle, future, context.run(function))
+            future.set_result(context.run(function))
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
-            settle = partial(_fail, future, error)
-        with suppress(RuntimeError):  # the loop is closed, and the coroutine that awaited this is gone
-            loop.call_soon_threadsafe(settle)
+            future.set_exception(error)
 
     Thread(target=call, name=f"compactory-{name}", daemon=True).start()
-    return await future
-
-
-def _settle(future: asyncio.Future[R], answer: R) -> None:
-    if not future.done():
-        future.set_result(answer)
-
-
-def _fail(future: asyncio.Future[R], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+    return await asyncio.wrap_future(future)

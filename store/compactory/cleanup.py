@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from threading import Thread, main_thread
 from typing import Any
+from weakref import WeakMethod
 
-__all__ = ["apart", "keep_forever"]
+__all__ = ["apart", "in_forked_children", "keep_forever"]
 
 
 def apart(name: str, function: Callable[..., object], *arguments: Any) -> Thread | None:
@@ -26,3 +28,20 @@ def keep_forever(handle: object) -> None:
     Destroying it would wait for threads that a forked child does not have.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+_methods: set[WeakMethod[Callable[[], None]]] = set()
+
+
+def in_forked_children(method: Callable[[], None]) -> None:
+    """Call a bound method in each forked child, as long as its object is in use. For any thread."""
+    _methods.add(WeakMethod(method, _methods.discard))
+
+
+def _after_fork() -> None:
+    for reference in list(_methods):
+        if (method := reference()) is not None:
+            method()
+
+
+os.register_at_fork(after_in_child=_after_fork)

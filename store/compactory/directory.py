@@ -65,9 +65,10 @@ class Directory(Generic[T]):
     ``key``       look up by this field of the value (text, or a whole number in decimal); default: the record's key
     ``active``    a field of the value; JSON ``false`` there means that the entry is deleted, anything else does not
     ``indexes``   further ways to look up
-    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass (others nested in
-                  it too; scalars stay what JSON has), a pydantic model, a msgspec Struct, or any callable that takes
-                  the bytes, or the record where its parameter is annotated `Entry`. Each read decodes afresh
+    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a pydantic
+                  model, a msgspec Struct, or any callable that takes the bytes, or the record where its parameter is
+                  annotated `Entry`. A dataclass may nest other dataclasses; its other fields are not converted: they
+                  get the values that JSON has. Each read decodes afresh
     ``envelope``  the wrapper of the JSON: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
                   other formats (Avro, Protobuf) a callable that turns the bytes into an object, a deletion into None
     ``writable``  whether a `DirectoryWriter` may write it; sources and other producers do not need it

@@ -67,8 +67,8 @@ class CompactoryError(Exception):
         return self.message or super().__str__()
 
 
-class ConfigError(CompactoryError):
-    """Bad input. ``problems`` lists every one found, each naming the thing, the place and the remedy."""
+class _Problems(CompactoryError):
+    """An error that lists every problem found."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
@@ -78,6 +78,10 @@ class ConfigError(CompactoryError):
         if len(self.problems) == 1:
             return self.problems[0]
         return "\n".join(f"- {problem}" for problem in self.problems)
+
+
+class ConfigError(_Problems):
+    """Bad input. ``problems`` lists every one found, each naming the thing, the place and the remedy."""
 
 
 class StartTimeout(CompactoryError, TimeoutError):
@@ -194,18 +198,11 @@ class BackendLocked(BackendFailed):
         self.args = (message, path, pid)
 
 
-class WriteRefused(CompactoryError, ValueError):
+class WriteRefused(_Problems, ValueError):
     """Nothing was sent: ``problems`` lists every key or value that readers of the directory could not use.
 
     Texts name keys and types, never values.
     """
-
-    def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
-        super().__init__(self.problems)
-
-    def __str__(self) -> str:
-        return self.problems[0] if len(self.problems) == 1 else "\n".join(f"- {problem}" for problem in self.problems)
 
 
 class WriteFailed(CompactoryError):

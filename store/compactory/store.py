@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from typing import Any, Self
 
 from compactory.base_store import BaseStore
-from compactory.cleanup import apart, keep_forever
+from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
@@ -131,7 +131,7 @@ class GlobalStore(BaseStore):
         if not self._progress.move(StoreState.LOADING):
             self._progress.raise_end()
             raise CompactoryError("the store was started already; a store starts once")
-        _started.add(self)
+        in_forked_children(self._leave_to_parent)
         began = clock()
         try:
             tune_gc = self._engine.options.tune_gc
@@ -231,24 +231,16 @@ class GlobalStore(BaseStore):
         left = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
+    def _leave_to_parent(self) -> None:
+        """In a forked child the threads are gone: the copy must not answer from data that nobody keeps up to date."""
+        self._engine.orphan(CompactoryError(_forked(self._pid)))
+        keep_forever(self._engine)  # frames of the error that ended it may hold the parent's clients
+        self._finalizer.detach()
+
     def _refuse_idle(self) -> None:
         if self.state is StoreState.NEW:
             raise self._progress.refusal()
         self._progress.raise_end()
-
-
-_started: weakref.WeakSet[GlobalStore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """In a forked child the threads are gone: the copies must not answer from data that nobody keeps up to date."""
-    for store in list(_started):
-        store._engine.orphan(CompactoryError(_forked(store._pid)))  # noqa: SLF001 (this module's own class)
-        keep_forever(store._engine)  # noqa: SLF001 (frames of the error that ended it may hold the parent's clients)
-        store._finalizer.detach()  # noqa: SLF001
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _forked(pid: int) -> str:

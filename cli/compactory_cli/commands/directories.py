@@ -36,25 +36,16 @@ def directories(
     rows = _ask(configuration) if configuration.url else _load(configuration, names or [])
     if flags.json:
         print_json({"directories": rows})
-    elif configuration.url:
-        _print_remote(rows)
     else:
-        _print(rows)
+        _print(rows, remote=configuration.url is not None)
     if any(row.get("bad_records") for row in rows):
         raise typer.Exit(1)
 
 
 def _load(configuration: Configuration, names: list[str]) -> list[dict[str, Any]]:
-    from compactory import ConfigError
-
     from ..context.reading import resolve
 
-    chosen = names or list(configuration.directories)
-    if not chosen:
-        raise ConfigError(
-            "which directories? name topics: compactory directories TOPIC…,"
-            " or describe them as [directories.NAME] in compactory.toml"
-        )
+    chosen = configuration.chosen(names, "directories")
     return [_loaded(configuration, directory) for directory in resolve(configuration, chosen)]
 
 
@@ -84,54 +75,32 @@ def _ask(configuration: Configuration) -> list[dict[str, Any]]:
     return Server(configuration.url or "", configuration.tokens.any).directories()
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    right = ("entries", "partitions", "lag", "bad records", "load time")
-    shown = table("name", "topic", *right, right=right)
+def _print(rows: list[dict[str, Any]], *, remote: bool) -> None:
+    from rich.markup import escape
+
+    right = ("entries", "partitions", "lag", "bad records", "age" if remote else "load time")
+    shown = table("name", "topic", *(("state",) if remote else ()), *right, right=right)
     for row in rows:
+        duration = row.get("age_seconds") if remote else row["load_seconds"]
         shown.add_row(
             f"[bold]{row['name']}[/]",
             row["topic"],
-            number(row["entries"]),
+            *((f"[yellow]{row['state']}[/]" if row.get("stale") else str(row["state"]),) if remote else ()),
+            number(row["entries"]) if row["entries"] is not None else "–",
             str(row["partitions"]),
             number(row["lag"]),
             _bad(row),
-            seconds(row["load_seconds"]),
+            seconds(duration) if duration is not None else "–",
         )
     output().print(shown)
-    _print_unusable(rows)
+    for row in rows:
+        name = escape(row["name"])
+        if row.get("stale"):
+            output().print(f"[bold]{name}[/] is old: {escape(row['stale'])}", highlight=False)
+        if row.get("unusable"):
+            output().print(f"[bold red]{name}[/]: {escape(row['unusable'])}", highlight=False)
 
 
 def _bad(row: dict[str, Any]) -> str:
     bad = row.get("bad_records")  # older servers do not tell
     return "–" if bad is None else f"[red]{number(bad)}[/]" if bad else "0"
-
-
-def _print_unusable(rows: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-
-    for row in rows:
-        if row.get("unusable"):
-            output().print(f"[bold red]{escape(row['name'])}[/]: {escape(row['unusable'])}", highlight=False)
-
-
-def _print_remote(rows: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-
-    right = ("entries", "partitions", "lag", "bad records", "age")
-    shown = table("name", "topic", "state", *right, right=right)
-    for row in rows:
-        shown.add_row(
-            f"[bold]{row['name']}[/]",
-            row["topic"],
-            f"[yellow]{row['state']}[/]" if row.get("stale") else str(row["state"]),
-            number(row["entries"]) if row["entries"] is not None else "–",
-            str(row["partitions"]),
-            number(row["lag"]),
-            _bad(row),
-            seconds(row["age_seconds"]) if row.get("age_seconds") is not None else "–",
-        )
-    output().print(shown)
-    for row in rows:
-        if row.get("stale"):
-            output().print(f"[bold]{escape(row['name'])}[/] is old: {escape(row['stale'])}", highlight=False)
-    _print_unusable(rows)

@@ -81,16 +81,9 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
         server = Server(configuration.url, tokens.admin or tokens.any)
         _check(names, only, [each["name"] for each in server.directories()])
         return server.errors()
-    from compactory import ConfigError
-
     from ..context.reading import read, resolve
 
-    wanted = dict.fromkeys([*names, *sorted(place[0] for place in only)]) or list(configuration.directories)
-    if not wanted:
-        raise ConfigError(
-            "which directories? name topics: compactory errors TOPIC…,"
-            " or describe them as [directories.NAME] in compactory.toml"
-        )
+    wanted = configuration.chosen([*names, *sorted(place[0] for place in only)], "errors")
     with read(configuration, resolve(configuration, wanted)) as store:
         found = [_described(error) for error in store.quarantine()]
     return found, len(found)

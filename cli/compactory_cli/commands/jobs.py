@@ -239,7 +239,7 @@ def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], ac
     from compactory.errors import ConfigError
 
     if sum((bool(ids), *(bool(other) for other in others))) != 1:
-        raise ConfigError("which jobs? give ids, or one of the options")
+        raise ConfigError("which jobs? give ids or one of the options, not both")
     with _connected(flags) as connection:
         count = act(connection)
     print_count(count, "job", outcome, as_json=flags.json)

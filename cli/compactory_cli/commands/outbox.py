@@ -10,7 +10,7 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, option
-from ..views.terminal import decoded, legible, number, output, print_count, print_json, seconds, table
+from ..views.terminal import number, output, print_count, print_json, seconds, table
 from .health import ListenOption, health_on, listen_on
 from .stopping import stopping
 
@@ -118,36 +118,12 @@ def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
     from compactory_connectors.outbox.failed import failed_messages
 
+    from ..views.failed_view import show_failed
+
     with _connected(flags) as connection:
         found = failed_messages(connection, topic, ids or ())
-    if flags.json:
-        fields = ("id", "topic", "bytes", "reason", "holds_key")
-        print_json(
-            {
-                "messages": [
-                    {name: getattr(item, name) for name in fields}
-                    | {"key": decoded(item.key), "created_at": item.created_at.isoformat()}
-                    | {"failed_at": item.failed_at.isoformat()}
-                    for item in found
-                ]
-            }
-        )
-    elif not found:
-        output().print("no message has failed")
-    else:
-        from rich.markup import escape
-
-        shown = table("id", "topic", "key", "bytes", "failed", "reason", right=("id", "bytes"))
-        for item in found:
-            shown.add_row(
-                str(item.id),
-                escape(item.topic),
-                escape(legible(item.key, "–")),
-                number(item.bytes) if item.bytes is not None else "–",
-                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
-                escape(item.reason or "waits for an earlier one of its key"),
-            )
-        output().print(shown)
+    place, more = ("id", "topic"), ("holds_key", "created_at")
+    show_failed(found, "message", place, more, none="no message has failed", as_json=flags.json)
     if found:
         raise typer.Exit(1)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,14 +15,7 @@ if TYPE_CHECKING:
 
     from ..context.configuration import Configuration
 
-__all__ = ["Missing", "serve"]
-
-
-class Missing(StrEnum):
-    """Whether a topic that does not exist ends the start, or is waited for."""
-
-    FAIL = "fail"
-    WAIT = "wait"
+__all__ = ["serve"]
 
 
 @command
@@ -49,7 +41,8 @@ def serve(
         ),
     ] = 0.0,
     missing_topic: Annotated[
-        Missing | None, option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet.")
+        Literal["fail", "wait"] | None,
+        option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet."),
     ] = None,
     start_stale: Annotated[
         bool,
@@ -92,7 +85,7 @@ def serve(
         url = Listen(place.host, bound.getsockname()[1])
         bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
-        options |= {"missing_topic": missing_topic.value} if missing_topic is not None else {}
+        options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
         options |= {"start_stale": True} if start_stale else {}
         store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
         server = Server(store, access=access, drain=drain, loading=bar)
@@ -101,12 +94,6 @@ def serve(
 
 
 def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
-    from compactory import ConfigError, Directory
+    from compactory import Directory
 
-    chosen = list(dict.fromkeys(names)) or list(configuration.directories)
-    if not chosen:
-        raise ConfigError(
-            "which directories? name topics: compactory serve TOPIC…,"
-            " or describe them as [directories.NAME] in compactory.toml"
-        )
-    return [configuration.directory(name) or Directory(name) for name in chosen]
+    return [configuration.directory(name) or Directory(name) for name in configuration.chosen(names, "serve")]

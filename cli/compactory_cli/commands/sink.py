@@ -12,7 +12,7 @@ import typer
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, option
 from ..context.loading import Providers
-from ..views.terminal import decoded, legible, number, output, print_count, print_json, table
+from ..views.terminal import number, output, print_count, print_json, table
 from .health import ListenOption, health_on, listen_on
 from .stopping import stopping
 
@@ -216,40 +216,16 @@ def failed(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
     """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
-    from rich.markup import escape
-
     from compactory_connectors.sink.failed import failed_records
     from compactory_connectors.sink.offsets import partition_offsets
+
+    from ..views.failed_view import show_failed
 
     with _connected(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
         found = failed_records(connection, sink, topic, partition, offset)
-    if flags.json:
-        fields = ("topic", "partition", "offset", "bytes", "reason", "again")
-        print_json(
-            {
-                "records": [
-                    {name: getattr(item, name) for name in fields}
-                    | {"key": decoded(item.key), "failed_at": item.failed_at.isoformat()}
-                    for item in found
-                ]
-            }
-        )
-    elif not found:
-        output().print("no record is set aside")
-    else:
-        shown = table("topic", "partition", "offset", "key", "bytes", "failed", "reason", right=("offset", "bytes"))
-        for item in found:
-            shown.add_row(
-                escape(item.topic),
-                str(item.partition),
-                str(item.offset),
-                escape(legible(item.key, "–")),
-                number(item.bytes) if item.bytes is not None else "–",
-                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
-                escape(item.reason or "waits for an earlier one of its key"),
-            )
-        output().print(shown)
+    place = ("topic", "partition", "offset")
+    show_failed(found, "record", place, ("again",), none="no record is set aside", as_json=flags.json)
     if found:
         raise typer.Exit(1)
 

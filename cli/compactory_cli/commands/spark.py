@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,27 +36,7 @@ Jars = Annotated[
 ]
 
 
-class To(StrEnum):
-    """Where a load goes."""
-
-    POSTGRES = "postgres"
-    KAFKA = "kafka"
-
-
-class LoadMode(StrEnum):
-    """Whether keys that the source lacks are kept or deactivated."""
-
-    UPSERT = "upsert"
-    REPLACE = "replace"
-
-
-class Format(StrEnum):
-    """Format of the files."""
-
-    PARQUET = "parquet"
-    ORC = "orc"
-    CSV = "csv"
-    JSON = "json"
+Format = Literal["parquet", "orc", "csv", "json"]
 
 
 def spark_options(master: str | None, conf: list[str] | None, jars: Path | None) -> SparkOptions:
@@ -84,14 +63,17 @@ def load(
     directory: Annotated[
         str, option("--directory", metavar="NAME", help="A directory of compactory.toml, a table or a topic.")
     ],
-    to: Annotated[To, option("--to", help="Write into the directory's table, or directly into its topic.")],
+    to: Annotated[
+        Literal["postgres", "kafka"],
+        option("--to", help="Write into the directory's table, or directly into its topic."),
+    ],
     rules: Annotated[
         Path | None,
         typer.Option("--rules", metavar="FILE", help="YAML file: the field for each column, and the rules for rows."),
     ] = None,
     mode: Annotated[
-        LoadMode, typer.Option("--mode", help="replace deactivates keys missing from the source.")
-    ] = LoadMode.UPSERT,
+        Literal["upsert", "replace"], typer.Option("--mode", help="replace deactivates keys missing from the source.")
+    ] = "upsert",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, with examples; write nothing but rejects.")
     ] = False,
@@ -142,16 +124,16 @@ def load(
         configuration=configuration,
         sources=sources,
         directory=directory,
-        to=to.value,
+        to=to,
         rules=rules,
-        mode=mode.value,
+        mode=mode,
         dry_run=dry_run,
         rejects=rejects,
         max_rejects=max_rejects,
         max_deactivate=max_deactivate,
         load_id=load_id,
         report=report,
-        format=form.value if form else None,
+        format=form,
         table=table,
         provider=provider or [],
         options=spark_options(master, conf, jars),

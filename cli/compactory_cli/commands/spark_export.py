@@ -25,7 +25,7 @@ def export(
     flags: Flags,
     directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", metavar="PATH", help="A new or empty folder, on any file system.")],
-    form: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.PARQUET,
+    form: Annotated[Format, typer.Option("--format", help="Format of the files.")] = "parquet",
     since: Annotated[
         str | None, option("--since", metavar="PATH", help="Only records that changed after the export in this folder.")
     ] = None,
@@ -72,7 +72,7 @@ def export(
     from ..context.session import begin
 
     options = ExportOptions(
-        format=form.value,
+        format=form,
         since=since,
         history=history,
         columns=columns,

@@ -6,7 +6,7 @@ database) is asked for by them, with the remedy in the error when it was not giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -107,6 +107,16 @@ class Configuration:
             return RocksDB(self._store.path, **self._store.settings)
         except ConfigError as error:
             raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
+
+    def chosen(self, names: Iterable[str], command: str) -> list[str]:
+        """The directories named, else all of compactory.toml. Raises ConfigError where there are none."""
+        found = list(dict.fromkeys(names)) or list(self.directories)
+        if not found:
+            raise ConfigError(
+                f"which directories? name topics: compactory {command} TOPIC…,"
+                " or describe them as [directories.NAME] in compactory.toml"
+            )
+        return found
 
     def directory(self, name: str) -> Directory[Any] | None:
         """The directory of this name in compactory.toml, or None."""

@@ -52,8 +52,7 @@ class Server:
 
     def directories(self) -> list[dict[str, Any]]:
         """Every directory with its state."""
-        found: list[dict[str, Any]] = self._json("/v1/directories")["directories"]
-        return found
+        return list(self._json("/v1/directories")["directories"])
 
     def errors(self) -> tuple[list[dict[str, Any]], int]:
         """The newest bad records, with their bytes where the token is the admin's; how many there are in all."""
@@ -63,13 +62,11 @@ class Server:
     def resolve(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
         """Retry or skip bad records, with None all of them; say how many were, and how many are left."""
         body = b"" if places is None else json.dumps({"errors": places}).encode()
-        found: dict[str, int] = self._json(f"/v1/errors:{verb}", body)
-        return found
+        return self._json(f"/v1/errors:{verb}", body)
 
     def digest(self, directory: str) -> dict[str, Any]:
         """Digests by key range of what it holds of a directory."""
-        found: dict[str, Any] = self._json(f"/v1/directories/{quote(directory, safe='')}/digest")
-        return found
+        return self._json(f"/v1/directories/{quote(directory, safe='')}/digest")
 
     def digest_records(
         self, directory: str, ranges: Collection[int], *, values: bool = False
@@ -88,13 +85,11 @@ class Server:
 
     def status(self) -> dict[str, Any]:
         """The status of every part of the process."""
-        found: dict[str, Any] = self._json("/v1/status")
-        return found
+        return self._json("/v1/status")
 
     def connector(self, name: str) -> dict[str, Any]:
         """The status of one connector."""
-        found: dict[str, Any] = self._json(f"/v1/connectors/{quote(name, safe='')}/status")
-        return found
+        return self._json(f"/v1/connectors/{quote(name, safe='')}/status")
 
     def order(
         self, connector: str, verb: str, *, table: str | None = None, document: dict[str, Any] | None = None
@@ -103,11 +98,11 @@ class Server:
         part = f"/tables/{quote(table, safe='')}" if table is not None else ""
         method = "PUT" if verb in {"pause", "resume"} else "POST"
         body = json.dumps(document).encode() if document is not None else b""
-        found: dict[str, Any] = self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
-        return found
+        return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
 
-    def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> Any:
-        return json.loads(self._ask(path, body, method)[0])
+    def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask(path, body, method)[0])
+        return found
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
         """Ask with GET, with a body by POST."""

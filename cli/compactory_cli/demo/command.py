@@ -7,9 +7,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,15 +26,7 @@ _AGAIN = 0.5  # seconds; Python drops what a signal's handler raises while a des
 
 app = typer.Typer(name="demo")
 
-
-class Server(StrEnum):
-    """A server that can be stopped."""
-
-    POSTGRES = "postgres"
-    KAFKA = "kafka"
-
-
-_Server = Annotated[Server, argument(metavar="postgres|kafka", help="Name of the server.")]
+_Server = Annotated[Literal["postgres", "kafka"], argument(metavar="postgres|kafka", help="Name of the server.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -68,12 +59,12 @@ def start(flags: Flags, server: _Server) -> None:
     _order(flags, "start", server)
 
 
-def _order(flags: Flags, action: str, server: Server) -> None:
+def _order(flags: Flags, action: str, server: str) -> None:
     from ..views.terminal import print_json, say, seconds
     from .home import Home
     from .orders import order
 
-    answer = order(Home(), {"action": action, "server": server.value})
+    answer = order(Home(), {"action": action, "server": server})
     if flags.json:
         print_json(answer)
     else:

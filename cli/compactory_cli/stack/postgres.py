@@ -9,14 +9,12 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compactory.errors import ConfigError, Unreachable
 
-from .port import free_port
-from .process import Process
+from .process import Process, Server
 
 __all__ = ["PostgresServer", "embedded_binaries", "open_to_all"]
 
@@ -34,11 +32,10 @@ def open_to_all(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
-class PostgresServer:
-    """PostgreSQL on 127.0.0.1, superuser ``postgres``, no password, in a folder of its own.
+class PostgresServer(Server):
+    """PostgreSQL with the superuser ``postgres`` and no password.
 
-    ``home`` is made (a temporary folder by default) and removed by :meth:`remove`. PostgreSQL refuses to run as
-    root, so root hands it to the user ``nobody``. Not thread-safe; see :class:`Process` about the starting thread.
+    PostgreSQL refuses to run as root, so root hands it to the user ``nobody``.
     """
 
     def __init__(
@@ -49,8 +46,7 @@ class PostgresServer:
         binaries: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.home = home or Path(tempfile.mkdtemp(prefix="compactory-postgres-"))
-        self.port = port or free_port()
+        super().__init__(home, port)
         self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
         self._binaries = binaries or embedded_binaries()
         self._data = self.home / "data"
@@ -64,17 +60,6 @@ class PostgresServer:
         self._arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         self._prepared = False
         self._initdb: Process | None = None
-        self._process: Process | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The postmaster's process id while it runs."""
-        return self._process.pid if self._process else None
-
-    @property
-    def running(self) -> bool:
-        """Whether the postmaster is alive."""
-        return self._process is not None and self._process.running
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         """The connection URL of a database."""
@@ -115,16 +100,6 @@ class PostgresServer:
             self._initdb.kill()
         if self._process:
             self._process.stop(signal.SIGINT)
-
-    def kill(self) -> None:
-        """Crash the server: SIGKILL to the postmaster and its children."""
-        if self._process:
-            self._process.kill()
-
-    def remove(self) -> None:
-        """Stop the server and delete its folder."""
-        self.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
 
     def _refuse_closed(self) -> None:
         closed = [folder for folder in self.home.resolve().parents if not open_to_all(folder)]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compactory.errors import Unreachable
 
-from .port import answers
+from .port import answers, free_port
 
-__all__ = ["Process"]
+__all__ = ["Process", "Server"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -152,3 +154,39 @@ class Process:
         """The last lines of the log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+
+class Server:
+    """A server on 127.0.0.1 in a folder of its own. Not thread-safe; see :class:`Process` about the starting thread.
+
+    ``home`` is made (a temporary folder by default) and removed by :meth:`remove`.
+    """
+
+    def __init__(self, home: Path | None, port: int | None) -> None:
+        self.home = home or Path(tempfile.mkdtemp(prefix="compactory-server-"))
+        self.port = port or free_port()
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server is alive."""
+        return self._process is not None and self._process.running
+
+    def kill(self) -> None:
+        """Crash the server: SIGKILL to its process and all children."""
+        if self._process:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """End the server."""
+        self.kill()
+
+    def remove(self) -> None:
+        """End the server and delete its folder."""
+        self.stop()
+        shutil.rmtree(self.home, ignore_errors=True)

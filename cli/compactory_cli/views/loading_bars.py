@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.control.load_progress import Load
     from compactory_connectors.source.control.status import SourceStatus
 
-__all__ = ["LoadBars", "LoadingBar", "loading_bars"]
+__all__ = ["LoadBars", "LoadingBar", "loading_bars", "told"]
 
 log = logging.getLogger("compactory.loading")
 
@@ -94,16 +94,15 @@ class LoadBars:
         for place, load in loads.items():
             if place not in self._tasks:
                 self._tasks[place] = bars.add_task(f"loading {place[1]}", total=None, told="")
-            bars.update(self._tasks[place], total=load.of or None, completed=load.rows, told=_told_rows(load))
+            bars.update(
+                self._tasks[place],
+                total=load.of or None,
+                completed=load.rows,
+                told=told(load.rows, load.of, load.rate, load.eta),
+            )
         if not loads:
             bars.stop()
             self._bars = None
-
-
-def _told_rows(load: Load) -> str:
-    """``250,000 of 1,000,000  125,000/s  6 s left``."""
-    parts = [f"{number(load.rows)} of {number(load.of)}", f"{load.rate:,.0f}/s"]
-    return "  ".join([*parts, f"{load.eta:.0f} s left"] if load.eta is not None else parts)
 
 
 def loading_bars(console: Console) -> Progress:
@@ -120,10 +119,14 @@ def loading_bars(console: Console) -> Progress:
     )
 
 
+def told(done: int, of: int, rate: float, left: float | None, unit: str = "") -> str:
+    """``250,000 of 1,000,000  125,000/s  6 s left``."""
+    text = f"{number(done)} of {number(of)}{unit}  {rate:,.0f}/s"
+    return text if left is None else f"{text}  {left:.0f} s left"
+
+
 def _told(loading: Loading) -> str:
-    """``86 %  6 of 7  12,345/s  3 s left``."""
+    """Its share before the rest; nothing where the total is not known yet."""
     if not loading.total:
         return ""
-    left = loading.eta_seconds
-    parts = [f"{loading.share:.0%}", f"{number(loading.read)} of {number(loading.total)}", f"{loading.rate:,.0f}/s"]
-    return "  ".join([*parts, f"{left:.0f} s left"] if left is not None else parts)
+    return f"{loading.share:.0%}  {told(loading.read, loading.total, loading.rate, loading.eta_seconds)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from compactory_connectors.spark.stages import Stages
 
-from .loading_bars import loading_bars
+from .loading_bars import loading_bars, told
 from .terminal import errors, number
 
 if TYPE_CHECKING:
@@ -81,14 +81,12 @@ class StageBars(Stages):
                 bars.update(task, total=1.0, completed=share, told=self._told(share))
 
     def _told(self, share: float) -> str:
-        """``250,000 of 1,000,000 rows  125,000/s  6 s left``."""
-        seconds, parts = time.monotonic() - self._started, []
-        if self._rows:
-            done = int(self._rows * share)
-            parts = [f"{number(done)} of {number(self._rows)} rows", f"{done / max(seconds, 0.001):,.0f}/s"]
-        if share > 0:
-            parts.append(f"{seconds * (1 - share) / share:.0f} s left")
-        return "  ".join(parts)
+        seconds = time.monotonic() - self._started
+        left = seconds * (1 - share) / share if share > 0 else None
+        if not self._rows:
+            return "" if left is None else f"{left:.0f} s left"
+        done = int(self._rows * share)
+        return told(done, self._rows, done / max(seconds, 0.001), left, " rows")
 
 
 def _share(spark: SparkSession) -> float | None:

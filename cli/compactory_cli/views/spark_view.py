@@ -9,7 +9,7 @@ from compactory_connectors.spark.checking.rejects import Rejected
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.target import Change, Mode, Sample
 
-from .terminal import number, output, print_json, table
+from .terminal import number, output, print_json, printable, table
 
 __all__ = ["show"]
 
@@ -39,7 +39,8 @@ def show(report: LoadReport, *, as_json: bool) -> None:
         _numbers("keys", _changes(report))
     if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
         for change, samples in report.samples.items():
-            _samples(change, samples)
+            for sample in samples:
+                _print(f"{change.value}: {', '.join(_differences(sample))}")
     for note in report.notes:
         _print(f"note: {note}")
 
@@ -75,7 +76,7 @@ def _changes(report: LoadReport) -> list[tuple[str, int]]:
 def _reasons(report: LoadReport) -> None:
     drawn = table("rows", "rejected because", right=("rows",))
     for reason, count in report.reasons.items():
-        drawn.add_row(number(count), _legible(str(reason)))
+        drawn.add_row(number(count), printable(str(reason)))
     output().print(drawn)
     for each in report.rejects:
         _print(f"{_place(each)}{'; '.join(each.reasons)}\n    {_short(each.record)}")
@@ -89,23 +90,14 @@ def _place(reject: Rejected) -> str:
     return f"{reject.file}:{reject.line}: " if reject.line is not None else f"{reject.file}: "
 
 
-def _samples(change: Change, samples: Sequence[Sample]) -> None:
-    for sample in samples:
-        _print(f"{change.value}: {', '.join(_differences(sample))}")
-
-
 def _differences(sample: Sample) -> Iterator[str]:
     before, after = sample.before, sample.after
     if before is None or after is None or before == after:
-        yield from (_field(name, value) for name, value in (after or before or {}).items())
+        yield from (f"{name} {_shown(value)}" for name, value in (after or before or {}).items())
         return
     for name in {**before, **after}:
         old, new = _shown(before.get(name)), _shown(after.get(name))
         yield f"{name} {new}" if old == new else f"{name} {old} → {new}"
-
-
-def _field(name: str, value: Any) -> str:
-    return f"{name} {_shown(value)}"
 
 
 def _shown(value: Any) -> str:
@@ -113,10 +105,5 @@ def _shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    plain = _legible(text)
+    plain = printable(text)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
-
-
-def _legible(text: str) -> str:
-    """One line, whatever the text holds."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -21,6 +21,7 @@ __all__ = [
     "output",
     "print_count",
     "print_json",
+    "printable",
     "say",
     "seconds",
     "table",
@@ -84,9 +85,11 @@ def decoded(raw: bytes | None) -> str | None:
 
 def legible(raw: bytes | None, otherwise: str = "") -> str:
     """Bytes of a record for people, ``otherwise`` for none: what a terminal would obey or can't show is escaped."""
-    if raw is None:
-        return otherwise
-    text = raw.decode(errors="backslashreplace")
+    return otherwise if raw is None else printable(raw.decode(errors="backslashreplace"))
+
+
+def printable(text: str) -> str:
+    """Text on one line: what a terminal would obey or can't show is escaped."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 

@@ -8,9 +8,7 @@ One of the modules that import the client, beside `compactory.kafka.client`, whi
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
-from compactory.cleanup import keep_forever
+from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.diagnostics.listener import look, mismatch
@@ -54,7 +52,7 @@ class Admin:
         self._interrupted = Event()
         self._asking = local()  # of the request under way: until when, and what the listener was found to speak
         self._answered = False  # whether the cluster ever did: from then on the properties are right
-        _admins.add(self)
+        in_forked_children(self.leave_to_parent)
 
     @property
     def bootstrap(self) -> str:
@@ -200,17 +198,6 @@ class Admin:
             f" kafka-acls.sh --bootstrap-server {self.bootstrap} --add --allow-principal User:{user}"
             f" --operation {right} --topic {topic}"
         )
-
-
-_admins: weakref.WeakSet[Admin] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for admin in list(_admins):
-        admin.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _answer(future: Future[Any]) -> Any:

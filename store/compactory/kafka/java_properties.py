@@ -16,7 +16,6 @@ CONVERT_TRUSTSTORE = "keytool -list -rfc -keystore {path} > ca.pem"
 CONVERT_KEYSTORE = "keytool -importkeystore -srckeystore {path} -destkeystore {name}.p12 -deststoretype PKCS12"
 
 _PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM), or ssl.keystore.location (PKCS12)"
-_BROKERS = "it is a property of brokers: remove it"
 _NEGOTIATED = "remove it: TLS 1.2 and 1.3 are negotiated"
 _NO_CLASSES = "there are no Java classes here: remove it"
 _TOKENS = (
@@ -36,17 +35,10 @@ _REPLACED = {
     "ssl.trustmanager.algorithm": _NO_CLASSES,
     "ssl.secure.random.implementation": _NO_CLASSES,
     "ssl.engine.factory.class": _NO_CLASSES,
-    "ssl.client.auth": _BROKERS,
     "security.providers": _NO_CLASSES,
     "sasl.login.callback.handler.class": _TOKENS,
     "sasl.client.callback.handler.class": _TOKENS,
     "sasl.login.class": _NO_CLASSES,
-    "sasl.oauthbearer.scope.claim.name": _BROKERS,
-    "sasl.oauthbearer.sub.claim.name": _BROKERS,
-    "sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
-    "sasl.oauthbearer.expected.audience": _BROKERS,
-    "sasl.oauthbearer.expected.issuer": _BROKERS,
-    "sasl.enabled.mechanisms": _BROKERS,
 }
 _LOGINS = (
     ("PlainLoginModule", "sasl.mechanism=PLAIN, sasl.username and sasl.password"),

@@ -42,10 +42,7 @@ def index_over(table: Table, fields: Mapping[str, Any]) -> Secondary:
 
 def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> list[Pair]:
     """Return the entries that have these values right now; a unique index gives at most one."""
-    try:
-        wanted = secondary.term_for(fields)
-    except DecodeError:
-        return []  # nothing else is ever indexed
+    wanted = _term(secondary, fields)
     if wanted is None:
         return []
     found = _having(table, secondary, wanted)
@@ -62,10 +59,7 @@ def matching_between(
         found = matching(table, secondary, fields)
         yield from (pair for pair in found if start <= pair[0] and (stop is None or pair[0] < stop))
         return
-    try:
-        wanted = secondary.term_for(fields)
-    except DecodeError:
-        return  # nothing else is ever indexed
+    wanted = _term(secondary, fields)
     if wanted is None:
         return
     reading = table.directory_storage.reading()
@@ -82,6 +76,14 @@ def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, 
         if len(packed_records) > 1:
             order = sorted(packed_records, key=lambda pair: newer(pair[1]), reverse=True)
             yield term_values(secondary.index.fields, term), [key for key, _ in order]
+
+
+def _term(secondary: Secondary, fields: Mapping[str, Any]) -> Term | None:
+    """Return the term of looked-up values; None for values that no index ever files."""
+    try:
+        return secondary.term_for(fields)
+    except DecodeError:
+        return None
 
 
 def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
 from threading import Event, Thread, current_thread
 from typing import Any
 
-from compactory.cleanup import keep_forever
+from compactory.cleanup import in_forked_children, keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
 
 __all__ = ["Delivery", "Record", "Shipment"]
@@ -83,7 +82,7 @@ class Delivery:
         self._thread = Thread(target=_serve, args=(self._producer, self._stopping), daemon=True)
         self._thread.name = "compactory-writer"
         self._thread.start()
-        _deliveries.add(self)
+        in_forked_children(self._leave_to_parent)
 
     @property
     def trouble(self) -> KafkaError | None:
@@ -133,6 +132,9 @@ class Delivery:
             shipment.done.set()
         return [shipment for shipment in waiting if not shipment.complete]
 
+    def _leave_to_parent(self) -> None:
+        keep_forever(self._producer)
+
     def _enqueue(self, shipment: Shipment) -> None:
         topic, settle, producer = self._topic, shipment.settle, self._producer
         for number, (key, value) in enumerate(shipment.records):
@@ -159,17 +161,6 @@ class Delivery:
                 report(error.args[0])
             return
         report(KafkaError(KafkaError._QUEUE_FULL, "the producer's queue stays full"))  # noqa: SLF001
-
-
-_deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for delivery in list(_deliveries):
-        keep_forever(delivery._producer)  # noqa: SLF001 (this module's own class)
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _serve(producer: Any, stopping: Event) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.cleanup import apart, keep_forever
+from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
@@ -71,7 +71,7 @@ class RocksDB:
         self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, Database]] = []  # generations that may still have readers
         self._disposing: list[Thread] = []  # removing generations without readers
-        _backends.add(self)
+        in_forked_children(self.abandon)
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
@@ -133,7 +133,10 @@ class RocksDB:
         self._lock.leave()
 
     def abandon(self) -> None:
-        """Leave everything to the process that opened it; for a forked child."""
+        """Leave everything to the process that opened it; for a forked child.
+
+        A database's threads are gone there: closing it would hang, or write into the parent's files.
+        """
         for waiting in self._former:
             found = waiting.detach()
             if found is not None:
@@ -187,9 +190,6 @@ class RocksDB:
         return self._resources
 
 
-_backends: weakref.WeakSet[RocksDB] = weakref.WeakSet()
-
-
 def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
     """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
     thread = apart("dispose", _dispose, *disposal)
@@ -207,12 +207,3 @@ def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | N
         remove(generation)
     else:
         folder.set_aside(generation, damage)
-
-
-def _after_fork() -> None:
-    """In a forked child a database's threads are gone: closing it would hang, or write into the parent's files."""
-    for backend in list(_backends):
-        backend.abandon()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,47 @@
+"""Messages and records that were set aside, and those that wait behind them: for outbox and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.markup import escape
+
+from .terminal import decoded, legible, number, output, print_json, table
+
+__all__ = ["show_failed"]
+
+
+def show_failed(
+    found: Sequence[Any], noun: str, place: Sequence[str], more: Sequence[str], *, none: str, as_json: bool
+) -> None:
+    """Print them. ``place`` names the attributes that say where one is, ``more`` those that only programs get.
+
+    ``none`` is said to people where there are none.
+    """
+    if as_json:
+        names = (*place, "bytes", "reason", *more, "failed_at")
+        print_json({f"{noun}s": [{name: _plain(item, name) for name in ("key", *names)} for item in found]})
+        return
+    if not found:
+        output().print(none)
+        return
+    shown = table(*place, "key", "bytes", "failed", "reason", right=("id", "offset", "bytes"))
+    for item in found:
+        shown.add_row(
+            *(escape(str(getattr(item, name))) for name in place),
+            escape(legible(item.key, "–")),
+            number(item.bytes) if item.bytes is not None else "–",
+            f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
+            escape(item.reason or "waits for an earlier one of its key"),
+        )
+    output().print(shown)
+
+
+def _plain(item: Any, name: str) -> Any:
+    """An attribute as JSON has it."""
+    value = getattr(item, name)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return decoded(value) if name == "key" else value
