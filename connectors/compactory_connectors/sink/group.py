@@ -101,7 +101,7 @@ class Group:
                 self._event(message)
             messages = [message for message in messages if message.error() is None]
         found: dict[Partition, list[Message]] = defaultdict(list)
-        for place, its in groupby(messages, lambda message: (message.topic(), message.partition())):
+        for place, its in groupby(messages, _place):
             found[Partition(*place)] += its
         return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
@@ -127,9 +127,7 @@ class Group:
 
     def lose(self, partitions: Iterable[Partition]) -> None:
         """Ask the database anew where these go on; what was read of them and not applied is read again."""
-        for part in list(partitions):
-            if part in self.positions:
-                self.positions[part] = None
+        self.positions |= dict.fromkeys(self.positions.keys() & {*partitions})
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
@@ -248,6 +246,10 @@ class Group:
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
+
+
+def _place(message: Message) -> Any:
+    return message.topic(), message.partition()
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

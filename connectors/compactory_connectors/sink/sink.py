@@ -163,30 +163,24 @@ class TransactionalSink:
 
     def _work(self, group: Group) -> None:
         """Apply what comes; begin anew with back-off, within the group, where Postgres or Kafka was lost."""
-        backoff = Backoff()
+        backoff, pause = Backoff(), 0.0
         while not self._stop.is_set():
             try:
+                self._idle(group, pause)
                 with self._opened() as (applying, apply):
                     locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
                     group.attach(postgres_errors(self._postgres)(locator.locate))
-                    Session(
-                        self.name,
-                        group,
-                        locator,
-                        applying,
-                        apply,
-                        self.board,
-                        self._stop,
-                        self._batch,
-                        backoff.reset,
-                    ).run()
+                    session = Session(
+                        self.name, group, locator, applying, apply, self.board, self._stop, self._batch, backoff.reset
+                    )
+                    session.run()
             except Unreachable as error:
                 self._note(error)
-                self._idle(group, backoff.pause())
+                group.detach()
+                pause = backoff.pause()
 
     def _idle(self, group: Group, seconds: float) -> None:
         """Stay in the group, and read nothing."""
-        group.detach()
         until = time.monotonic() + seconds
         while not self._stop.is_set() and time.monotonic() < until:
             group.poll(self._batch, 0.1)

@@ -103,9 +103,7 @@ def _compiled(topic: str, key: Schema | None, value: Schema | None, specs: Seque
         return Cell(column=column, kind=Kind.VALUE, schema=schema, java=java_of(schema), decode=decode)
 
     record = Record(
-        topic=topic,
-        key=None if key is None else node(key, 0),
-        value=_NULL if value is None else node(value, 1),
+        topic=topic, key=None if key is None else node(key, 0), value=_NULL if value is None else node(value, 1)
     )
     apply = _of_case(grow(record, specs), {column: number for number, column in enumerate(places)})
     return lambda halves: apply([_at(halves[half], names) for half, names in places.values()])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ..record import SinkRecord
 from .plan import Plan, Row
 
-__all__ = ["Gathering", "Write", "Written", "copy_text"]
+__all__ = ["Gathering", "Write", "Written"]
 
 Written: TypeAlias = tuple[SinkRecord, Row]
 
@@ -20,24 +19,7 @@ class Write(NamedTuple):
 
     plan: Plan
     rows: list[Written]
-    text: str
     replaced: bool
-
-
-_SPECIAL = re.compile(r"[\\\t\n\r]")
-_ESCAPED = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-
-
-def copy_text(rows: Iterable[Written]) -> str:
-    """The rows in COPY's text format; made by columns, which takes a third of the time of a loop."""
-    columns: list[Sequence[str]] = []
-    for column in zip(*(row for _, row in rows), strict=True):
-        special = _SPECIAL.search("".join(filter(None, column)))
-        if special or None in column:
-            columns.append([r"\N" if text is None else text.translate(_ESCAPED) for text in column])
-        else:
-            columns.append(column)
-    return "".join(f"{line}\n" for line in map("\t".join, zip(*columns, strict=True)))
 
 
 class Gathering:
@@ -82,6 +64,6 @@ class Gathering:
         for plan, rows in (*self._deleted.items(), *self._rows.items()):
             if rows:
                 written = [*rows.values()]
-                self._writes.append(Write(plan, written, copy_text(written), self._replaced))
+                self._writes.append(Write(plan, written, self._replaced))
         self._rows.clear()
         self._deleted.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter, methodcaller
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import sql
@@ -20,8 +21,8 @@ from .target import Target, Texts, texts_of
 
 __all__ = ["NOT_FITTING", "Plan", "Row", "Wanted", "columns_of", "plan_of"]
 
-Row: TypeAlias = tuple[str | None, ...]
-"""The texts of a row's columns, None for NULL."""
+Row: TypeAlias = tuple[Any, ...]
+"""What COPY takes for a row's columns."""
 
 
 class Wanted(NamedTuple):
@@ -103,16 +104,14 @@ class Plan:
     """Merges rows from ``staged``."""
     sources: tuple[tuple[Wanted, Texts], ...]
 
-    def rows(self, records: Sequence[SinkRecord], changes: Sequence[Change]) -> tuple[list[Row], dict[int, str]]:
-        """Rows of records, and by their places the reasons why some can have none.
+    def rows(
+        self, records: Sequence[SinkRecord], keys: Sequence[Any], values: Sequence[Any]
+    ) -> tuple[list[Row], dict[int, str]]:
+        """Rows of records, their keys and values; by their places the reasons why some can have none.
 
         It goes column by column, so that nearly all of the work is done by C.
         """
-        halves: dict[str, Sequence[Any]] = {
-            "record": records,
-            "key": [change.key and change.key.value for change in changes],
-            "value": [change.value and change.value.value for change in changes],
-        }
+        halves: dict[str, Sequence[Any]] = {"record": records, "key": keys, "value": values}
         refused: dict[int, str] = {}
         columns = []
         for name, (wanted, texts) in zip(self.columns, self.sources, strict=True):
@@ -123,16 +122,15 @@ class Plan:
         return list(zip(*columns, strict=True)), refused
 
 
-def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str | None], list[int]]:
-    """Texts of one column, and the places of values that have none."""
+def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[Any], list[int]]:
+    """What COPY takes for one column, and the places of values that do not fit."""
     try:
-        values = list(map(get, halves))
-        if {*map(type, values)} == {texts.plain}:
-            return (values if texts.plain is str else list(map(str, values))), []
+        found = list(map(get, halves))
+        if {texts.plain, NoneType}.issuperset(map(type, found)):
+            return found, []
     except NOT_FITTING:
         pass
-    found: list[str | None] = []
-    unfit = []
+    found, unfit = [], []
     for number, half in enumerate(halves):
         try:
             value = get(half)

@@ -66,10 +66,7 @@ class SinkConfig:
         "write headers that tell why", "false", boolean, name="errors.deadletterqueue.context.headers.enable"
     )
     start: str = option(
-        "where partitions begin that were never used",
-        "earliest",
-        one_of("earliest", "latest"),
-        name="compactory.start",
+        "where partitions begin that were never used", "earliest", one_of("earliest", "latest"), name="compactory.start"
     )
     parallel: int = option("parts of a partition's keys at a time", "1", at_least(1), name="compactory.parallel")
     connection: Connection

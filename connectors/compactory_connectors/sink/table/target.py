@@ -72,7 +72,7 @@ _Text: TypeAlias = Callable[[Any], str]
 
 
 class Texts(NamedTuple):
-    """From values that are not null to texts. ``str`` does it where all are of class ``plain``."""
+    """From values that are not null to texts; COPY takes those of class ``plain`` as they are."""
 
     plain: type | None
     text: _Text

@@ -7,12 +7,12 @@ its row is made, by the line that COPY names, or by halves where the merge refus
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -23,12 +23,12 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import refusal
 
-from ..record import RecordRefused, Records, SinkRecord
+from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
 from ..starting import Start
 from .chain import Chain, Change
 from .decoding import Decoded
-from .gathering import Gathering, Write, copy_text
+from .gathering import Gathering, Write
 from .plan import NOT_FITTING, Plan, Row, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
@@ -42,6 +42,15 @@ _PIECE = 100  # rows of a COPY where one before was refused
 
 class _Unknown(Exception):
     """A record's table has to be looked at first."""
+
+
+class _Alike(NamedTuple):
+    """Records of one shape: their places, the first, and the keys and values of all."""
+
+    numbers: list[int]
+    first: Change
+    keys: list[Any]
+    values: list[Any]
 
 
 class TableWriter:
@@ -75,17 +84,16 @@ class TableWriter:
         with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
-            alike = self._changes(records, refused)
-            for shape, changes in alike.items():
+            alike = self._alike(records, refused)
+            for shape, (numbers, change, keys, values) in alike.items():
                 try:
-                    plan = self._plan(connection, shape, next(iter(changes.values())))
+                    plan = self._plan(connection, shape, change)
                 except RecordRefused as error:
-                    refused |= dict.fromkeys(changes, str(error))
+                    refused |= dict.fromkeys(numbers, str(error))
                     continue
-                rows, unfit = plan.rows([records[number] for number in changes], [*changes.values()])
-                numbers = [*changes]
+                rows, unfit = plan.rows([records[number] for number in numbers], keys, values)
                 refused |= {numbers[place]: reason for place, reason in unfit.items()}
-                placed += zip(changes, repeat(plan), rows)
+                placed += zip(numbers, repeat(plan), rows)
             if len(alike) > 1:
                 placed.sort(key=itemgetter(0))
             if refused:
@@ -96,30 +104,29 @@ class TableWriter:
                 gathering.take(plan, [(records[number], row) for number, _, row in items])
             return gathering.writes()
 
-    def _changes(self, records: Records, refused: dict[int, str]) -> dict[Any, dict[int, Change]]:
-        """Records behind the transforms by their shape and place, and by place why some are refused."""
-        found: dict[Any, dict[int, Change]] = defaultdict(dict)
-        for number, record in enumerate(records):
-            try:
-                change = self._change(record)
-                if change is not None:
-                    found[change.topic, _shape(change.key), _shape(change.value)][number] = change
-            except RecordRefused as error:
-                refused[number] = str(error)
-            except NOT_FITTING:
-                refused[number] = "a field does not fit its schema"
+    def _alike(self, records: Records, refused: dict[int, str]) -> dict[Any, _Alike]:
+        """Records behind the transforms by their shape, and by place why some are refused."""
+        raw_keys = [record.key if self._wants_key else None for record in records]
+        keys = _each(self._config.key, raw_keys, refused)
+        values = _each(self._config.value, [record.value for record in records], refused)
+        values = [None if value is None or value[1] is None else value for value in values]
+        topics: Sequence[str | None] = [record.topic for record in records]
+        if (chain := self._chain) is not None:
+            given = list(zip(topics, keys, values, strict=True))
+            changes = [change or (None, None, None) for change in _each(lambda one: chain.apply(*one), given, refused)]
+            topics, keys, values = ([change[half] for change in changes] for half in range(3))
+        found: dict[Any, _Alike] = {}
+        shapes = zip(topics, map(_shape, keys), map(_shape, values), strict=True)
+        for number, (shape, key, value) in enumerate(zip(shapes, keys, values, strict=True)):
+            if shape[0] is None or number in refused:  # a Filter drops it
+                continue
+            if shape not in found:
+                found[shape] = _Alike([], Change(shape[0], key, value), [], [])
+            numbers, _, its_keys, its_values = found[shape]
+            numbers.append(number)
+            its_keys.append(key and key[1])
+            its_values.append(value and value[1])
         return found
-
-    def _change(self, record: SinkRecord) -> Change | None:
-        key = value = None
-        if self._wants_key and record.key is not None:
-            key = self._config.key(record.key)
-        if record.value is not None:
-            value = self._config.value(record.value)
-            if value.value is None:
-                value = None
-        change = Change(record.topic, key, value)
-        return change if self._chain is None else self._chain.apply(*change)
 
     def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
         if shape not in self._plans:
@@ -155,6 +162,22 @@ class TableWriter:
         target = read_target(connection, name)
         assert target is not None
         return target
+
+
+def _each(function: Callable[[Any], Any], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
+    """The function's values of items that are not None; by place why some have none."""
+    try:
+        return [None if item is None else function(item) for item in items]
+    except NOT_FITTING:
+        pass
+    found = []
+    for number, item in enumerate(items):
+        try:
+            found.append(None if item is None or number in refused else function(item))
+        except NOT_FITTING as error:
+            found.append(None)
+            refused[number] = str(error) if isinstance(error, RecordRefused) else "a field does not fit its schema"
+    return found
 
 
 def _shape(half: Decoded | None) -> Any:
@@ -193,11 +216,11 @@ def _write(connection: psycopg.Connection[Any], records: Records, write: Write) 
         piece, left = left[:size], left[size:]
         if records.failed:
             piece = [written for written in piece if not records.waits(written[0])]
-        text = write.text if len(piece) == len(write.rows) else copy_text(piece)
         try:
             savepoint = nullcontext() if records.prepared else connection.transaction()
             with savepoint, connection.cursor() as cursor, cursor.copy(copy) as copying:
-                copying.write(text)
+                for _, row in piece:
+                    copying.write_row(row)
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.SyntaxError) as error:  # hstore's is the last
             line = _LINE.search(error.diag.context or "")
             if (
