@@ -13,8 +13,8 @@ from .markdown import cell, code, described, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-Flags beat environment variables, those beat `compactory.toml`. The file is that of `--config`, else of
-`COMPACTORY_CONFIG`, else `./compactory.toml` where it exists. Everything is checked when a command starts; all problems
+Flags override environment variables, and these override `compactory.toml`. The file is that of `--config`, else of
+`COMPACTORY_CONFIG`, else `./compactory.toml` if it exists. Everything is checked when a command starts; all problems
 are printed together, each with its place and the nearest valid name (exit code 2)."""
 
 _KAFKA = """\
@@ -91,7 +91,7 @@ def page_text() -> str:
         table(["section", "key", "meaning"], _file_rows()),
         f"`listen` is `{configuration._DEFAULT_LISTEN}` unless it is given.",
         "## Environment variables",
-        "Each also with the suffix `_FILE`, which names a file that holds the value. An empty one counts as not set.",
+        "With the suffix `_FILE` each variable names a file with the value. An empty variable counts as not set.",
         table(["variable", "meaning"], _variable_rows()),
         "## GlobalStore",
         _options(GlobalStore),

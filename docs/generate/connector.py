@@ -15,25 +15,26 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-A connector is the configuration of the Kafka Connect JDBC source connector: JSON, bare or as Connect's REST API has it
+A connector is the configuration of the Kafka Connect JDBC source connector: JSON, alone or as in Connect's REST API
 (`{"name": …, "config": {…}}`, a list of those, or what `GET /connectors?expand=info` answers), or the `.properties` of
 a standalone worker. Every key that Connect knows is in one of three groups; any other key is an error that names the
 nearest one. All problems of a file are reported together, before anything is written."""
 
 _MODES = """\
-The column on the right is what the real connector does, and misses what it misses: a row that commits late behind the
-place that was read. `source validate` and the status say which of the two a table gets.
+The column on the right is what the real connector does. It misses the same rows: those that commit late, behind the
+place that was read. `source validate` and the status show which of the two a table gets.
 
-A `query` may have WHERE, WITH, ORDER BY and a comment at its end: it stands in brackets, and conditions go around it.
-Its columns must have names, each its own.
+A `query` may have WHERE, WITH, ORDER BY and a comment at its end: the source puts it in brackets, and conditions around
+it. Each of its columns must have a name of its own.
 
-Tables that patterns find are looked for every `table.poll.interval.ms`; those that come or go don't disturb the
-others. A table that fails, or a row that can't be converted, stops that table alone: its state is `FAILED`, its detail
-names row and column, and it is tried again with growing pauses. `query.retry.attempts` ends that,
+The source looks for tables that match patterns every `table.poll.interval.ms`; new and dropped tables don't disturb the
+others. A failure of a table, or a row that can't be converted, stops only that table: its state is `FAILED`, its detail
+names row and column, and the source tries again with growing pauses. `query.retry.attempts` limits the attempts,
 `errors.tolerance=all` skips the row.
 
-A topic that exists must be compacted, and one that is created is. Where `topic.creation.default.cleanup.policy` (or
-that of a group) says otherwise, it need not be, and records need no key."""
+An existing topic must be compacted, and the source creates compacted topics. If
+`topic.creation.default.cleanup.policy` (or that of a group) says otherwise, both may have another policy, and records
+need no key."""
 
 _LATE = "[whenever it commits](../adr/0014-incrementing-remembers-ranges-of-ids.md)"
 _ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md)"
@@ -51,8 +52,8 @@ _READING = [
 ]
 
 _TRANSACTIONS = """\
-With `compactory.transactions=off` records go out first and the offset after them, without a Kafka transaction: some
-milliseconds sooner, and at a price."""
+With `compactory.transactions=off` records go out first and the offset after them, without a Kafka transaction. They are
+visible some milliseconds sooner, with these disadvantages:"""
 
 _PRICE = [
     ["a crash, an outage", "each change is sent once", "the last page is sent again"],

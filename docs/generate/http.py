@@ -14,9 +14,9 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-What `compactory serve` answers. The machine-readable form is at `/openapi.json` of a running server. JSON is
-snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are percent-encoded
-once. `/livez`, `/readyz` and `/metrics` take no token."""
+This page lists the routes of `compactory serve`. The machine-readable form is at `/openapi.json` of a running server.
+JSON is snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are
+percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token."""
 
 _AUTH = """\
 With `COMPACTORY_HTTP_READ_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set, requests carry `Authorization: Bearer TOKEN`.
@@ -24,10 +24,10 @@ The admin token also shows the bytes of bad records. Without a token the server 
 answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
 
 _SOURCES = """\
-`compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes orders;
-the words are Kafka Connect's where it has one. Orders take the admin token: without one nobody can give any. The answer
-is 202 and the connector's status, before the order is carried out; 409 (`refused`) comes from a standby and from a
-source that has ended. [Operations](../operations.md#states-of-a-source) says what each is for."""
+`compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes commands;
+they are named as in Kafka Connect. Commands need the admin token; without an admin token they are closed. The answer
+is 202 and the connector's status, before the command is carried out. A standby and a source that has ended answer 409
+(`refused`). [Operations](../operations.md#states-of-a-source) explains each command."""
 
 _SOURCE_ROUTES = (
     ("GET /v1/connectors", "The connectors of this process"),

@@ -95,12 +95,22 @@ def test_sqlalchemy_asynchronously(migrated: str) -> None:
         ({"topic": "t", "payload": "v", "headers": {"": "x"}}, "a header's name"),
         ({"topic": "t", "payload": "v", "headers": {"compactory-message-id": "x"}}, "is taken"),
         ({"topic": "t", "payload": "v", "headers": {"h": 1}}, "header 'h' must be text or bytes"),
+        ({"topic": "t", "payload": "v", "headers": [("h", "x")]}, "headers must be a mapping"),
+        ({"topic": "t", "payload": "v", "headers": {"h": "\0"}}, "header 'h' has a NUL"),
+        ({"topic": "t", "payload": "v", "headers": {"h": "\ud800"}}, "header 'h' has a NUL or characters"),
+        ({"topic": "t", "payload": "v", "partition_key": "\0"}, "partition_key has a NUL"),
+        ({"topic": "t", "payload": "\ud800"}, "payload has characters that UTF-8 can not hold"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_written(conn: psycopg.Connection, message: Any, told: str) -> None:
     with pytest.raises(WriteRefused, match=told):
         outbox.publish_list(conn, [OutboxMessage(**message)])
     conn.execute("SELECT 1")  # the transaction goes on
+
+
+def test_what_is_no_message_is_told_as_well(conn: psycopg.Connection) -> None:
+    with pytest.raises(WriteRefused, match="message 1: must be an OutboxMessage, not str"):
+        outbox.publish_list(conn, ["v"])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,15 @@ def test_what_is_committed_is_sent_and_nothing_else(bench: Bench) -> None:
     assert bench.left() == 0
 
 
+HEADERS = {"text": "é", "bytes": b"\xff", "zero": b"\0", "none": None}
+
+
 def test_keys_partitions_headers_and_tombstones_arrive_as_published(bench: Bench) -> None:
     topic = bench.topic(4)
-    number = bench.publish(topic, b"\xff\x00", key="a", headers={"text": "é", "bytes": b"\xff", "none": None})
+    number = bench.publish(topic, b"\xff\x00", key="a", headers=HEADERS)
+    bench.sql.execute(
+        """SELECT compactory.publish(%s, 'sql', 'z', headers => '{"no base64": {"base64": "abc"}}')""", [topic]
+    )
     bench.publish(topic, None, key="a")
     bench.publish(topic, "no key", key=None)
     for key in ("b", "c", "d", "e"):
@@ -49,8 +55,9 @@ def test_keys_partitions_headers_and_tombstones_arrive_as_published(bench: Bench
     first = next(message for message in read(bench.kafka, topic) if message.value() == b"\xff\x00")
     id_header = ("compactory-message-id", str(number).encode())
     assert first.headers()[0] == id_header
-    assert dict(first.headers()[1:]) == {"text": "é".encode(), "bytes": b"\xff", "none": None}
-    records = [m for m in read(bench.kafka, topic) if m.key() is not None]
+    assert dict(first.headers()[1:]) == {"text": "é".encode(), "bytes": b"\xff", "zero": b"\0", "none": None}
+    assert next(dict(m.headers()) for m in read(bench.kafka, topic) if m.key() == b"z")["no base64"] == b"abc"
+    records = [m for m in read(bench.kafka, topic) if m.key() not in (None, b"z")]
     assert {record.partition() for record in records} == {first.partition()}
     assert [record.value() for record in records][1] is None
 

@@ -53,7 +53,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
     @routes.post(
         "/v1/errors:retry",
         operation_id="retry_errors",
-        summary="Apply bad records once more; needs the admin token",
+        summary="Apply bad records again; needs the admin token",
         responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )
@@ -63,7 +63,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
     @routes.post(
         "/v1/errors:skip",
         operation_id="skip_errors",
-        summary="Let go of bad records, as if they had never come; needs the admin token",
+        summary="Drop bad records, as if they had never come; needs the admin token",
         responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )

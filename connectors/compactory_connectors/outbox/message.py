@@ -44,26 +44,44 @@ def check_all(messages: Iterable[OutboxMessage]) -> None:
         raise WriteRefused(found)
 
 
-def _problems(number: int, message: OutboxMessage) -> Iterator[str]:
-    topic: Any = message.topic  # callers need not have a type checker
+def _problems(number: int, message: Any) -> Iterator[str]:
+    if not isinstance(message, OutboxMessage):  # callers need not have a type checker
+        yield f"message {number}: must be an OutboxMessage, not {type(message).__name__}"
+        return
+    topic: Any = message.topic
     place = f"message {number} to {topic!r}"
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         yield (
             f"message {number}: {topic!r} can not be the name of a Kafka topic: use 1 to 249 letters, digits,"
             " dots, underscores and hyphens"
         )
+    if message.payload is None and message.key is None:
+        yield f"{place}: neither payload nor key; a tombstone needs the key that it removes"
+    yield from _content_problems(place, message)
+    if message.headers:
+        yield from _header_problems(place, message.headers)
+
+
+def _content_problems(place: str, message: OutboxMessage) -> Iterator[str]:
     for name, value in (("payload", message.payload), ("key", message.key)):
         if value is not None and not isinstance(value, bytes | str):
             yield (
                 f"{place}: {name} must be bytes or text, not {type(value).__name__}: encode it, or give the outbox"
                 " an encoder for the topic"
             )
-    if message.payload is None and message.key is None:
-        yield f"{place}: neither payload nor key; a tombstone needs the key that it removes"
+        elif not _is_utf8(value):
+            yield f"{place}: {name} has characters that UTF-8 can not hold (surrogates)"
     partition_key: Any = message.partition_key
     if partition_key is not None and not isinstance(partition_key, str):
         yield f"{place}: partition_key must be text, not {type(partition_key).__name__}"
-    headers: Mapping[Any, Any] = message.headers or {}
+    elif not _is_storable(partition_key):
+        yield f"{place}: partition_key has a NUL or characters that UTF-8 can not hold"
+
+
+def _header_problems(place: str, headers: Any) -> Iterator[str]:
+    if not isinstance(headers, Mapping):
+        yield f"{place}: headers must be a mapping of names to text or bytes, not {type(headers).__name__}"
+        return
     for name, value in headers.items():
         if not isinstance(name, str) or not name:
             yield f"{place}: a header's name must be text that is not empty"
@@ -71,6 +89,21 @@ def _problems(number: int, message: OutboxMessage) -> Iterator[str]:
             yield f"{place}: header {name!r} is taken for the message's id"
         elif value is not None and not isinstance(value, bytes | str):
             yield f"{place}: header {name!r} must be text or bytes, not {type(value).__name__}"
+        elif not (_is_storable(name) and _is_storable(value)):
+            yield f"{place}: header {name!r} has a NUL or characters that UTF-8 can not hold: give its value as bytes"
+
+
+def _is_utf8(value: Any) -> bool:
+    try:
+        encoded(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether Postgres can keep it as text; bytes are kept otherwise."""
+    return not isinstance(value, str) or ("\0" not in value and _is_utf8(value))
 
 
 def encoded(value: bytes | str | None) -> bytes | None:
@@ -94,12 +127,18 @@ def _stored(value: str | bytes | None) -> Any:
     if not isinstance(value, bytes):
         return value
     try:
-        return value.decode()
+        text = value.decode()
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # which jsonb can not hold
         return {"base64": base64.b64encode(value).decode()}
+    return text
 
 
 def _sent(value: Any) -> bytes | None:
     if isinstance(value, dict):
-        return base64.b64decode(value["base64"])
+        try:
+            return base64.b64decode(value["base64"])
+        except ValueError:  # SQL takes any text there; one wrong header must not keep a topic waiting
+            return str(value["base64"]).encode()
     return None if value is None else str(value).encode()

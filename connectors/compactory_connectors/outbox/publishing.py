@@ -97,7 +97,7 @@ class Outbox:
             self._direct.flush()
 
     def _encoded(self, message: OutboxMessage) -> OutboxMessage:
-        encode = self._encoders.get(message.topic)
+        encode = self._encoders.get(getattr(message, "topic", ""))  # callers need not have a type checker
         if encode is None or message.payload is None:
             return message
         return replace(message, payload=encode(message.topic, message.payload))

@@ -1,6 +1,7 @@
 -- name: catalog/relations
 -- Everything that could be polled: tables, partitioned and foreign ones, views.
-SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relispartition
+SELECT c.oid::int8, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+       c.relispartition AS partition
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_'
@@ -42,8 +43,8 @@ WITH RECURSIVE base AS (
       JOIN pg_type d ON d.oid = b.type
      WHERE d.typtype = 'd'
 )
-SELECT b.attname::text, t.typname::text, n.nspname::text, t.typtype::text, b.typmod, b.not_null, b.declared,
-       b.numbers_itself
+SELECT b.attname::text AS name, t.typname::text AS type, n.nspname::text AS type_schema, t.typtype::text AS type_kind,
+       b.typmod, b.not_null, b.declared, b.numbers_itself
   FROM base b
   JOIN pg_type t ON t.oid = b.type
   JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -53,11 +54,12 @@ SELECT b.attname::text, t.typname::text, n.nspname::text, t.typtype::text, b.typ
 -- name: catalog/result_column
 -- The type of a column of a query's result, a domain as its base type; a column of a table, or its domain, may be
 -- declared NOT NULL.
-SELECT t.typname::text, n.nspname::text, t.typtype::text, format_type(t.oid, %(typmod)s),
+SELECT t.typname::text AS type, n.nspname::text AS type_schema, t.typtype::text AS type_kind,
+       format_type(t.oid, %(typmod)s) AS declared,
        coalesce((SELECT a.attnotnull OR (d.typtype = 'd' AND d.typnotnull)
                    FROM pg_attribute a
                    JOIN pg_type d ON d.oid = a.atttypid
-                  WHERE a.attrelid = %(table)s::int8::oid AND a.attnum = %(number)s), false)
+                  WHERE a.attrelid = %(table)s::int8::oid AND a.attnum = %(number)s), false) AS not_null
   FROM pg_type t
   JOIN pg_namespace n ON n.oid = t.typnamespace
  WHERE t.oid = %(type)s::int8::oid;

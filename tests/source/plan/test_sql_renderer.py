@@ -255,7 +255,6 @@ def _camel(name: str) -> str:
         ("text[]", {"compactory__types": "all"}),
         ("timetz", {}),
         ("text", {"value__converter": "org.apache.kafka.connect.storage.StringConverter"}),
-        ("text", {"key__converter__encoding": "ASCII"}),
         ("timestamp", {"timestamp__granularity": "micros_long"}),
         ("timestamp", {"db__timezone": "Europe/Berlin"}),
         ("timestamp", {"transforms__stamp__format": "EEE dd MMM yyyy"}),

@@ -124,28 +124,13 @@ _TABLES: tuple[Setting, ...] = (
     honoured("query", "a SELECT in place of tables; the topic is topic.prefix alone", None, text),
     honoured("query.masked", "the same, never shown by validate", None, text, secret=True),
     honoured("query.suffix", "text after the generated query; rows are then found by timestamp and id", "", text),
-    honoured(
-        "incrementing.column.mapping",
-        "incrementing column by table: regex:column,…",
-        None,
-        column_mapping,
-    ),
-    honoured(
-        "timestamp.columns.mapping",
-        "timestamp columns by table: regex:[column|column],…",
-        None,
-        columns_mapping,
-    ),
+    honoured("incrementing.column.mapping", "incrementing column by table: regex:column,…", None, column_mapping),
+    honoured("timestamp.columns.mapping", "timestamp columns by table: regex:[column|column],…", None, columns_mapping),
 )
 """Keys that say which tables are polled, or which query."""
 
 _POLLING: tuple[Setting, ...] = (
-    honoured(
-        "mode",
-        "how changed rows are found",
-        None,
-        member_of(Mode),
-    ),
+    honoured("mode", "how changed rows are found", None, member_of(Mode)),
     honoured("incrementing.column.name", "column that grows with every new row; empty: one that numbers itself", ""),
     honoured(
         "timestamp.column.name", "columns of the row's last change; the first that is not NULL counts", None, names

@@ -13,9 +13,10 @@ Values that were looked up may be secrets: no problem text ever shows one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from ..setting import names
 from .properties import parse_properties
 
 __all__ = ["Placeholders", "environment_name", "has_placeholder"]
@@ -26,7 +27,7 @@ _SHORT = 5
 """Letters up to which a value may be part of any word."""
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9]")
 
-_Lookup = Callable[[str | None, str], str | None]
+_KINDS = ("DirectoryConfigProvider", "EnvVarConfigProvider", "FileConfigProvider")
 
 
 def has_placeholder(text: str) -> bool:
@@ -80,8 +81,16 @@ class Placeholders:
             return self._files[provider][key]
         if (variable := environment_name(provider, key)) in self._environment:
             return self._environment[variable]
-        declared = self._declared.get(provider)
-        return declared(path, key) if declared else None
+        kind, source = self._declared.get(provider, ("", ""))
+        if kind == "EnvVarConfigProvider":
+            return self._environment.get(key)
+        if not kind or not path:
+            return None
+        if kind == "DirectoryConfigProvider":
+            return self._content(Path(path), key, source)
+        if path not in self._opened:
+            self._opened[path] = self._read(Path(path), source)
+        return self._opened[path].get(key)
 
     def _unresolved(self, setting: str, placeholder: str, provider: str, key: str) -> str:
         return (
@@ -102,49 +111,28 @@ class Placeholders:
             self.problems.append(f"{source}: {path}: {error}")
         return {}
 
-    def _declared_providers(self, settings: Mapping[str, str]) -> dict[str, _Lookup]:
-        kinds: dict[str, Callable[[str], _Lookup]] = {
-            "FileConfigProvider": self._file_provider,
-            "EnvVarConfigProvider": self._environment_provider,
-            "DirectoryConfigProvider": self._directory_provider,
-        }
-        declared: dict[str, _Lookup] = {}
-        for name in filter(None, (part.strip() for part in settings.get("config.providers", "").split(","))):
+    def _declared_providers(self, settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """Kind and place of each provider that the connector declares."""
+        declared: dict[str, tuple[str, str]] = {}
+        for name in names(settings.get("config.providers", "")):
             key = f"config.providers.{name}.class"
-            kind = kinds.get(settings.get(key, "").removeprefix("org.apache.kafka.common.config.provider."))
-            if kind is None:
-                written = f"{settings[key]} is not one" if key in settings else "it is missing"
-                self.problems.append(
-                    f"{key}: must name one of {', '.join(sorted(kinds))} "
-                    f"of org.apache.kafka.common.config.provider; {written}"
-                )
+            kind = settings.get(key, "").removeprefix("org.apache.kafka.common.config.provider.")
+            if kind in _KINDS:
+                declared[name] = kind, f"config.providers.{name}"
                 continue
-            declared[name] = kind(f"config.providers.{name}")
+            written = f"{settings[key]} is not one" if key in settings else "it is missing"
+            self.problems.append(
+                f"{key}: must name one of {', '.join(_KINDS)} of org.apache.kafka.common.config.provider; {written}"
+            )
         return declared
 
-    def _file_provider(self, source: str) -> _Lookup:
-        def lookup(path: str | None, key: str) -> str | None:
-            if not path:
-                return None
-            if path not in self._opened:
-                self._opened[path] = self._read(Path(path), source)
-            return self._opened[path].get(key)
-
-        return lookup
-
-    def _environment_provider(self, source: str) -> _Lookup:
-        del source
-        return lambda _, key: self._environment.get(key)
-
-    def _directory_provider(self, source: str) -> _Lookup:
-        def lookup(path: str | None, key: str) -> str | None:
-            file = Path(path or "") / key
-            if not path or Path(key).name != key or not file.is_file():
-                return None
-            try:
-                return file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                self.problems.append(f"{source}: can't read {file} as UTF-8 text")
-                return None
-
-        return lookup
+    def _content(self, folder: Path, key: str, source: str) -> str | None:
+        """The text of the file ``key`` in a folder; None where there is none."""
+        file = folder / key
+        if Path(key).name != key or not file.is_file():
+            return None
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            self.problems.append(f"{source}: can't read {file} as UTF-8 text")
+            return None

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..setting import at_least, nearest, rejected
+from ..setting import at_least, honoured, nearest, read_options
+from .selection import patterns
 
 __all__ = ["TopicCreation", "TopicRules", "read_rules", "topic_prefix"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _LONGEST = 249
-_OPTIONS = ("include", "exclude", "partitions", "replication.factor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def topic_prefix(value: str) -> str:
 def read_rules(groups: Iterable[str], written: Mapping[str, str], *, create: bool) -> tuple[TopicRules, list[str]]:
     """The rules from the keys below ``topic.creation.`` (prefix removed), and every problem found."""
     problems: list[str] = []
-    default = _creation("default", written, TopicCreation(), problems)
+    default = _group("default", written, TopicCreation(), problems, "").creation
     listed = [name for name in dict.fromkeys(groups) if name != "default"]
     found = tuple(_group(name, written, default, problems) for name in listed)
     for key in written:
@@ -81,34 +81,24 @@ def read_rules(groups: Iterable[str], written: Mapping[str, str], *, create: boo
     return TopicRules(default=default, groups=found, create=create), problems
 
 
-def _group(name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str]) -> _Group:
-    lists: dict[str, tuple[re.Pattern[str], ...]] = {}
-    for option in ("include", "exclude"):
-        key = f"{name}.{option}"
-        try:
-            lists[option] = tuple(re.compile(item.strip()) for item in written.get(key, "").split(",") if item.strip())
-        except re.error as error:
-            problems.append(f"topic.creation.{key}: must be regular expressions: {error}")
-            lists[option] = ()
-        else:
-            if option == "include" and not lists[option]:
-                problems.append(f"topic.creation.{key}: missing; name the topics of the group by regular expressions")
-    creation = _creation(name, written, default, problems)
-    return _Group(include=lists["include"], exclude=lists["exclude"], creation=creation)
-
-
-def _creation(name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str]) -> TopicCreation:
+def _group(
+    name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str], include: str | None = None
+) -> _Group:
+    """The group ``name``; ``include``: the topics that it has where it does not say so, None: it must."""
+    number = at_least(1, also=-1)
+    options = {
+        "include": honoured("include", "name the topics of the group by regular expressions", include, patterns),
+        "exclude": honoured("exclude", "topics of other groups", "", patterns),
+        "partitions": honoured("partitions", "partitions", str(default.partitions), number),
+        "replication.factor": honoured("replication.factor", "replicas", str(default.replication_factor), number),
+    }
     own = {key.removeprefix(f"{name}."): value for key, value in written.items() if key.startswith(f"{name}.")}
-    numbers = {"partitions": default.partitions, "replication.factor": default.replication_factor}
-    for option in numbers:
-        if option in own:
-            try:
-                numbers[option] = at_least(1, also=-1)(own[option])
-            except ValueError as error:
-                problems.append(f"topic.creation.{name}.{option}: {rejected(error, f', not {own[option]!r}')}")
-    configs = {key: value for key, value in own.items() if key not in _OPTIONS}
-    return TopicCreation(
-        partitions=numbers["partitions"],
-        replication_factor=numbers["replication.factor"],
-        configs={**default.configs, **configs},
+    given = {key: value for key, value in own.items() if key in options and value.strip()}
+    values, found = read_options("topic.creation", options.values(), given)
+    problems += [f"topic.creation.{name}.{problem}" for problem in found]
+    creation = TopicCreation(
+        partitions=values.get("partitions", -1),
+        replication_factor=values.get("replication.factor", -1),
+        configs={**default.configs, **{key: value for key, value in own.items() if key not in options}},
     )
+    return _Group(include=values.get("include", ()), exclude=values.get("exclude", ()), creation=creation)

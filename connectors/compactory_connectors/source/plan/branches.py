@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import TypeAlias
 
 from ..record.record import Cell, Constant, Java, Node, Record, StructNode
@@ -139,8 +140,4 @@ def _exchanged(tree: Node, old: Node, new: Node) -> Node:
     if not isinstance(tree, StructNode):
         return tree
     members = tuple(_exchanged(member, old, new) for member in tree.members)
-    return tree if all(map(_same, members, tree.members)) else replace(tree, members=members)
-
-
-def _same(one: Node, other: Node) -> bool:
-    return one is other
+    return tree if all(map(is_, members, tree.members)) else replace(tree, members=members)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection
 from psycopg.pq import ExecStatus
-from psycopg.rows import tuple_row
+from psycopg.rows import class_row, dict_row, tuple_row
 
 from compactory.errors import ConfigError
 from compactory_sql import query
@@ -64,11 +64,7 @@ class Table:
 
 def find_relations(connection: Connection[Any]) -> list[Relation]:
     """Everything that could be polled, system schemas and our own left out, in the order of the names."""
-    rows = connection.cursor(row_factory=tuple_row).execute(query("catalog/relations"))
-    return [
-        Relation(oid=oid, schema=schema, name=name, kind=kind, partition=partition)
-        for oid, schema, name, kind, partition in rows
-    ]
+    return connection.cursor(row_factory=class_row(Relation)).execute(query("catalog/relations")).fetchall()
 
 
 def describe(connection: Connection[Any], relation: Relation) -> Table | None:
@@ -79,22 +75,8 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
         return None
     primary_key, indexes = row
     shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
-    columns = [
-        Column(
-            name=column,
-            type=kind_name,
-            type_schema=kind_schema,
-            type_kind=typtype,
-            typmod=typmod,
-            not_null=not_null,
-            declared=declared,
-            numbers_itself=numbers_itself,
-            shape=shapes.get(column),
-        )
-        for column, kind_name, kind_schema, typtype, typmod, not_null, declared, numbers_itself in cursor.execute(
-            query("catalog/columns"), {"oid": relation.oid}
-        )
-    ]
+    found = connection.cursor(row_factory=class_row(Column)).execute(query("catalog/columns"), {"oid": relation.oid})
+    columns = [replace(column, shape=shapes.get(column.name)) for column in found]
     stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
         schema=relation.schema,
@@ -160,23 +142,10 @@ def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tup
 
 
 def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
-    row = (
-        connection.cursor(row_factory=tuple_row)
-        .execute(query("catalog/result_column"), {"type": kind, "typmod": typmod, "table": table, "number": number})
-        .fetchone()
-    )
+    place = {"type": kind, "typmod": typmod, "table": table, "number": number}
+    row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
     assert row is not None
-    type_name, type_schema, type_kind, declared, not_null = row
-    return Column(
-        name=name,
-        type=type_name,
-        type_schema=type_schema,
-        type_kind=type_kind,
-        typmod=typmod,
-        not_null=not_null,
-        declared=declared,
-        shape=_shapes(connection, [(name, kind, typmod, 1)])[name],
-    )
+    return Column(name=name, typmod=typmod, shape=_shapes(connection, [(name, kind, typmod, 1)])[name], **row)
 
 
 def _refusal(message: str | bytes) -> str:

@@ -40,7 +40,7 @@ def key_type(column: Column) -> str:
 
 def is_exact(key: Node | None, converter: Converter, table: Table) -> bool:
     """Whether two rows have one record key only if Postgres takes the key's columns for equal."""
-    if isinstance(converter, StringConverter) and (converter.encoding != "utf-8" or not isinstance(key, Cell)):
+    if isinstance(converter, StringConverter) and not isinstance(key, Cell):
         return False
     if isinstance(key, StructNode):
         return key.when is None and all(isinstance(each, Cell) and _exact(each, table) for each in key.members)

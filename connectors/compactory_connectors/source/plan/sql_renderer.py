@@ -141,7 +141,7 @@ class _Half:
             self._add(before)
             self._json(node, converter)
             self._add(after)
-        elif isinstance(converter, StringConverter) and converter.encoding == "utf-8" and isinstance(node, Cell):
+        elif isinstance(converter, StringConverter) and isinstance(node, Cell):
             self._add(self._text(node))
             if node.schema.optional:  # no key at all, which has its own consequences
                 self.fallback.append((node.column, None))

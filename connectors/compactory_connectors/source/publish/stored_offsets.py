@@ -16,7 +16,7 @@ from compactory.kafka.client import Kafka, Message
 
 from ..cursor.offset import Edit, SourceOffset
 from ..setting import nearest
-from .topics import OFFSETS_TOPIC, read
+from .topics import OFFSETS_TOPIC, newest_records
 
 __all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets"]
 
@@ -51,11 +51,8 @@ def read_offsets(kafka: Kafka) -> list[StoredOffset]:
     """
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return []
-    newest: dict[bytes, Message] = {}
-    for message in read(kafka, OFFSETS_TOPIC):
-        if isinstance(key := message.key(), bytes):
-            newest[key] = message
-    found = [stored for key, message in newest.items() if (stored := _stored(key, message)) is not None]
+    newest = newest_records(kafka, OFFSETS_TOPIC).items()
+    found = [stored for key, message in newest if (stored := _stored(key, message)) is not None]
     return sorted(found, key=lambda stored: (stored.connector, stored.table))
 
 

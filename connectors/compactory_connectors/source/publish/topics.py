@@ -13,7 +13,7 @@ from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException,
 
 from ..config.topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "TopicReader", "ensure", "length", "read", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "TopicReader", "ensure", "length", "newest_records", "read", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
@@ -163,17 +163,15 @@ def length(kafka: Kafka, topic: str) -> int:
     return sum(end - starts.get(part, end) for part, end in kafka.high_watermarks(partitions).items())
 
 
+def newest_records(kafka: Kafka, topic: str) -> dict[bytes, Message]:
+    """The latest record of every key in a topic."""
+    return {key: message for message in read(kafka, topic) if isinstance(key := message.key(), bytes)}
+
+
 def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
     """The latest value of every key in the offsets topic."""
-    found: dict[bytes, bytes] = {}
-    for message in read(kafka, OFFSETS_TOPIC):
-        key, value = message.key(), message.value()
-        if isinstance(key, bytes):
-            if isinstance(value, bytes):
-                found[key] = value
-            else:
-                found.pop(key, None)
-    return found
+    newest = newest_records(kafka, OFFSETS_TOPIC).items()
+    return {key: value for key, message in newest if isinstance(value := message.value(), bytes)}
 
 
 def _wait_for(kafka: Kafka, names: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from .column import Column, ColumnOptions, ColumnTypes, Shape
 from .column_type import STRING, column_cell, truncates
 from .column_value import Parts, array_parts, composite_parts, hstore_items
-from .record import Cell, Java, Kind, Node, StructNode
+from .record import Cell, Java, Kind, Node, StructNode, java_of
 from .schema import Field, Schema, Type
 
 __all__ = ["column_node", "column_warnings"]
@@ -82,11 +82,7 @@ def _cell(
     column: str, shape: Shape, options: ColumnOptions, pick: Callable[[bytes], bytes | None], *, optional: bool
 ) -> Cell:
     """A value that is no struct, of what ``pick`` finds in the column."""
-    if (plain := _plain(shape, options, column)) is not None:
-        schema, java, kind, decode = plain.schema, plain.java, plain.kind, plain.decode
-    else:
-        schema, decode = _parted(shape, options)
-        java, kind = (Java.LIST if schema.type is Type.ARRAY else Java.MAP), Kind.CONVERTED
+    kind, java, schema, decode = _mapped(shape, options)
     if pick is not _as_it_is:
         kind, decode = Kind.CONVERTED, _through(pick, decode)
     return Cell(column=column, kind=kind, schema=schema.as_optional(optional), java=java, decode=decode)
@@ -100,30 +96,26 @@ def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
     return read
 
 
-def _plain(shape: Shape, options: ColumnOptions, name: str) -> Cell | None:
-    """A value without parts: as the connector reads it, else as text; None for a value with parts."""
+def _mapped(shape: Shape, options: ColumnOptions) -> tuple[Kind, Java, Schema, _Decode]:
+    """A value as the connector reads it; else by its parts, inside of which structs are tuples; else as text."""
     column = Column(
-        name=name, type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
+        name="", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
     )
-    cell = column_cell(column, options)
-    if cell is not None or shape.element or shape.attributes or shape.type == "hstore":
-        return cell
-    kind, java, schema, decode = STRING
-    return Cell(column=name, kind=kind, schema=schema, java=java, decode=decode)
-
-
-def _parted(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
-    """Schema and decoder of a value with parts, inside of which structs are tuples."""
+    if (cell := column_cell(column, options)) is not None:
+        return cell.kind, cell.java, cell.schema, cell.decode
     if shape.element is not None:
-        return _array(shape.element, shape.dimensions, options)
-    if shape.attributes:
-        return _tuple(shape, options)
-    return _HSTORE, _hstore
+        schema, decode = _array(shape.element, shape.dimensions, options)
+    elif shape.attributes:
+        schema, decode = _tuple(shape, options)
+    elif shape.type == "hstore":
+        schema, decode = _HSTORE, _hstore
+    else:
+        return STRING
+    return Kind.CONVERTED, java_of(schema), schema, decode
 
 
 def _value(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
-    plain = _plain(shape, options, "")
-    schema, decode = (plain.schema, plain.decode) if plain is not None else _parted(shape, options)
+    *_, schema, decode = _mapped(shape, options)
     return schema.as_optional(True), decode
 
 

@@ -13,14 +13,10 @@ from typing import Any
 from .column import Column, ColumnOptions, NumericMapping
 from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
 from .column_value import (
-    decode_bit,
-    decode_bits,
-    decode_boolean,
     decode_byte_of_bits,
     decode_bytea,
     decode_date,
     decode_float32,
-    decode_float64,
     decode_money,
     decode_time,
     decode_timestamp,
@@ -47,13 +43,13 @@ def _text(raw: bytes) -> str:
 
 
 _TYPES: Mapping[str, _Mapped] = {
-    "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), decode_boolean),
+    "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"t"),
     "int2": (Kind.INTEGER, Java.SHORT, Schema(type=Type.INT16), int),
     "int4": (Kind.INTEGER, Java.INTEGER, Schema(type=Type.INT32), int),
     "int8": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
     "oid": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
     "float4": (Kind.FLOAT32, Java.FLOAT, Schema(type=Type.FLOAT32), decode_float32),
-    "float8": (Kind.FLOAT64, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_float64),
+    "float8": (Kind.FLOAT64, Java.DOUBLE, Schema(type=Type.FLOAT64), float),
     "money": (Kind.MONEY, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_money),
     "bytea": (Kind.BYTEA, Java.BYTES, Schema(type=Type.BYTES), decode_bytea),
     "date": (Kind.DATE, Java.SQL_DATE, Schema.date(), decode_date),
@@ -119,7 +115,7 @@ def _numeric(typmod: int, mapping: NumericMapping) -> _Mapped:
             return _integer(precision)
         eager = mapping is NumericMapping.BEST_FIT_EAGER_DOUBLE
         if declared > 0 and (eager or (small and mapping is NumericMapping.BEST_FIT)):
-            return Kind.CONVERTED, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_float64
+            return Kind.CONVERTED, Java.DOUBLE, Schema(type=Type.FLOAT64), float
     return Kind.NUMERIC, Java.DECIMAL, Schema.decimal(scale, precision), numeric_decoder(scale)
 
 
@@ -153,9 +149,9 @@ def _with_options(name: str, mapped: _Mapped, options: ColumnOptions) -> _Mapped
 
 
 def _bits(length: int) -> _Mapped:
-    """``bit(n)``: a boolean, a byte or bytes, by its length."""
+    """``bit(n)``: a boolean, a byte, or the text as bytes (pgjdbc's ``getBytes``), by its length."""
     if length <= 1:
-        return Kind.BITS, Java.BOOLEAN, Schema(type=Type.BOOLEAN), decode_bit
+        return Kind.BITS, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"1"
     if length <= 8:
         return Kind.BITS, Java.BYTE, Schema(type=Type.INT8), decode_byte_of_bits
-    return Kind.BITS, Java.BYTES, Schema(type=Type.BYTES), decode_bits
+    return Kind.BITS, Java.BYTES, Schema(type=Type.BYTES), bytes

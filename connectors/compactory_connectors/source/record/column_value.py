@@ -22,14 +22,10 @@ __all__ = [
     "Parts",
     "array_parts",
     "composite_parts",
-    "decode_bit",
-    "decode_bits",
-    "decode_boolean",
     "decode_byte_of_bits",
     "decode_bytea",
     "decode_date",
     "decode_float32",
-    "decode_float64",
     "decode_money",
     "decode_time",
     "decode_timestamp",
@@ -69,16 +65,6 @@ _EXACT = Context(prec=200_000, traps=[Inexact])
 """More digits than NUMERIC can have: 131,072 before the point and 16,383 after it."""
 
 
-def decode_boolean(raw: bytes) -> bool:
-    """``t`` or ``f``."""
-    return raw == b"t"
-
-
-def decode_bit(raw: bytes) -> bool:
-    """``bit(1)``."""
-    return raw == b"1"
-
-
 def decode_byte_of_bits(raw: bytes) -> int:
     """``bit(2)`` to ``bit(8)``: pgjdbc's ``getByte`` reads the bits as a decimal number."""
     if (number := int(raw)) > 127:
@@ -86,19 +72,9 @@ def decode_byte_of_bits(raw: bytes) -> int:
     return number
 
 
-def decode_bits(raw: bytes) -> bytes:
-    """``bit(9)`` and longer: pgjdbc's ``getBytes`` gives the text."""
-    return raw
-
-
 def decode_bytea(raw: bytes) -> bytes:
     """Hexadecimal format: a backslash, ``x``, then two digits a byte."""
     return bytes.fromhex(raw[2:].decode())
-
-
-def decode_float64(raw: bytes) -> float:
-    """Also ``NaN``, ``Infinity`` and ``-Infinity``."""
-    return float(raw)
 
 
 def decode_float32(raw: bytes) -> float:

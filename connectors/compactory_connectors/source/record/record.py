@@ -16,6 +16,7 @@ from ..javatext.java_calendar import MILLIS_PER_DAY
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 __all__ = [
+    "TIMES",
     "Cell",
     "Constant",
     "Java",
@@ -29,7 +30,6 @@ __all__ = [
     "StructNode",
     "cells",
     "converted",
-    "date_number",
     "java_of",
     "null_test",
     "short_cut",
@@ -89,6 +89,10 @@ class Java(Enum):
     SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight
     SQL_TIMESTAMP = "java.sql.Timestamp"  # int, microseconds since 1970-01-01T00:00Z
     DATE = "java.util.Date"  # int, milliseconds since 1970-01-01T00:00Z
+
+
+TIMES = frozenset({Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE})
+"""The classes of dates and times."""
 
 
 class RowError(ValueError):
@@ -195,19 +199,33 @@ def converted(node: Cell | Constant, schema: Schema, java: Java, step: Step) -> 
     return replace(node, schema=schema, java=java, steps=(*node.steps, step))
 
 
-def date_number(millis: int) -> int:
-    """Days since the epoch as ``Date.fromLogical`` counts them, in 32 bits. Raises RowError for a time of day."""
+def time_number(schema: Schema, java: Java) -> Callable[[int], int] | None:
+    """The function from a date or time to the number that its logical type holds; None where there is no such type.
+
+    The function raises RowError for a value that the type does not take.
+    """
+    number = _TIME_NUMBERS.get(schema.name or "")
+    if number is None or java not in TIMES:
+        return None
+    return (lambda micros: number(micros // 1000)) if java is Java.SQL_TIMESTAMP else number
+
+
+def _days(millis: int) -> int:
+    """Days since the epoch as ``Date.fromLogical`` counts them, in 32 bits."""
     days, rest = divmod(millis, MILLIS_PER_DAY)
     if rest:
         raise RowError("Connect's Date takes whole days only")
     return (days + _INT32) % (2 * _INT32) - _INT32
 
 
-def time_number(millis: int) -> int:
-    """Milliseconds since midnight. Raises RowError for a time that falls on another day."""
+def _clock(millis: int) -> int:
+    """Milliseconds since midnight."""
     if not 0 <= millis <= MILLIS_PER_DAY:
         raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
     return millis
+
+
+_TIME_NUMBERS: Mapping[str, Callable[[int], int]] = {DATE: _days, TIME: _clock, TIMESTAMP: int}
 
 
 def writer_of(cell: Cell, write: Callable[[Any], W], null: N) -> Callable[[bytes], W | N]:

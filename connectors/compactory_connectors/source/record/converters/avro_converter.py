@@ -13,21 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from ...setting import Setting, boolean, honoured, one_of
-from ..record import (
-    Cell,
-    Constant,
-    Java,
-    Kind,
-    Node,
-    RowError,
-    StructNode,
-    date_number,
-    java_of,
-    null_test,
-    time_number,
-    writer_of,
-)
-from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from ..record import Cell, Constant, Java, Kind, Node, RowError, StructNode, java_of, null_test, time_number, writer_of
+from ..schema import DECIMAL, Schema, Type
 from .avro_schema import AvroNames, avro_schema, record_name
 from .converter import Render
 from .json_value import decimal_bytes
@@ -38,7 +25,6 @@ __all__ = ["AvroConverter", "avro_long"]
 _Encode: TypeAlias = Callable[[Any], bytes]
 _Write: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
 
-_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
 _LONG = (1 << 64) - 1
 _SMALL = tuple(
     bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7]) for number in range(1 << 12)
@@ -214,8 +200,8 @@ def _value_encoder(schema: Schema, java: Java) -> _Encode:
     if schema.name == DECIMAL and java is Java.DECIMAL:
         unscaled = decimal_bytes(schema)
         return lambda value: _counted(unscaled(value))
-    if schema.name in {DATE, TIME, TIMESTAMP} and java in _TIMES:
-        return _time(schema.name, in_micros=java is Java.SQL_TIMESTAMP)
+    if (number := time_number(schema, java)) is not None:
+        return lambda value: avro_long(number(value))
     if java_of(schema) is not java:
         raise ValueError(f"can't write {java.value} under a schema of type {schema.type.name}; Connect refuses it too")
     if schema.type is Type.ARRAY:
@@ -225,13 +211,6 @@ def _value_encoder(schema: Schema, java: Java) -> _Encode:
     if schema.type is Type.STRUCT:
         return _struct_value(schema)
     return _PLAIN[java]
-
-
-def _time(name: str, *, in_micros: bool) -> _Encode:
-    number: Callable[[int], int] = {DATE: date_number, TIME: time_number}.get(name, int)
-    if in_micros:
-        return lambda micros: avro_long(number(micros // 1000))
-    return lambda millis: avro_long(number(millis))
 
 
 def _nullable(schema: Schema, encode: _Encode) -> _Encode:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ...javatext.java_number import double_text_of, float_text_of
-from ..record import Java, RowError, date_number, java_of, time_number
+from ..record import Java, RowError, java_of, time_number
 from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
 _Write: TypeAlias = Callable[[Any], bytes]
 """A value that is not null → JSON; raises RowError for one that Java refuses."""
 
-_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
@@ -99,15 +98,9 @@ def _logical(schema: Schema, java: Java, *, numeric: bool) -> _Write:
         if java is not Java.DECIMAL:
             raise ValueError(f"can't write {java.value} as Decimal; Connect refuses it too")
         return _decimal_number if numeric else _decimal(schema)
-    if java not in _TIMES:
+    if (number := time_number(schema, java)) is None:
         raise ValueError(f"can't write {java.value} as {schema.name}; Connect refuses it too")
-    in_micros = java is Java.SQL_TIMESTAMP
-    if schema.name == TIMESTAMP:
-        return (lambda micros: b"%d" % (micros // 1000)) if in_micros else _whole
-    number = date_number if schema.name == DATE else time_number
-    if in_micros:
-        return lambda micros: b"%d" % number(micros // 1000)
-    return lambda millis: b"%d" % number(millis)
+    return lambda value: b"%d" % number(value)
 
 
 def scale_of(schema: Schema) -> int:

@@ -118,10 +118,8 @@ class Registry:
     """One registry, and a converter's rights in it. Immutable; the client behind it is shared and thread-safe."""
 
     url: str
-    login: str = ""
-    authorities: str = ""
-    certificate: str = ""
-    key_password: str = ""
+    client: tuple[tuple[str, str], ...] = ()
+    """Other properties of the registry's client."""
     register: bool = True
     latest: bool = False
     normalize: bool = False
@@ -130,7 +128,7 @@ class Registry:
     """Nothing is registered; a schema that is not there yet has the id 0."""
 
     def __repr__(self) -> str:
-        return "Registry(…)"  # the address may hold a password
+        return "Registry(…)"  # address and properties may hold a password
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
@@ -142,12 +140,15 @@ class Registry:
             raise ValueError("basic.auth.user.info: missing; write user:password, or placeholders of them")
         if options["use.latest.version"] and options["auto.register.schemas"]:
             raise ValueError("use.latest.version: has an effect only with auto.register.schemas=false; set that too")
+        client = {
+            "basic.auth.user.info": login if options["basic.auth.credentials.source"] == "USER_INFO" else "",
+            "ssl.ca.location": options["schema.registry.ssl.truststore.location"],
+            "ssl.certificate.location": options["schema.registry.ssl.keystore.location"],
+            "ssl.key.password": options["schema.registry.ssl.key.password"],
+        }
         return cls(
             url=options["schema.registry.url"],
-            login=login if options["basic.auth.credentials.source"] == "USER_INFO" else "",
-            authorities=options["schema.registry.ssl.truststore.location"],
-            certificate=options["schema.registry.ssl.keystore.location"],
-            key_password=options["schema.registry.ssl.key.password"],
+            client=tuple((name, value) for name, value in client.items() if value),
             register=options["auto.register.schemas"],
             latest=options["use.latest.version"],
             normalize=options["normalize.schemas"],
@@ -207,14 +208,7 @@ class Registry:
             raise Unreachable("Schema Registry", f"Schema Registry was not reached: {type(error).__name__}") from error
 
     def _properties(self) -> tuple[tuple[str, Any], ...]:
-        optional = {
-            "basic.auth.user.info": self.login,
-            "ssl.ca.location": self.authorities,
-            "ssl.certificate.location": self.certificate,
-            "ssl.key.password": self.key_password,
-        }
-        given = tuple((name, value) for name, value in optional.items() if value)
-        return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *given
+        return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *self.client
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...javatext.date_format import java_util_date_text
 from ...javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ...javatext.java_number import double_text, double_text_of, float_text, float_text_of
-from ...setting import Setting, honoured
+from ...setting import Setting, honoured, one_of
 from ..record import (
     Cell,
     Constant,
@@ -32,50 +32,30 @@ __all__ = ["SimpleHeaderConverter", "StringConverter"]
 
 _Text = Callable[[Sequence[bytes | None]], bytes | None]
 
-_ENCODINGS = {
-    "UTF-8": "utf-8",
-    "UTF8": "utf-8",
-    "US-ASCII": "ascii",
-    "ASCII": "ascii",
-    "ISO-8859-1": "latin-1",
-    "ISO8859_1": "latin-1",
-    "WINDOWS-1251": "cp1251",
-    "WINDOWS-1252": "cp1252",
-    "KOI8-R": "koi8-r",
-}
-
-
-def _encoding(value: str) -> str:
-    if value.upper() not in _ENCODINGS:
-        raise ValueError(f"must be one of {', '.join(_ENCODINGS)}")
-    return _ENCODINGS[value.upper()]
-
 
 @dataclass(frozen=True, slots=True)
 class StringConverter(Topicless):
-    """Writes ``toString()`` of keys and values, by default as UTF-8.
+    """Writes ``toString()`` of keys and values as UTF-8.
 
     Null is no bytes at all, which for a value is a tombstone.
     """
 
     options: ClassVar[tuple[Setting, ...]] = (
-        honoured("encoding", "character set", "UTF-8", _encoding),
+        honoured("encoding", "character set: UTF-8", "UTF-8", one_of("UTF-8", "UTF8", "utf-8", "utf8")),
         SCHEMAS_ENABLE,
     )
 
-    encoding: str = "utf-8"
-
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> StringConverter:
-        """The converter with these options."""
-        return cls(options["encoding"])
+        """The converter; no option changes it."""
+        del options
+        return cls()
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
         if node is None:
             return lambda _: None
-        write = _text(node, positions)
-        return write if self.encoding == "utf-8" else _encoded(write, self.encoding)
+        return _text(node, positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +79,6 @@ def _as_text(node: Node) -> Node:
     except ValueError as error:
         raise ValueError(f"the field {error}") from None
     return converted(node, node.schema, Java.STRING, Step(text))
-
-
-def _encoded(write: _Text, encoding: str) -> Render:
-    """Characters missing from the character set become question marks, one for a surrogate pair."""
-
-    def render(raw: Sequence[bytes | None]) -> bytes | None:
-        text = write(raw)
-        return None if text is None else text.decode().encode(encoding, "replace")
-
-    return render
 
 
 def _text(node: Node, positions: Mapping[str, int]) -> _Text:

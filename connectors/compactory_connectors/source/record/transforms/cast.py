@@ -17,8 +17,8 @@ from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...javatext.java_number import double_text_of, float_text_of
 from ...setting import nearest, non_empty_names, option
-from ..record import Java, Node, Record, RowError, Step, StructNode, converted, date_number, java_of, time_number
-from ..schema import DATE, TIME, TIMESTAMP, Schema, Type
+from ..record import TIMES, Java, Node, Record, RowError, Step, StructNode, converted, java_of, time_number
+from ..schema import Schema, Type
 from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warned
 
 __all__ = ["Cast", "caster", "float32", "wrapped"]
@@ -34,9 +34,8 @@ _LOSSLESS |= {(java, java) for java in Java} | {(Java.BOOLEAN, wide) for wide in
 _LOSSLESS |= {(java, Java.STRING) for java in (Java.FLOAT, Java.DOUBLE, Java.DECIMAL, Java.BYTES)}
 
 _FLOATS = {Java.FLOAT, Java.DOUBLE}
-_DATES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_SOURCES = {Java.BOOLEAN, Java.STRING, Java.DECIMAL, Java.BYTES, *_WHOLES, *_FLOATS, *_DATES}
+_SOURCES = {Java.BOOLEAN, Java.STRING, Java.DECIMAL, Java.BYTES, *_WHOLES, *_FLOATS, *TIMES}
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|NaN|Infinity)", re.ASCII)
@@ -44,7 +43,6 @@ _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-
 _BLANKS = "".join(map(chr, range(33)))
 """The characters that ``String.trim`` takes off."""
 
-_NUMBERS: Mapping[str, Callable[[int], int]] = {TIMESTAMP: int, DATE: date_number, TIME: time_number}
 _OF_TIME = DateFormat("HH:mm:ss.SSS'Z'")
 _OF_DATE = DateFormat("yyyy-MM-dd")
 _OF_TIMESTAMP = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
@@ -123,8 +121,10 @@ def caster(java: Java, schema: Schema, target: Type) -> Callable[[Any], Any]:
         raise ValueError("holds bytes, which can be cast to string only")
     if java is Java.STRING:
         return _PARSERS[target]
-    if java in _DATES:
-        number, narrow = _number_of(java, schema), _narrow(int, target)
+    if java in TIMES:
+        if (number := time_number(schema, java)) is None:
+            raise ValueError(f"is of class {java.value} without its logical type, which can't be cast to a number")
+        narrow = _narrow(int, target)
         return lambda value: narrow(number(value))
     kind = int if java in _WHOLES or java is Java.BOOLEAN else float if java in _FLOATS else Decimal
     return _narrow(kind, target)
@@ -222,14 +222,6 @@ _PARSERS: Mapping[Type, Callable[[str], Any]] = {
 }
 
 
-def _number_of(java: Java, schema: Schema) -> Callable[[int], int]:
-    """A date as the number that its logical type stands for."""
-    number = _NUMBERS.get(schema.name or "")
-    if number is None:
-        raise ValueError(f"is of class {java.value} without its logical type, which can't be cast to a number")
-    return (lambda micros: number(micros // 1000)) if java is Java.SQL_TIMESTAMP else number
-
-
 def _texts(java: Java) -> Callable[[Any], str]:
     if java is Java.BOOLEAN:
         return lambda value: "true" if value else "false"
@@ -241,7 +233,7 @@ def _texts(java: Java) -> Callable[[Any], str]:
         return lambda value: b64encode(value).decode()
     if java is Java.SQL_TIMESTAMP:
         return lambda micros: _date_text(micros // 1000)
-    return _date_text if java in _DATES else str
+    return _date_text if java in TIMES else str
 
 
 def _date_text(millis: int) -> str:

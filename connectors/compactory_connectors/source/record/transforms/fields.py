@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...setting import names, non_empty_names, one_of, option, required_text
 from ..record import Cell, Constant, Java, Node, Record, Step, StructNode, converted
 from ..schema import Schema, Type
-from .cast import float32, wrapped
+from .cast import caster
 from .transform import Sided, Steady, TransformError, absent, member_of, no_defaults, struct_of, warned
 
 __all__ = ["DropHeaders", "HeaderFrom", "InsertField", "InsertHeader", "MaskField", "ReplaceField"]
@@ -142,21 +142,7 @@ _NOTHING: Mapping[Java, Any] = {
 """The value that means "no value", by class; java.sql's dates are not among them, as in the class."""
 
 
-def _whole(bits: int) -> Callable[[str], int]:
-    """A number of any form, cut off and wrapped around, as ``Values.convertTo…`` reads texts."""
-    return lambda written: wrapped(int(Decimal(written)), bits)
-
-
-_REPLACEMENTS: Mapping[Java, Callable[[str], Any]] = {
-    Java.BYTE: _whole(8),
-    Java.SHORT: _whole(16),
-    Java.INTEGER: _whole(32),
-    Java.LONG: _whole(64),
-    Java.FLOAT: lambda written: float32(float(Decimal(written))),
-    Java.DOUBLE: lambda written: float(Decimal(written)),
-    Java.DECIMAL: Decimal,
-    Java.STRING: str,
-}
+_NUMBERS = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +165,24 @@ class MaskField(Sided):
             return node
         if isinstance(node, StructNode):
             raise TransformError(f"{name} is a struct, which can't be masked")
-        mask = self._mask(node.java, name)
+        mask = self._mask(node.java, node.schema, name)
         plain = isinstance(mask, str) and _plain(mask) and isinstance(node, Cell) and not node.steps
         quick = {node.kind: lambda _: mask.encode()} if plain and isinstance(node, Cell) else {}
         return converted(node, node.schema, node.java, Step(lambda _: mask, quick))
 
-    def _mask(self, java: Java, name: str) -> Any:
+    def _mask(self, java: Java, schema: Schema, name: str) -> Any:
         if not self.replacement:
             if java not in _NOTHING:
                 raise TransformError(f"{name} is of class {java.value}, which MaskField can't mask")
             return _NOTHING[java]
-        if java not in _REPLACEMENTS:
+        if java is Java.STRING:
+            return self.replacement
+        if java not in _NUMBERS:
             raise TransformError(f"{name} is of class {java.value}, which MaskField can't give a replacement")
         try:
-            if java is not Java.STRING and not Decimal(self.replacement).is_finite():
+            if not (number := Decimal(self.replacement)).is_finite():
                 raise InvalidOperation
-            return _REPLACEMENTS[java](self.replacement)
+            return number if java is Java.DECIMAL else caster(Java.DECIMAL, schema, schema.type)(number)
         except (InvalidOperation, ValueError, OverflowError):
             raise TransformError(f"{name}: replacement {self.replacement!r} is not a number") from None
 
@@ -205,8 +193,8 @@ def _plain(mask: str) -> bool:
 
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_NO_WORDS = {"nan", "infinity"}
 _WORDS = re.compile(r"[A-Za-z_/ -][A-Za-z_/ .@-]*[A-Za-z_/.@-]|[A-Za-z_/]")
-_NUMBERS = {"nan", "infinity"}
 
 
 def _literal(written: str) -> str | None:
@@ -216,7 +204,7 @@ def _literal(written: str) -> str | None:
     """
     if written == "null":
         return None
-    plain = _WORDS.fullmatch(written) and written.strip("-").lower() not in _NUMBERS and not written.startswith(" ")
+    plain = _WORDS.fullmatch(written) and written.strip("-").lower() not in _NO_WORDS and not written.startswith(" ")
     if not plain and not _WHOLE.fullmatch(written):
         raise ValueError("must be plain words, a whole number, true, false or null: other values are not supported")
     return written

@@ -13,7 +13,7 @@ from typing import Any
 from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...setting import one_of, option
-from ..record import Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
+from ..record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
 from .transform import Side, Steady, TransformError, is_null_struct, no_defaults, struct_of, warned
 
@@ -29,7 +29,6 @@ _SCHEMAS = {
     "Time": Schema.time(),
     "Timestamp": Schema.timestamp(),
 }
-_TIMES = {Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE}
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
@@ -88,7 +87,7 @@ class TimestampConverter(Steady):
             raise TransformError(f"{name} is a struct, not a time")
         read = self._to_millis(node, name)
         schema = self._schema(node.schema.optional)
-        if self.target_type == "Timestamp" and node.java in _TIMES:
+        if self.target_type == "Timestamp" and node.java in TIMES:
             return replace(node, schema=schema)  # the class hands the very object on
         write = self._from_millis()
         java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target_type, Java.DATE)
