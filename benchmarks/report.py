@@ -29,6 +29,7 @@ SECTIONS = {
     "commits": "From a commit in Postgres to its sight",
     "idle": "Idle tables",
     "transforms": "Rows through transforms",
+    "jobs-": "Jobs",
 }
 OTHERS = "Others"
 
