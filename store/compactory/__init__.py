@@ -7,6 +7,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 """
 
 from compactory.async_store import AsyncGlobalStore
+from compactory.change_subscription import ChangeSubscription
 from compactory.cursor import Cursor
 from compactory.directory import Directory, Index
 from compactory.errors import (
@@ -57,6 +58,7 @@ __all__ = [
     "BackendLocked",
     "BadRecord",
     "Change",
+    "ChangeSubscription",
     "CompactoryError",
     "ConfigError",
     "Contested",

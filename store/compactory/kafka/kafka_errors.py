@@ -39,8 +39,9 @@ log = logging.getLogger("compactory.kafka")
 
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
                           KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
-                          KafkaError._NOENT})  # fmt: skip
+                          KafkaError._NOENT, KafkaError._DESTROY_BROKER})  # fmt: skip
 # _NOENT: list_offsets while a broker comes back, "Failed to query partition leaders: No leaders found".
+# _DESTROY_BROKER: the client forgot the broker that it had asked, as the cluster names it otherwise or no more.
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
                       KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
                       KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

@@ -114,8 +114,14 @@ def test_every_error_of_the_client_is_mapped() -> None:
         raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
 
 
-def test_a_broker_that_names_no_leaders_yet_counts_as_not_reached() -> None:
-    """As librdkafka answers while a broker comes back; seen where a sink's history ended with such a restart."""
-    answer = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
-    with pytest.raises(Unreachable, match="No leaders found"), kafka_errors("list offsets", "h:1"):
-        raise KafkaException(answer)
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (KafkaError._NOENT, "Failed to query partition leaders: No leaders found"),
+        (KafkaError._DESTROY_BROKER, "Failed while waiting for response from broker"),
+    ],
+)
+def test_a_broker_that_comes_back_counts_as_not_reached(code: int, told: str) -> None:
+    """As librdkafka answers meanwhile: seen in a sink's history, and in a barrier while a broker was killed."""
+    with pytest.raises(Unreachable, match=told), kafka_errors("ask", "h:1"):
+        raise KafkaException(KafkaError(code, told))
