@@ -72,10 +72,13 @@ def measure(console: Console, stage: Stage, comparisons: dict[str, Comparison], 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="module or comparison; default: all; or: report")
-    parser.add_argument("--full", action="store_true", help="10 M entries on disk and in the plots, five rounds")
+    parser.add_argument(
+        "--full", action="store_true", help="10 M entries on disk and in the plots, five rounds, an hour's snapshot"
+    )
     parser.add_argument("--resume", action="store_true", help="leave out what the last run on the same terms has")
     parser.add_argument("--rounds", type=int, help="alternating runs, of which the medians are shown")
     parser.add_argument("--entries", type=int, help="of the large topics; default: 1,000,000")
+    parser.add_argument("--held", type=float, help="seconds of load under a held snapshot; default: 10, full: 3,600")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     return parser.parse_args()
 
@@ -89,6 +92,7 @@ def terms(given: argparse.Namespace) -> Terms:
         seconds=made.seconds,
         entries=entries,
         disk_entries=made.disk_entries if given.entries is None else entries,
+        held=given.held or made.held,
         growth=made.growth if given.entries is None else tuple(size for size in made.growth if size <= entries),
     )
 

@@ -20,6 +20,7 @@ SECTIONS = {
     "global-table-collectors": "Collectors of GlobalKTable",
     "disk": "On disk",
     "restart": "On disk",
+    "restart-memory": "On disk",
     "lookups": "Reads",
     "readers": "Reads",
     "visibility": "From a write to its sight",

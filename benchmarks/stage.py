@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.rows import Figures, Row
 from benchmarks.topics import filled
-from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.apache_kafka import LONG, ApacheKafka
 
 __all__ = ["LAUNCHED", "WORK", "Absent", "Measured", "Stage", "Terms", "kafka_server"]
 
@@ -24,24 +24,28 @@ WORK = Path(__file__).parents[1] / "build" / "benchmarks"
 LAUNCHED = "BENCH_LAUNCHED"
 """When a program was launched, in seconds since 1970: an environment variable of the program."""
 
-_PROGRAM_SECONDS = 900  # after which a program is given up
+_PROGRAM_SECONDS = 900  # after which a program is given up; one that holds a snapshot later
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """How much is measured: rounds, seconds after which a comparison begins no further one, entries of the topics."""
+    """How much is measured: rounds, seconds after which a comparison begins no further one, entries of the topics.
+
+    ``held``: seconds for which a snapshot is held open under load.
+    """
 
     rounds: int = 3
     seconds: float = 60.0
     entries: int = 1_000_000
     disk_entries: int = 1_000_000
     growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    held: float = 10.0
 
     @classmethod
     def full(cls, rounds: int = 5) -> Terms:
-        """Return the terms of the long run: ten million entries on disk and in the plots."""
+        """Return the terms of the long run: ten million entries on disk and in the plots, an hour's snapshot."""
         growth = (10_000, 100_000, 1_000_000, 10_000_000)
-        return cls(rounds=rounds, seconds=900.0, disk_entries=10_000_000, growth=growth)
+        return cls(rounds=rounds, seconds=900.0, disk_entries=10_000_000, growth=growth, held=3600.0)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class Stage:
                     continue
                 if before is not None:
                     before(name)
-                found = run(command)
+                found = run(command, _PROGRAM_SECONDS + self.terms.held)
                 if "absent" in found:
                     absent[name] = found["absent"]
                 elif number >= warm:
@@ -120,13 +124,11 @@ def python(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.programs.{module}", *map(str, arguments)]
 
 
-def run(command: Sequence[str]) -> dict[str, Any]:
+def run(command: Sequence[str], limit: float = _PROGRAM_SECONDS) -> dict[str, Any]:
     """Run a program; return the JSON of its last line. Raises RuntimeError with what it said when it failed."""
     began = time.monotonic()
     environment = {**os.environ, LAUNCHED: repr(time.time())}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=_PROGRAM_SECONDS, env=environment
-    )
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit, env=environment)
     if done.returncode:
         said = f"{done.stdout[-500:]}{done.stderr[-3000:]}"
         raise RuntimeError(f"{' '.join(command)} failed after {time.monotonic() - began:.1f} s:\n{said}")
@@ -141,7 +143,7 @@ def kafka_server() -> Iterator[str]:
     if given:
         yield given
         return
-    server = ApacheKafka(java=())
+    server = ApacheKafka(java=LONG, heap="1g")
     try:
         server.start()
         yield server.address

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import compile_path
 
 from compactory.errors import CompactoryError
 from compactory.store import GlobalStore
@@ -32,12 +33,15 @@ from .protocol.path import ENTRIES, raw_path
 from .protocol.problem import problem
 from .protocol.timing import Timing
 from .routes.bad_records import SCOPE, error_routes
+from .routes.changes import ChangeStreams, change_routes
 from .routes.digests import digest_routes
 from .routes.entries import entry_routes
 from .routes.health import Health
 from .routes.lookup import Lookups
 from .routes.metrics import Exposition
 from .routes.operations import operation_routes
+from .routes.outcomes import Outcomes, outcome_routes
+from .routes.writes import Writes, write_routes
 
 __all__ = ["Application", "create_app"]
 
@@ -52,6 +56,8 @@ _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
 _READING = frozenset({"GET", "HEAD"})
+_WRITING = frozenset({"PUT", "PATCH", "DELETE"})
+_METHODS = _WRITING | {"GET", "POST"}
 
 
 def create_app(store: GlobalStore, *, access: Access | None = None, workers: Sequence[Worker] = ()) -> Application:
@@ -64,19 +70,25 @@ def create_app(store: GlobalStore, *, access: Access | None = None, workers: Seq
 
 
 class Application:
-    """The ASGI callable. ``health`` and ``freshness`` are for whoever runs the server."""
+    """The ASGI callable. ``health``, ``freshness`` and ``streams`` are for whoever runs the server."""
 
     def __init__(self, store: GlobalStore, access: Access, workers: Sequence[Worker]) -> None:
         worker = StoreWorker(store)
         self.health = Health([worker], workers)
         self.freshness = Freshness(store)
+        self.streams = ChangeStreams()
+        self.writes = Writes(store)
         self._access = access
         self._timing = Timing()
         self._lookups = Lookups(store)
         self._lookup_at = self._lookups.by_place.get
         self.routes = _fastapi()
         self.routes.include_router(entry_routes(store, self.freshness))
-        exposition = Exposition(self.health.workers, self._timing)
+        outcomes = Outcomes(store)
+        self.routes.include_router(write_routes(self.writes, outcomes))
+        self.routes.include_router(outcome_routes(store, outcomes))
+        self.routes.include_router(change_routes(store, self.streams))
+        exposition = Exposition(self.health.workers, self._timing, self.streams.counts)
         self.routes.include_router(operation_routes(worker, self.health, exposition))
         self.routes.include_router(error_routes(store))
         self.routes.include_router(digest_routes(store, lambda: self.health.stopping))
@@ -90,6 +102,7 @@ class Application:
         route = _NO_ROUTE
         answer: list[tuple[bytes, bytes]] | None = None  # for FastAPI's routes, which send their own
         body = b""
+        answered = 0.0  # when FastAPI's routes began to answer: a stream may go on for hours
         try:
             path = raw_path(scope)
             headers = _chosen(scope["headers"])
@@ -99,12 +112,12 @@ class Application:
             target = self._lookup_at(place)
             if target is None and entries:
                 target = self._lookups.spelled_otherwise(place)
-            if target is None or not entries:
-                status, route = await self._route(scope, receive, send)
+            if target is None or not entries or scope["method"] in _WRITING:
+                status, route, answered = await self._route(scope, receive, send)
             else:
                 route = _LOOKUP
                 if scope["method"] not in _READING:
-                    raise MethodRefused(scope["method"], "GET, HEAD")
+                    raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
                 status, answer, body = target.answer(key, headers)
@@ -116,18 +129,24 @@ class Application:
         if answer is not None:
             await send({"type": "http.response.start", "status": status, "headers": answer})
             await send({"type": "http.response.body", "body": body})
-        self._timing.observe(route, status, perf_counter() - began)
+        self._timing.observe(route, status, (answered or perf_counter()) - began)
 
-    async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str]:
-        """Let FastAPI answer; return the status and the route's template. Raises _CutOff."""
+    async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
+        """Let FastAPI answer; return the status, the route's template and when the answer began.
+
+        Raises MethodRefused, _CutOff.
+        """
         status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
+        answered = 0.0
 
         async def sending(message: Any) -> None:
-            nonlocal status
+            nonlocal status, answered
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, answered = message["status"], perf_counter()
             await send(message)
 
+        if scope["method"] == "HEAD" and scope["path"].endswith("/changes"):
+            raise MethodRefused("HEAD", "GET")  # it would never end
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             await self.routes(inner, receive, sending)
@@ -138,7 +157,7 @@ class Application:
                 raise _CutOff from error
             log.exception("a request failed")
         route = inner.get("route")
-        return status, getattr(route, "path_format", _NO_ROUTE)
+        return status, getattr(route, "path_format", _NO_ROUTE), answered
 
 
 def _chosen(headers: list[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
@@ -188,9 +207,18 @@ async def _on_http(request: Request, error: Exception) -> Response:
     """The framework's own: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "GET")
-        return await _on_error(request, MethodRefused(request.method, allowed))
+        return await _on_error(
+            request, MethodRefused(request.method, _allowed(request) or (error.headers or {}).get("Allow", "GET"))
+        )
     return await _on_error(request, NoResource(f"nothing is at {request.url.path}; /openapi.json says what is where"))
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods that the document has for the path; the framework tells those of one route only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    fitting = [methods for template, methods in paths.items() if compile_path(template)[0].match(request.scope["path"])]
+    found = {method.upper() for methods in fitting for method in methods} & _METHODS
+    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ __all__ = [
     "HEAD_BYTES",
     "IDLE_SECONDS",
     "MOST_CONNECTIONS",
+    "MOST_WATCHERS",
     "PROBE_CONNECTIONS",
     "REQUEST_BYTES",
     "REQUEST_SECONDS",
@@ -35,3 +36,4 @@ def _most_connections() -> int:
 
 
 MOST_CONNECTIONS = _most_connections()
+MOST_WATCHERS = MOST_CONNECTIONS // 2  # each is a connection; lookups need the others

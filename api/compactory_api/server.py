@@ -34,6 +34,7 @@ class Server:
 
     ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
     ``graceful`` seconds that requests under way may take after that
+    ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
     ``loading``  entered while the store starts, by the thread that starts it
     """
 
@@ -45,11 +46,13 @@ class Server:
         workers: Sequence[Worker] = (),
         drain: float = 0.0,
         graceful: float = 10.0,
+        advertised: str | None = None,
         loading: AbstractContextManager[object] | None = None,
     ) -> None:
         self._store = store
         self._loading = nullcontext() if loading is None else loading
         self._graceful = graceful
+        self._advertised = advertised
         self.app: Application = create_app(store, access=access, workers=workers)
         config = uvicorn.Config(
             self.app,
@@ -72,6 +75,7 @@ class Server:
         Raises what the store's start raised (ConfigError, Unreachable, StartTimeout …).
         """
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
+        self.app.writes.url = self._advertised or _url_of(listening)
         loading = threading.Thread(target=self._load, name="compactory-load", daemon=True)
         loading.start()
         try:
@@ -90,6 +94,7 @@ class Server:
         try:
             with self._loading:
                 self._store.start()
+                self.app.writes.start()
         except StoreClosed:
             return  # told to stop while it loaded
         except BaseException as error:  # noqa: BLE001 (raised again by run)
@@ -97,11 +102,22 @@ class Server:
             self._uvicorn.should_exit = True
 
     def _close(self) -> None:
-        closing = threading.Thread(target=self._store.close, name="compactory-close", daemon=True)
+        closing = threading.Thread(target=self._close_all, name="compactory-close", daemon=True)
         closing.start()
         closing.join(_CLOSE)
         if closing.is_alive():
             log.warning("the store did not close within %g s; ending without it", _CLOSE)
+
+    def _close_all(self) -> None:
+        self.app.writes.close()
+        self._store.close()
+
+
+def _url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Uvicorn(uvicorn.Server):
@@ -135,8 +151,9 @@ class _Uvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets and let requests end. Requests that wait for an offset get an answer in time."""
+        """Close the sockets and let requests end. Streams end at once, requests that wait for an offset in time."""
         self._app.health.stopping = True
+        self._app.streams.close()
         self._app.freshness.close(within=self._graceful * 0.8)
         await super().shutdown(sockets)
 

@@ -18,7 +18,7 @@ PEER = ("table", f"{GLOBAL_TABLE} on RocksDB")
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
     """Return what is compared, by name."""
-    return {"disk": _bootstrap, "restart": _restart}
+    return {"disk": _bootstrap, "restart": _restart, "restart-memory": _restart_in_memory}
 
 
 def _bootstrap(stage: Stage) -> Measured:
@@ -80,6 +80,38 @@ def _restart(stage: Stage) -> Measured:
         {f"{name} {kind}": why for name, why in cold.absent.items() for kind in ("cold", "restart")},
     )
     return Measured(list(_restart_rows(taken, entries)), taken.rounds)
+
+
+def _restart_in_memory(stage: Stage) -> Measured:
+    """Starts with all entries in a file and some new records in the topic; the peer keeps nothing in memory."""
+    entries = stage.terms.entries
+    topic = stage.topic(entries, purpose="saved")
+    with stage.folder() as folder:
+        ours = python("store_load", stage.kafka, topic, "apply", "--saved", folder / "ours")
+        stage.alternate({"ours": ours}, rounds=1, warm=False)
+        commands = {
+            "ours": ours,
+            "unsaved": python("store_load", stage.kafka, topic, "apply"),
+            "table": global_table(stage.kafka, topic, "memory", folder / "table", entries=entries),
+        }
+
+        def before(name: str) -> None:
+            if name == "ours":
+                append(stage.kafka, topic, NEW)
+
+        taken = stage.alternate(commands, before=before)
+    what = f"restart with {count(entries)} entries in memory and {NEW:,} new records"
+    in_memory = ("table", f"{GLOBAL_TABLE} in memory, which reads all")
+    rows = [beside(taken, what, "ours", in_memory, _started, wanted=Wanted(AT_LEAST, 5))]
+    seconds, limit = taken.median("ours", "seconds"), Wanted(AT_MOST, 0.3, "s")
+    rows.append(Row(what=what, figure=f"{seconds:.2f} s", wanted=str(limit), met=limit.met(seconds)))
+    unsaved = ("unsaved", "after a start without a file")
+    rows.append(beside(taken, "view.get after that, decoded", "ours", unsaved, reading, figure="rate"))
+    return Measured(rows, taken.rounds)
+
+
+def _started(taken: Figures, name: str) -> str:
+    return f"{taken.median(name, 'seconds'):.2f} s"
 
 
 def _restart_rows(taken: Figures, entries: int) -> Iterator[Row]:

@@ -31,7 +31,7 @@ def _http(stage: Stage) -> Measured:
     kafka, topic = stage.kafka, stage.topic(ENTRIES, purpose=PURPOSE)
     bare, ours = free_port(), free_port()
     served = ["compactory_cli", "serve", topic, "--kafka", kafka, "--listen", f"127.0.0.1:{ours}"]
-    with _server(bare, "/0", "benchmarks.programs.bare.asgi", str(bare)), _server(ours, "/readyz", *served):
+    with server(bare, "/0", "benchmarks.programs.bare.asgi", str(bare)), server(ours, "/readyz", *served):
         taken = stage.alternate(
             {
                 "bare": python("http_load", bare, "single"),
@@ -81,7 +81,7 @@ def _described(taken: Figures, name: str) -> str:
 
 
 @contextmanager
-def _server(port: int, path: str, *command: str) -> Iterator[None]:
+def server(port: int, path: str, *command: str) -> Iterator[None]:
     process = subprocess.Popen([sys.executable, "-m", *command], stderr=subprocess.DEVNULL)
     os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
     try:

@@ -6,7 +6,7 @@ from benchmarks.debezium import jars
 from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside
 from benchmarks.stage import Absent, Command, Comparison, Measured, Stage, Terms, python
 
-SECONDS = 10
+SECONDS = 20
 TRANSACTIONS = 3000
 
 _HELD = "outbox, behind as many dead rows and a held snapshot"
@@ -45,7 +45,7 @@ def _latency(stage: Stage) -> Measured:
     commands["debezium"] = (
         folder if isinstance(folder, Absent) else python("outbox_visible", stage.kafka, "debezium", SECONDS, folder)
     )
-    taken = stage.alternate(commands, warm=False)
+    taken = stage.alternate(commands)
     p50, p99 = (taken.median("relay", figure) for figure in ("p50_ms", "p99_ms"))
     row = Row(
         what="outbox, commit → in Kafka at 100/s",

@@ -1,11 +1,13 @@
 """Jobs on a Postgres of their own: so many enqueued, then run until none is left.
 
-``jobs_run MODE JOBS``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are
-an executor with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and
-a million finished beside them, *held* a snapshot under which three times as many jobs were run before, *freed* the same
-just after that snapshot has ended. *retention* runs as many ten times, keeps finished jobs for two seconds and says how
-large their table is, with autovacuum looking every second. *procrastinate* is its worker with 30 at a time. *enqueue*
-enqueues by 1,000 a statement, beside COPY of the same rows into a plain table; *latency* is from commit to handler.
+``jobs_run MODE JOBS [SECONDS]``. *noop*, *millisecond* (1 ms each), *groups* (the same in 100 groups) are an executor
+with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and a million
+finished beside them, *held* a snapshot under which three times as many jobs were run before, and then a thousand a
+second until it was SECONDS old; *freed* the same just after that snapshot has ended. *restart* measures five seconds,
+kills and starts Postgres, and measures five seconds from the tenth after that on. *retention* runs as many ten times,
+keeps finished jobs for two seconds and says how large their table is, with autovacuum looking every second.
+*procrastinate* is its worker with 30 at a time. *enqueue* enqueues by 1,000 a statement, beside COPY of the same rows
+into a plain table; *latency* is from commit to handler.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.directories import postgres
+from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
 
@@ -71,7 +73,7 @@ def executor(url: str, concurrency: int = CONCURRENCY, **options: Any) -> Iterat
     assert running.stop()
 
 
-def run(url: str, mode: str, count: int) -> dict[str, float]:
+def run(url: str, mode: str, count: int, seconds: float = 0.0) -> dict[str, float]:
     mode, _, concurrency = mode.partition("-")
     kind = "millisecond" if mode in {"millisecond", "groups"} else "noop"
     with psycopg.connect(url) as connection, psycopg.connect(url) as holder:
@@ -82,10 +84,44 @@ def run(url: str, mode: str, count: int) -> dict[str, float]:
             if mode in {"held", "freed"}:
                 holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 holder.execute("SELECT FROM compactory.jobs")
-                timed(connection, kind, 3 * count, 0)
+                hold(connection, kind, 3 * count, seconds)
                 if mode == "freed":
                     holder.rollback()
             return {"rate": count / timed(connection, kind, count, 100 if mode == "groups" else 0)}
+
+
+def hold(connection: psycopg.Connection, kind: str, count: int, seconds: float) -> None:
+    """Run so many jobs, then a thousand a second for the rest of the time."""
+    until = time.monotonic() + seconds
+    timed(connection, kind, count, 0)
+    while time.monotonic() < until:
+        time.sleep(max(0.0, 1.0 - timed(connection, kind, 1000, 0)))
+
+
+def restart(server: PostgresServer, count: int) -> dict[str, float]:
+    with psycopg.connect(server.url()) as connection:
+        enqueue(connection, "noop", count)
+    with executor(server.url()) as running:
+        before = rate(5.0)
+        server.kill()
+        server.start()
+        began = time.perf_counter()
+        while done.acquire(blocking=False):
+            pass
+        assert done.acquire(timeout=60)
+        first = time.perf_counter() - began
+        rate(10.0 - first)
+        after = rate(5.0)
+        assert running.alive
+    return {"rate": after, "before": before, "first_seconds": first}
+
+
+def rate(seconds: float) -> float:
+    """Jobs a second that handlers are called for now."""
+    found, began = 0, time.perf_counter()
+    while (left := began + seconds - time.perf_counter()) > 0:
+        found += done.acquire(timeout=left)
+    return found / seconds
 
 
 def timed(connection: psycopg.Connection, kind: str, count: int, groups: int) -> float:
@@ -163,8 +199,11 @@ def procrastinate(url: str, count: int) -> dict[str, float | str]:
 
 
 def main() -> None:
-    mode, count = sys.argv[1], int(sys.argv[2])
-    with postgres({"autovacuum_naptime": "1s"} if mode == "retention" else None) as url:
+    mode, count, *seconds = sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:])
+    server = PostgresServer(settings={"autovacuum_naptime": "1s"} if mode == "retention" else None)
+    try:
+        server.start()
+        url = server.url()
         install(url)
         if mode == "procrastinate":
             found = procrastinate(url, count)
@@ -174,8 +213,12 @@ def main() -> None:
             found = enqueued(url, count)
         elif mode == "latency":
             found = latency(url, count)
+        elif mode == "restart":
+            found = restart(server, count)
         else:
-            found = run(url, mode, count)
+            found = run(url, mode, count, *seconds)
+    finally:
+        server.remove()
     print(json.dumps(found))
 
 

@@ -33,7 +33,7 @@ EVENTS = """
     CREATE TABLE events (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload text)"""
 
 RATE = 100
-WARM_UP = 50
+WARM_UP = 200
 LOST = 30.0
 
 

@@ -1,6 +1,7 @@
 """From a record that is produced to its committed row, 100 records a second.
 
-``sink_visible KAFKA SECONDS``. A trigger notifies of each row. Prints milliseconds.
+``sink_visible KAFKA SECONDS``. A trigger notifies of each row. The first record is awaited before the others are
+produced, as the sink joins its group until then. Prints milliseconds.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ def main() -> None:
         connection.execute(NOTIFY)
         produced: dict[str, float] = {}
         seen: dict[str, float] = {}
+        joined = threading.Event()
         with table_of(kafka, url, topic):
-            producing = threading.Thread(target=_produce, args=(kafka, topic, count, produced))
+            producing = threading.Thread(target=_produce, args=(kafka, topic, count, produced, joined))
             producing.start()
             for told in connection.notifies(timeout=LOST + count / RATE):
                 seen[told.payload] = time.perf_counter()
+                joined.set()
                 if len(seen) == count:
                     break
             producing.join()
@@ -55,10 +58,13 @@ def main() -> None:
     print(json.dumps({"p50_ms": cuts[49], "p99_ms": cuts[98]}))
 
 
-def _produce(kafka: Kafka, topic: str, count: int, produced: dict[str, float]) -> None:
+def _produce(kafka: Kafka, topic: str, count: int, produced: dict[str, float], joined: threading.Event) -> None:
     producer = kafka.producer({"linger.ms": 0}, {}, lambda _: None)
-    began = time.perf_counter()
+    began = 0.0
     for number in range(count):
+        if number == 1:
+            joined.wait(LOST)
+            began = time.perf_counter() - 1 / RATE
         time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
         produced[str(number)] = time.perf_counter()
         value = {"id": number, "name": f"name {number}", "city": "Berlin", "balance": number * 7, "active": True}

@@ -20,7 +20,7 @@ from benchmarks.stage import LAUNCHED, WORK
 from compactory import Directory
 from compactory.kafka.client import Kafka
 from compactory_connectors.spark.export.job import ExportOptions, export
-from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.session import SparkOptions, session
 from tests.stack.maven import fetch
 
 if TYPE_CHECKING:
@@ -63,13 +63,12 @@ def main() -> None:
     """Measure."""
     kafka, topic, side = sys.argv[1:]
     work = {"ours": ours, "connector": connector}[side]
-    spark = open_session("benchmark", SparkOptions(jars=_connector_jars() if side == "connector" else None))
-    started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
+    options = SparkOptions(jars=_connector_jars() if side == "connector" else None)
     WORK.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+    with session("benchmark", options) as spark, tempfile.TemporaryDirectory(dir=WORK) as folder:
+        started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
         seconds, keys = timed(lambda: work(spark, kafka, topic, f"{folder}/first"))
         again, _ = timed(lambda: work(spark, kafka, topic, f"{folder}/second"))
-    spark.stop()
     print(json.dumps({"keys": keys, "seconds": seconds, "again_seconds": again, "start_seconds": started}))
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.session import SparkOptions, session
 
 SCHEMA = "terminal_id string, acquirer_id string, merchant string, rate decimal(10,2), opened date, note string"
 
@@ -21,12 +21,12 @@ def main() -> None:
     place = urlsplit(dsn)
     url = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}?{'&'.join(options)}"
     properties = {"user": place.username or "", "driver": "org.postgresql.Driver"}
-    spark = open_session("benchmark", SparkOptions(postgres_driver=True))
-    began = time.perf_counter()
-    spark.read.csv(file, header=True, schema=SCHEMA, escape='"').write.jdbc(url, table, "append", properties)
-    seconds = time.perf_counter() - began
-    rows = spark.read.jdbc(url, f"(SELECT count(*) AS rows FROM {table}) AS counted", properties=properties).first()
-    spark.stop()
+    with session("benchmark", SparkOptions(postgres_driver=True)) as spark:
+        began = time.perf_counter()
+        spark.read.csv(file, header=True, schema=SCHEMA, escape='"').write.jdbc(url, table, "append", properties)
+        seconds = time.perf_counter() - began
+        counted = f"(SELECT count(*) AS rows FROM {table}) AS counted"
+        rows = spark.read.jdbc(url, counted, properties=properties).first()
     assert rows is not None
     print(json.dumps({"rows": rows["rows"], "seconds": seconds, "rate": rows["rows"] / seconds}))
 

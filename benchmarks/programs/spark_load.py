@@ -19,7 +19,7 @@ from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.rules_file import parse_rules
-from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.session import SparkOptions, session
 from compactory_connectors.spark.target import Mode
 
 if TYPE_CHECKING:
@@ -59,10 +59,9 @@ def timed(work: Callable[[], LoadReport]) -> tuple[float, LoadReport]:
 def main() -> None:
     """Measure."""
     dsn, table, *files = sys.argv[1:]
-    spark = open_session("benchmark", SparkOptions())
-    started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
-    loads = [timed(lambda file=file: load(spark, dsn, table, file)) for file in files]  # type: ignore[misc]
-    spark.stop()
+    with session("benchmark", SparkOptions()) as spark:
+        started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
+        loads = [timed(lambda file=file: load(spark, dsn, table, file)) for file in files]  # type: ignore[misc]
     seconds = [taken for taken, _ in loads]
     figures = {
         "rows": loads[0][1].read,

@@ -1,6 +1,7 @@
 """Times ``GlobalStore.start()``, then reads: ``store_load BOOTSTRAP TOPIC KIND [options]``.
 
-``--disk FOLDER`` keeps the entries there; ``--threads N`` read for ``--seconds S``; none: no reads.
+``--disk FOLDER`` keeps the entries there, ``--saved FOLDER`` those in memory; ``--threads N`` read for ``--seconds S``;
+none: no reads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from typing import Any
 
 from benchmarks.programs.reading import Clock, memory, reads
-from compactory import Directory, GlobalStore, Index, RocksDB
+from compactory import Backend, Directory, GlobalStore, Index, Memory, RocksDB
 
 Options = dict[str, Any]
 KINDS: dict[str, tuple[Options, Options]] = {
@@ -27,11 +28,12 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--disk")
+    parser.add_argument("--saved")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
     given = parser.parse_args()
     shape, options = KINDS[given.kind]
-    backend = None if given.disk is None else RocksDB(given.disk)
+    backend: Backend = Memory(given.saved) if given.disk is None else RocksDB(given.disk)
     store = GlobalStore(given.bootstrap, [Directory(given.topic, **shape)], backend=backend, **options)
     print(json.dumps(measured(store, given.topic, given.threads, given.seconds)))
     store.close()
@@ -42,6 +44,7 @@ def measured(store: GlobalStore, topic: str, threads: int, seconds: float) -> di
     store.start()
     figures = clock.figures() | memory()
     view = store[topic]
+    next(iter(view), None)  # waits until what was saved is in memory
     figures["entries"] = len(view)
     if threads:
         figures["rate"] = reads(view.get, len(view), threads=threads, seconds=seconds)

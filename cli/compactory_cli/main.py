@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-from .commands import directories, errors, get, jobs, outbox, serve, sink, source, spark, spark_export, sql, verify
+from .commands import (
+    directories,
+    errors,
+    get,
+    jobs,
+    outbox,
+    process,
+    put,
+    serve,
+    sink,
+    snapshot,
+    source,
+    sql,
+    verify,
+    watch,
+)
+from .commands.spark import command as spark
+from .commands.spark import export as spark_export
 from .context.flags import Flags, command
 from .demo import command as demo
 
@@ -43,13 +60,18 @@ def root(
 
 
 app.command("get")(get.get)
+app.command("put")(put.put)
+app.command("delete")(put.delete)
+app.command("watch")(watch.watch)
 app.command("directories")(directories.directories)
 app.command("errors")(errors.errors)
 app.command("serve")(serve.serve)
+app.command("snapshot")(snapshot.snapshot)
 app.command("verify")(verify.verify)
 app.add_typer(source.app)
 app.add_typer(jobs.app)
 app.add_typer(outbox.app)
+app.add_typer(process.app)
 app.add_typer(sink.app)
 spark.app.command("export")(spark_export.export)
 app.add_typer(spark.app)

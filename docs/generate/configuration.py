@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB
+from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB, WriteRules
 from compactory_cli.context import configuration, environment, settings_file
 
 from .markdown import cell, code, described, page, table
@@ -42,11 +42,15 @@ _SECTION_MEANINGS = {
     "postgres": {"url": "URL or DSN of the database, for `compactory sql` and `compactory outbox`"},
     "store": {
         "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
-        "path": "folder of the backend on disk, for it alone; relative to this file",
+        "path": "folder of `rocksdb`, for it alone, or of the files that `memory` saves; relative to this file",
+        "save_every": "seconds between two files of a topic that `memory` saves; 300",
+        "bootstrap": "file or URL (fsspec) of `compactory snapshot` for a first start of `memory`; folders end with /",
     },
     "http": {
         "listen": "HOST:PORT that `compactory serve` listens on",
         "read_token": "bearer token that lets one read",
+        "write_token": "bearer token that also writes directories mastered in Kafka",
+        "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
     },
     "outbox": {
@@ -55,6 +59,8 @@ _SECTION_MEANINGS = {
     },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
+        "mastered": "`kafka`: the server takes writes, and the keys from `schema` on are their rules; else `postgres`",
+        "schema": "file with the JSON Schema of values; relative to this file",
         "indexes": "a list of `{fields = […], unique = true|false, name = …}`, see Index below",
     },
 }
@@ -70,8 +76,11 @@ _VARIABLES = {
     "LOG_LEVEL": "debug, info, warning or error",
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
+    "HTTP_WRITE_TOKEN": "bearer token that also writes directories mastered in Kafka",
+    "HTTP_ADVERTISED": "base URL under which other servers reach this one, to forward writes",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
     "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
+    "SPARK_CLASSES": "folder where Spark jobs keep their JVM's classes, in place of the user's cache; empty: nowhere",
     "SPARK_JARS": "folder of the JDBC drivers that `spark load` uses in place of fetching the one for Postgres",
 }
 
@@ -113,7 +122,7 @@ def _text(kind: type) -> str:
 
 
 def _file_rows() -> list[list[str]]:
-    directory = dict(described(Directory.__doc__))
+    directory = dict(described(Directory.__doc__)) | dict(described(WriteRules.__doc__))
     sections: dict[str, tuple[Any, dict[str, str]]] = {
         "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
         "store": ([*settings_file._STORE, *settings_file._STORE_OPTIONS], _store_meanings()),

@@ -19,9 +19,11 @@ JSON is snake_case; every error is a problem document (`application/problem+json
 percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token."""
 
 _AUTH = """\
-With `COMPACTORY_HTTP_READ_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set, requests carry `Authorization: Bearer TOKEN`.
-The admin token also shows the bytes of bad records. Without a token the server listens on a loopback address only and
-answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
+With `COMPACTORY_HTTP_READ_TOKEN`, `COMPACTORY_HTTP_WRITE_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set,
+requests carry `Authorization: Bearer TOKEN`.
+The write token also writes [directories mastered in Kafka](../writes.md).
+The admin token also shows the bytes of bad records. Without a token the server listens on a loopback
+address only and answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
 
 _SOURCES = """\
 `compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes commands;
@@ -85,8 +87,9 @@ def _section(path: str, method: str, operation: dict[str, Any], document: dict[s
         rows = ([code(p["name"]), p["in"], cell(p.get("description", "")), _schema(p["schema"])] for p in parameters)
         parts.append(table(["parameter", "in", "meaning", "value"], rows))
     if "requestBody" in operation:
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        parts += ["Body:", _fields(schema)]
+        [media, *_] = contents = operation["requestBody"]["content"]
+        fields = _fields(contents[media]["schema"])
+        parts += ["Body:", fields] if fields else [f"Body: {' or '.join(map(code, contents))}."]
     answers = ([status, cell(each.get("description", ""))] for status, each in sorted(operation["responses"].items()))
     parts.append(table(["status", "meaning"], answers))
     fields = _fields(_answer(operation, document), document)

@@ -20,6 +20,8 @@ from compactory_connectors.jobs.status import TypeStatus
 from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.processes.worker import Board as ProcessBoard
+from compactory_connectors.processes.worker import ProcessWorker
 from compactory_connectors.sink.status import Board as SinkBoard
 from compactory_connectors.sink.status import SinkWorker
 from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
@@ -30,12 +32,13 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-`compactory serve` and, with `--listen`, `compactory source run`, `outbox run`, `jobs run` and `sink run` answer
-`GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*` and
-`compactory_http_*` are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's,
-`compactory_jobs_*` the executor's, `compactory_sink_*` the sink's; a store that a service embeds shows its own through
-a `Listener`, see [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds. Beside these
-there are the usual `process_*` and `python_*` metrics of the process."""
+`compactory serve` and, with `--listen`, `compactory source run`, `outbox run`, `jobs run`, `sink run` and `process run`
+answer `GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*`
+and `compactory_http_*` are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's,
+`compactory_jobs_*` the executor's, `compactory_sink_*` the sink's, `compactory_process_*` the processor's; a store that
+a service embeds shows its own through a `Listener`, see
+[Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds. Beside these there are the usual
+`process_*` and `python_*` metrics of the process."""
 
 _ROUTE = """\
 Its label `route` is a template such as `/v1/directories/{directory}/entries/{key}`, never a path that was asked for."""
@@ -103,6 +106,11 @@ def _jobs() -> JobsWorker:
     return JobsWorker(executor)
 
 
+def _process() -> ProcessWorker:
+    runner: Any = SimpleNamespace(board=ProcessBoard(lag={_PARTITION: 0}), processor=SimpleNamespace(name="register"))
+    return ProcessWorker(runner)
+
+
 def _sink() -> SinkWorker:
     part = Partition("payments", 0)
     board = SinkBoard({part: 0}, {part: 0}, {part: 0})
@@ -127,9 +135,10 @@ def _rows() -> Iterator[list[str]]:
         _outbox(),
         _jobs(),
         _sink(),
+        _process(),
     ]
     declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
-    text, _ = Exposition(workers, timing).render("")
+    text, _ = Exposition(workers, timing, lambda: {_PARTITION.topic: 1}).render("")
     for family in text_string_to_metric_families(text.decode()):
         if not family.name.startswith("compactory_"):
             continue

@@ -9,7 +9,8 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 from compactory.async_store import AsyncGlobalStore
 from compactory.change_subscription import ChangeSubscription
 from compactory.cursor import Cursor
-from compactory.directory import Directory, Index
+from compactory.directory import Directory, Index, Projection
+from compactory.entries.change import Change
 from compactory.errors import (
     BackendCorrupt,
     BackendFailed,
@@ -17,10 +18,13 @@ from compactory.errors import (
     BadRecord,
     CompactoryError,
     ConfigError,
+    Conflict,
     DecodeError,
+    EntryMissing,
     LeaseLost,
     NotReady,
     OrderRefused,
+    PreconditionFailed,
     StaleData,
     StartTimeout,
     StoreClosed,
@@ -37,13 +41,18 @@ from compactory.ingest.loading import Loading
 from compactory.lookup.digest import DirectoryDigest, RangeDigest
 from compactory.lookup.iteration import IndexView
 from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
+from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.lookup.view import View
-from compactory.lookup.watch import Change, Watch
+from compactory.lookup.watch import Watch
+from compactory.mastered.operation import Operation, Written
+from compactory.mastered.writer import MasteredWriter
 from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
+from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
+from compactory.write_rules import WriteRules
 from compactory.writing.writer import DirectoryWriter
 
 RecordError = QuarantinedRecord  # former names, which go with the next release
@@ -61,6 +70,7 @@ __all__ = [
     "ChangeSubscription",
     "CompactoryError",
     "ConfigError",
+    "Conflict",
     "Contested",
     "Cursor",
     "DecodeError",
@@ -69,6 +79,7 @@ __all__ = [
     "DirectorySnapshot",
     "DirectoryWriter",
     "Entry",
+    "EntryMissing",
     "GlobalStore",
     "HeldRecord",
     "Holding",
@@ -76,9 +87,14 @@ __all__ = [
     "IndexView",
     "LeaseLost",
     "Loading",
+    "MasteredWriter",
+    "Memory",
     "NotReady",
+    "Operation",
     "OrderRefused",
     "Partition",
+    "PreconditionFailed",
+    "Projection",
     "QuarantinedRecord",
     "RangeDigest",
     "RecordError",
@@ -88,6 +104,7 @@ __all__ = [
     "StartTimeout",
     "StoreClosed",
     "StoreFailed",
+    "StoreSnapshot",
     "StoreState",
     "Token",
     "Topic",
@@ -100,4 +117,6 @@ __all__ = [
     "WatchExpired",
     "WriteFailed",
     "WriteRefused",
+    "WriteRules",
+    "Written",
 ]

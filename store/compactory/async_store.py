@@ -9,14 +9,15 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from threading import Thread
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
 from compactory.cursor import Cursor
 from compactory.directory import Directory
+from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.lookup.snapshot import DirectorySnapshot
-from compactory.lookup.watch import Change
+from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.records import Partition, QuarantinedRecord
 from compactory.store import GlobalStore
 from compactory.token import Token
@@ -149,14 +150,27 @@ class AsyncGlobalStore(BaseStore):
         """
         return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
 
-    async def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot:
-        """Return the contents of a directory at exactly known positions, to compare with its topic. Close it after use.
+    @overload
+    async def snapshot(self) -> StoreSnapshot: ...
+    @overload
+    async def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot: ...
+    async def snapshot(self, name: str | None = None, timeout: float = 5.0) -> StoreSnapshot | DirectorySnapshot:
+        """Return all directories as they are now or, with ``name``, the contents of one, to compare with its topic.
 
         Raises what `GlobalStore.snapshot` raises.
         """
+        if name is None:
+            return self.sync.snapshot()
         return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
 
     holding = snapshot  # its former name, which goes with the next release
+
+    async def save(self, directory: str, address: str, timeout: float = 5.0) -> str:
+        """Write a directory's topic to a file or URL, for ``Memory(bootstrap=…)``; return which it was.
+
+        Raises what `GlobalStore.save` raises.
+        """
+        return await _in_thread(partial(self.sync.save, directory, address, timeout), "save")
 
     async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
         """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.

@@ -2,67 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from compactory.directory import Directory
-from compactory.errors import UnknownDirectory
 from compactory.ingest.clock import clock
 from compactory.ingest.engine import Engine
 from compactory.ingest.loading import Loading
+from compactory.lookup.store_snapshot import Views
 from compactory.lookup.view import View
 from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
 
 __all__ = ["BaseStore"]
 
-T = TypeVar("T")
 
-
-class BaseStore(Mapping[str, View[Any]]):
+class BaseStore(Views):
     """A mapping from names of directories to their views; ``store[directory]`` is a view that knows its values' type.
 
     All methods may be called by any thread.
     """
 
     def __init__(self, engine: Engine, views: Mapping[str, View[Any]]) -> None:
+        super().__init__(views)
         self._engine = engine
-        self._views = views
         self._progress, self._discovery, self._reader = engine.progress, engine.discovery, engine.reader
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self._views)}: {self.state.value}>"
-
-    @overload
-    def __getitem__(self, name: str) -> View[Any]: ...
-    @overload
-    def __getitem__(self, name: Directory[T]) -> View[T]: ...
-    def __getitem__(self, name: str | Directory[Any]) -> View[Any]:
-        if isinstance(name, Directory):
-            view = self[name.name]
-            if view.directory != name:
-                raise UnknownDirectory(f"the store's directory {name.name!r} is defined otherwise")
-            return view
-        found = self._views.get(name)
-        if found is None:
-            raise UnknownDirectory(f"the store has no directory {name!r}; it has: {', '.join(self._views)}")
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._views)
-
-    def __len__(self) -> int:
-        return len(self._views)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def directory(self, directory: Directory[T]) -> View[T]:
-        """Return ``store[directory]``, a view that knows the type of its values. Raises UnknownDirectory."""
-        return self[directory]
 
     @property
     def directories(self) -> tuple[Directory[Any], ...]:
@@ -174,6 +141,14 @@ class BaseStore(Mapping[str, View[Any]]):
         for topic, topic_tables in self._engine.tables_by_topic().items():
             found |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
         return found
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Return the bytes of memory that each directory takes for ``keys``, ``values`` and ``indexes``.
+
+        Estimated within some percent from 2,000 entries, in a millisecond; what views of ``cache_decoded`` share is
+        not in it. Empty for a directory on disk.
+        """
+        return self._engine.memory()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called after each change of positions or state; return what ends that.

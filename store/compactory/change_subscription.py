@@ -8,10 +8,11 @@ from typing import Any
 
 from compactory.callbacks import Contained
 from compactory.cursor import Cursor
+from compactory.entries.change import Change
 from compactory.errors import StoreClosed, StoreFailed, WatchExpired
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.lookup.view import View
-from compactory.lookup.watch import Change, Watch
+from compactory.lookup.watch import Watch
 
 __all__ = ["ChangeSubscription"]
 

@@ -6,8 +6,9 @@ import ctypes
 import os
 from collections.abc import Callable
 from threading import Thread, main_thread
-from typing import Any
-from weakref import WeakMethod
+from types import MethodType
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 __all__ = ["apart", "in_forked_children", "keep_forever"]
 
@@ -30,18 +31,19 @@ def keep_forever(handle: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-_methods: set[WeakMethod[Callable[[], None]]] = set()
+# by object: a set of WeakMethod would complain where the interpreter ends before its objects do (Python 3.11)
+_methods: WeakKeyDictionary[object, Callable[[Any], None]] = WeakKeyDictionary()
 
 
 def in_forked_children(method: Callable[[], None]) -> None:
-    """Call a bound method in each forked child, as long as its object is in use. For any thread."""
-    _methods.add(WeakMethod(method, _methods.discard))
+    """Call a bound method in each forked child, as long as its object is in use; one of each object. For any thread."""
+    bound = cast("MethodType", method)
+    _methods[bound.__self__] = bound.__func__
 
 
 def _after_fork() -> None:
-    for reference in list(_methods):
-        if (method := reference()) is not None:
-            method()
+    for owner, method in list(_methods.items()):
+        method(owner)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -5,17 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
 
 from compactory.errors import ConfigError
 from compactory.records import Entry
+from compactory.write_rules import WriteRules
 
-__all__ = ["Directory", "Envelope", "Index", "OnStale"]
+__all__ = ["Directory", "Envelope", "Index", "OnStale", "Projection"]
 
 T = TypeVar("T")
 Envelope = Literal["none", "connect", "debezium"]
 Unwrap = Callable[[bytes], dict[str, Any] | None]
 OnStale = Literal["serve", "raise"]
+
+
+class Projection(Protocol):
+    """What a directory's ``projection`` makes: an object of yours that is fed every change, such as sums or an index.
+
+    The thread that reads the topic calls ``apply`` before lookups see the change. What ``apply`` raises makes the
+    record a bad one: the entry stays as it was, so leave your state as it was too.
+    """
+
+    def apply(self, change: Any, /) -> object:
+        """Take a `Change`."""
+        ...
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -55,6 +68,8 @@ class _Options(TypedDict, total=False):
     max_age: float | None
     on_stale: OnStale
     keep_changes: bool
+    rules: WriteRules | None
+    projection: Callable[[], Projection] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,9 @@ class Directory(Generic[T]):
                   ``raise`` StaleData
     ``keep_changes``  whether changes are kept from the start on, for a `View.watch` from a cursor of an earlier
                   process; else they are kept from the first watch on
+    ``rules``     the rules for writes of a directory that is mastered in Kafka; None: it is mastered elsewhere
+    ``projection``  a class of yours (or a callable without parameters) whose object is fed every change from the first
+                  record on: see `Projection` and `View.projection`
 
     Raises ConfigError with every problem at once.
     """
@@ -99,6 +117,8 @@ class Directory(Generic[T]):
     max_age: float | None = None
     on_stale: OnStale = "serve"
     keep_changes: bool = False
+    rules: WriteRules | None = None
+    projection: Callable[[], Projection] | None = None
 
     if TYPE_CHECKING:
 
@@ -165,12 +185,24 @@ def _problems(directory: Any) -> Iterator[str]:
     for option in ("writable", "keep_changes"):
         if not isinstance(getattr(directory, option), bool):
             yield f"{where}: {option} must be True or False, not {getattr(directory, option)!r}"
-    if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
-        yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
-    if not callable(directory.decode):
-        yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    yield from _write_problems(directory, where)
+    yield from _callable_problems(directory, where)
     yield from _age_problems(directory, where)
     yield from _index_problems(directory, where)
+
+
+def _write_problems(directory: Any, where: str) -> Iterator[str]:
+    if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
+        yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
+    if directory.rules is not None and not isinstance(directory.rules, WriteRules):
+        yield f"{where}: rules must be WriteRules(…), not {type(directory.rules).__name__}"
+
+
+def _callable_problems(directory: Any, where: str) -> Iterator[str]:
+    if not callable(directory.decode):
+        yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    if directory.projection is not None and not callable(directory.projection):
+        yield f"{where}: projection must be a class or a callable without parameters, not {directory.projection!r}"
 
 
 def _age_problems(directory: Any, where: str) -> Iterator[str]:

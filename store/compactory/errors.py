@@ -16,6 +16,9 @@
     ├── BackendFailed(path)              the folder of a store on disk can't be read or written
     │   ├── BackendCorrupt               what is in it can't be trusted; it is set aside and read anew
     │   └── BackendLocked(pid)           another store uses it
+    ├── EntryMissing                     also KeyError: a write of an existing entry, and there is none
+    ├── Conflict                         a write would break a unique value or a reference, or create what exists
+    ├── PreconditionFailed               a write's condition (If-Match, If-None-Match) does not hold
     ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
     ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
     ├── OrderRefused                     an operator's order does not fit the state of what it is about
@@ -36,10 +39,13 @@ __all__ = [
     "BadRecord",
     "CompactoryError",
     "ConfigError",
+    "Conflict",
     "DecodeError",
+    "EntryMissing",
     "LeaseLost",
     "NotReady",
     "OrderRefused",
+    "PreconditionFailed",
     "StaleData",
     "StartTimeout",
     "StoreClosed",
@@ -206,6 +212,18 @@ class BackendLocked(BackendFailed):
         super().__init__(message, path)
         self.pid = pid
         self.args = (message, path, pid)
+
+
+class EntryMissing(_Missing):
+    """The entry that a write is about does not exist. Nothing was written."""
+
+
+class Conflict(CompactoryError):
+    """A unique value is taken, a reference leads nowhere, or the entry exists already. Nothing was written."""
+
+
+class PreconditionFailed(CompactoryError):
+    """The entry is not in the state that the write demands: another write came first. Nothing was written."""
 
 
 class WriteRefused(_Problems, ValueError):

@@ -7,13 +7,14 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
 from compactory.change_subscription import ChangeSubscription
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.cursor import Cursor
 from compactory.directory import Directory
+from compactory.entries.change import Change
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
 from compactory.ingest.clock import clock
@@ -30,8 +31,8 @@ from compactory.ingest.options import (
 )
 from compactory.kafka.client import Kafka
 from compactory.lookup.snapshot import DirectorySnapshot
+from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.lookup.view import View
-from compactory.lookup.watch import Change
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
@@ -68,6 +69,7 @@ class GlobalStore(BaseStore):
     ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
     ``polling_timeout``  seconds without asking Kafka for records after which the store counts as not `live`
     ``applying_timeout`` seconds of work on one batch after which it counts as not `live`
+    ``max_bytes``        memory that the directories may take while ``start`` loads them; above it raises ConfigError
 
     ``start`` returns when every partition is applied up to the high watermark captured when it was first seen. From
     then on the store serves, whatever happens to Kafka. Sometimes it can't continue from its position: the topic was
@@ -95,13 +97,14 @@ class GlobalStore(BaseStore):
         on_progress: Callable[[Loading], None] | None = None,
         polling_timeout: float = 300.0,
         applying_timeout: float = 300.0,
+        max_bytes: int | None = None,
     ) -> None:
         given = [Directory(item) if isinstance(item, str) else item for item in _listed(directories)]
         options = Options(
             stall_timeout=stall_timeout, start_timeout=start_timeout, on_bad_record=on_bad_record, validate=validate,
             tune_gc=tune_gc, missing_topic=missing_topic, unusable_directory=unusable_directory,
             start_stale=start_stale, on_progress=on_progress,
-            polling_timeout=polling_timeout, applying_timeout=applying_timeout,
+            polling_timeout=polling_timeout, applying_timeout=applying_timeout, max_bytes=max_bytes,
         )  # fmt: skip
         problems = [*directory_problems(given), *options.problems()]
         try:
@@ -189,15 +192,38 @@ class GlobalStore(BaseStore):
         self._refuse_idle()
         return self._engine.resolve(errors, lambda table, place: table.quarantine.skip(place), timeout)
 
-    def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot:
-        """Return the contents of a directory at exactly known positions, to compare with its topic. Close it after use.
+    @overload
+    def snapshot(self) -> StoreSnapshot: ...
+    @overload
+    def snapshot(self, name: str, timeout: float = 5.0) -> DirectorySnapshot: ...
+    def snapshot(self, name: str | None = None, timeout: float = 5.0) -> StoreSnapshot | DirectorySnapshot:
+        """Return all directories as they are now, at one set of positions, to read from: cheap enough for each request.
+
+        It waits for the batch that is being applied, if there is one. Raises NotReady, StoreFailed, StoreClosed.
+
+        With ``name`` return the contents of a directory, to compare with its topic. Close it after use.
 
         Raises UnknownDirectory, NotReady (also while the topic is read anew), WaitTimeout if the reader is busy for
         that long, StoreFailed, StoreClosed.
         """
+        if name is None:
+            return self._engine.frozen(self._views)
         view = self[name]
         self._refuse_idle()
         return self._engine.snapshot(view.directory, timeout)
+
+    def save(self, directory: str, address: str, timeout: float = 5.0) -> str:
+        """Write a directory's topic to a file or URL (fsspec), for ``Memory(bootstrap=…)``; return which it was.
+
+        An ``address`` that ends with / is a folder. The file has all directories of the topic and fits stores that
+        define them alike. The store goes on meanwhile. Raises ConfigError (entries on disk), BackendFailed,
+        UnknownDirectory, NotReady, WaitTimeout, StoreFailed, StoreClosed.
+        """
+        topic = self[directory].directory.topic
+        self._refuse_idle()
+        if not isinstance(self._engine.backend, Memory):
+            raise ConfigError("only a store in memory is saved: start one beside this, or copy the folder")
+        return self._engine.save(topic, address, timeout)
 
     holding = snapshot  # its former name, which goes with the next release
 

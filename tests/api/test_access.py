@@ -106,9 +106,9 @@ def test_listening_to_the_network_needs_a_token_or_a_word() -> None:
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
         assert is_loopback(host)
         access = Access.for_listener(host, Tokens(), no_auth=False)
-        assert access.check(None, b"localhost:80") is Scope.READ
+        assert access.check(None, b"localhost:80") is Scope.WRITE
         own = f"[{host}]:80" if ":" in host else f"{host}:80"
-        assert access.check(None, own.encode()) is Scope.READ
+        assert access.check(None, own.encode()) is Scope.WRITE
         with pytest.raises(Misdirected):
             access.check(None, None)
     with pytest.raises(ConfigError, match="contradicts"):

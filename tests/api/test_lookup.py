@@ -163,7 +163,14 @@ def test_other_methods_are_refused_with_those_that_work(serve: Serve, topics: To
     serving = serve(topic)
     refused = serving.entry(topic, "T1", method=method)
     assert (refused.status, refused.problem) == (405, "method-not-allowed")
-    assert refused.headers["allow"] == "GET, HEAD"
+    writes = method in ("PUT", "PATCH", "DELETE")  # which other directories take
+    assert refused.headers["allow"] == ("GET, HEAD" if writes else "DELETE, GET, HEAD, PATCH, PUT")
+
+
+def test_methods_of_a_path_with_several_routes(serve: Serve, topics: Topics) -> None:
+    topic = topics.create()
+    refused = serve(topic).ask(f"/v1/directories/{topic}/entries", method="OPTIONS")
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_a_directory_may_be_spelled_with_escapes(serve: Serve, topics: Topics) -> None:

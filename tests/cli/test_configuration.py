@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactory import ConfigError, Directory, Index, RocksDB
+from compactory import ConfigError, Directory, Index, Memory, RocksDB
 from compactory_cli.context.configuration import Configuration, load
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags, LogFormat, LogLevel
@@ -204,7 +204,12 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
         ),
         ("kafka = 1", "compactory.toml: [kafka]: must be a section"),
         ('[store]\nbackend = "memroy"', "compactory.toml: [store] backend: 'memroy' is not a backend; did you mean m"),
-        ('[store]\npath = "x"', 'compactory.toml: [store] path: the backend "memory" keeps nothing on disk; remove'),
+        ("[store]\nsave_every = 9", 'compactory.toml: [store] path: the backend "memory" needs a folder for that'),
+        ('[store]\ncompression = "lz4"', 'compactory.toml: [store] compression: is not for the backend "memory"'),
+        (
+            '[store]\nbackend="rocksdb"\npath="x"\nbootstrap="y"',
+            'compactory.toml: [store] bootstrap: is not for the backend "rocksdb"',
+        ),
         ('[store]\nbackend="rocksdb"\npath=1', "compactory.toml: [store] path: must be text"),
         (
             '[store]\nbackend="rocksdb"\npath="x"\nblock_cash_bytes=1',
@@ -218,7 +223,7 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
         ("[store]\nstall_timeout='1'", "compactory.toml: [store] stall_timeout: must be a number"),
         (
             "[store]\nstart_stale=true",
-            'compactory.toml: [store] start_stale: the backend "memory" keeps nothing on disk',
+            'compactory.toml: [store] path: the backend "memory" needs a folder for that',
         ),
         ("[directories.d]\non_stale='rise'", "compactory.toml: [directories.d] directory 'd': on_stale must be one of"),
         ("[kafka]\na = [1]", "compactory.toml: [kafka] a: must be text, a number, true or false"),
@@ -241,8 +246,43 @@ def test_what_a_store_is_told(folder: Path) -> None:
     assert loaded(toml + disk).store_options["start_stale"] is True
     backend = loaded(toml + disk).backend()
     assert isinstance(backend, RocksDB)
-    strict = loaded('[directories.d]\nmax_age = 60\non_stale = "raise"').directories["d"].directory
-    assert (strict.max_age, strict.on_stale) == (60, "raise")
+    saved = '[store]\npath = "data"\nsave_every = 60\nbootstrap = "s3://bucket/folder/"\nstart_stale = true\n'
+    assert isinstance(loaded(saved).backend(), Memory)
+    with pytest.raises(ConfigError, match="save_every must be a number of seconds above 0"):
+        loaded(saved.replace("60", "0")).backend()
+    strict = loaded('[directories.d]\nmax_age = 60\non_stale = "raise"\nkeep_changes = true').directories["d"].directory
+    assert (strict.max_age, strict.on_stale, strict.keep_changes) == (60, "raise", True)
+
+
+def test_the_rules_of_a_directory_mastered_in_kafka(folder: Path) -> None:
+    """All problems are told at once: of the rules, of the schema's file, of rules without the master."""
+    (folder / "tenant.json").write_text('{"type": "object"}')
+    toml = """
+        [directories.tenants]
+        mastered = "kafka"
+        schema = "tenant.json"
+        unique = [["email"]]
+        references = {a = "b"}
+        internal = ["secret"]
+        """
+    rules = loaded(toml).directories["tenants"].directory.rules
+    assert rules is not None
+    assert (rules.schema, rules.unique, rules.internal) == ({"type": "object"}, (("email",),), ("secret",))
+    (folder / "list.json").write_text("[]")
+    bad = """
+        [directories.a]
+        mastered = "kafka"
+        schema = "nowhere.json"
+        key_pattern = "("
+        [directories.b]
+        unique = []
+        [directories.c]
+        mastered = "kafk"
+        [directories.d]
+        mastered = "kafka"
+        schema = "list.json"
+        """
+    assert len(problems(bad)) == 5
 
 
 def test_a_store_on_disk(folder: Path) -> None:

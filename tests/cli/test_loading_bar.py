@@ -104,7 +104,7 @@ def test_a_server_waits_for_a_topic_where_the_file_says_so(compactory: Shell, ka
 def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
     outcome = compactory("serve", "t", "--start-stale", "--kafka", kafka)
     assert outcome.code == 2
-    assert '--start-stale needs a backend on disk: write [store] backend = "rocksdb"' in outcome.err
+    assert "--start-stale needs a folder: write path and backend into [store]" in outcome.err
 
 
 def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,7 @@ def test_the_dashboard_is_laid_out_and_shows_every_figure_of_stores_and_sources(
         "Outbox",
         "Sink",
         "Jobs",
+        "Processors",
     ]
     numbers = [panel["id"] for panel in document["panels"]]
     assert len(set(numbers)) == len(numbers)

@@ -107,6 +107,10 @@ def test_under_asyncio(folder: Folder, here: Callable[[str], str]) -> None:
     assert folder.python(here(one(blocks("python", run="asyncio")))).splitlines() == ["A9"]
 
 
+def test_a_projection(folder: Folder) -> None:
+    assert folder.python(one(blocks("python", run="projection"))).splitlines() == ["1"]
+
+
 def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> None:
     text = here(one(blocks("python", run="embedded"))).replace("0.0.0.0:8081", "127.0.0.1:0")
     assert folder.python(text).splitlines() == ["A1"]

@@ -44,7 +44,10 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 ROOMS = [
     "store/compactory",
-    *(f"connectors/compactory_connectors/{name}" for name in ("jobs", "outbox", "sink", "source", "spark")),
+    *(
+        f"connectors/compactory_connectors/{name}"
+        for name in ("jobs", "outbox", "processes", "sink", "source", "spark")
+    ),
 ]
 ROOMS += ["api/compactory_api", "cli/compactory_cli"]
 
@@ -89,6 +92,8 @@ def test_settings_are_valid(block, tmp_path: Path) -> None:
     path.write_text(block.text)
     for connector in re.findall(r'^connector = "(.+)"$', block.text, re.MULTILINE):
         (tmp_path / connector).touch()
+    for schema in re.findall(r'^schema = "([^"]+)"', block.text, re.MULTILINE):
+        (tmp_path / schema).write_text("{}")
     assert read_settings(path).problems == ()
 
 

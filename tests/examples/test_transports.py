@@ -36,8 +36,10 @@ class Transports:
         self.sql = psycopg.connect(environment["COMPACTORY_POSTGRES"], autocommit=True)
         self.sql.execute(found[0].encode())
         self.compactory("sql install")
-        for name in ("TRANSPORT_EVENTS", "TRANSPORT_NOTIFIED"):
-            self.kafka.create_topic(environment[name], partitions=4)
+        topics = [environment[name] for name in ("TRANSPORT_EVENTS", "TRANSPORT_NOTIFIED")]
+        for name in topics:
+            self.kafka.create_topic(name, partitions=4)
+        wait_until(lambda: len(self.kafka.topics(topics)) == len(topics), what="the topics")
         assert "python examples/transports/customer.py &" in README
         assert "compactory outbox run &" in README
         commands = [["examples/transports/customer.py"], ["examples/transports/service.py"]]

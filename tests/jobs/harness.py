@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -14,7 +15,8 @@ __all__ = ["Bench"]
 
 EFFECTS = """
 CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, job int8, type text, "group" text, attempt int, version int);
-CREATE TABLE collisions (job int8, "group" text);
+CREATE TABLE collisions (job int8, "group" text, holder text);
+CREATE TABLE strays (job int8, "group" text, holder text);
 """
 
 
@@ -39,9 +41,16 @@ class Bench:
         self._executors.append(executor)
         return executor
 
-    def mortal(self, *kafka: str, ahead: float = 0.0) -> Mortal:
-        self._mortals.append(Mortal("tests.jobs.mortal", self.url, str(ahead), *kafka))
+    def mortal(self, *kafka: str, ahead: float = 0.0, without: str = "", port: int | None = None) -> Mortal:
+        """``port`` is the keeper's way to Postgres."""
+        given = (self.url, str(port or urlsplit(self.url).port), str(ahead), without)
+        self._mortals.append(Mortal("tests.jobs.mortal", *given, *kafka))
         return self._mortals[-1]
+
+    def executor_of(self, mortal: Mortal) -> int | None:
+        """The id of a process that is registered."""
+        found = self.column("SELECT id FROM compactory.job_executors WHERE name LIKE %s", f"%:{mortal.process.pid}")
+        return found[-1] if found else None
 
     def state(self, job: int) -> str:
         row = self.sql.execute("SELECT state FROM compactory.jobs WHERE id = %s", [job]).fetchone()

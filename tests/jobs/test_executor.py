@@ -16,8 +16,9 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
+from compactory_connectors.jobs.attempt import Attempts, _Kept, _Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.table import Assigned, JobTable, Request, open_jobs
+from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 
@@ -452,3 +453,35 @@ def test_a_database_without_jobs_is_told_with_the_remedy(database: str) -> None:
     jobs.handler("a")(lambda job: None)
     with pytest.raises(ConfigError, match="compactory sql install"):
         JobExecutor(database, jobs).start()
+
+
+def test_an_executor_that_was_taken_for_dead_gets_no_session(bench: Bench) -> None:
+    """Guarantee 15: it may wake up with jobs in hand before its keeper knows, and would run them twice at once."""
+    conninfo = checked_url(bench.url).conninfo
+    attempts = Attempts(1, {}, conninfo, lambda *_: None)
+    attempts.name("999999")
+    with pytest.raises(_Unconnected):
+        asyncio.run(attempts._async_connection())
+    with pytest.raises(_Unconnected):
+        _Kept(conninfo).connection("999999")
+    sessions = "pg_stat_activity WHERE application_name LIKE 'compactory-jobs 999999%'"
+    wait_until(lambda: bench.count(sessions) == 0, what="the server to end what the client closed")
+
+
+def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:
+    """Guarantee 15: a process that was frozen with jobs in hand wakes up before its keeper has looked."""
+    called: list[int] = []
+    bench.jobs.handler("a")(lambda job: called.append(job.id))
+    ended: list[Outcome | None] = []
+    attempts = Attempts(
+        1, bench.jobs.handlers, checked_url(bench.url).conninfo, lambda _, outcome, *__: ended.append(outcome)
+    )
+    attempts.start()
+    job = Claimed(1, "a", None, None, 0, 1, 7, False, "null", None, datetime.now(UTC), datetime.now(UTC))
+    attempts.put([job])
+    wait_until(lambda: ended == [Outcome.back(job)], what="the way back")
+    assert not called
+    attempts.until = time.monotonic() + 60
+    attempts.put([job])
+    wait_until(lambda: called == [1], what="the handler")
+    assert attempts.stop(time.monotonic() + 10)

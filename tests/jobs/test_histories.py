@@ -1,15 +1,11 @@
-"""Executors that are killed, frozen, rebalanced and started again at any moment: every job once, groups in order.
+"""Executors that are killed, frozen, cut off, rebalanced and started again: every job once, groups in order.
 
 Their clocks are minutes apart.
-
-A service that changes a group locks its row and enqueues its next version, so that dependent transactions are known.
 """
 
 from __future__ import annotations
 
 import random
-import signal
-import threading
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -18,94 +14,27 @@ import pytest
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
-from compactory_connectors.jobs import Jobs, NewJob
+from compactory_connectors.jobs import NewJob
 from tests.jobs.harness import Bench
+from tests.jobs.history import CLOCKS, Wrong, history
+from tests.jobs.parts import PARTS
 from tests.source.proof import LONG
 from tests.source.workload import wait_until
-from tests.stack.crowd import Crowd, Undo
-from tests.stack.mortal import Mortal
-
-CLOCKS = (-600.0, 0.0, 600.0)
-GROUPS = [f"g{n}" for n in range(8)]
-_LEFT = 'SELECT state, "group", executor, position, rescues, count(*) FROM compactory.jobs_live GROUP BY 1, 2, 3, 4, 5'
-_NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
-
-
-class Services(Crowd):
-    """Change groups and enqueue; return the ids of jobs."""
-
-    def __init__(self, url: str, seeded: random.Random) -> None:
-        super().__init__(url, seeded, count=4)
-        self._jobs = Jobs()
-
-    def write(self, connection: psycopg.Connection, random_: random.Random) -> list[int]:
-        kinds = random_.choices(["write", "plain", "async"], k=random_.randint(0, 4))
-        batch = [NewJob(type=kind, origin=f"{random_.random()}") for kind in kinds]
-        for group in sorted(random_.sample(GROUPS, random_.randint(0, 2))):
-            row = connection.execute(_NEXT, [group]).fetchone()
-            assert row is not None
-            batch.append(NewJob(type="write", payload={"version": row[0]}, group=group, origin=f"{row[0]}"))
-        made = self._jobs.enqueue_many(connection, batch)
-        self.wait(random_.random() * (0.6 if random_.random() < 0.1 else 0.02))
-        if random_.random() < 0.1:
-            raise Undo
-        return made
-
-
-def disturb(bench: Bench, executors: list[Mortal], kafka: list[str], random_: random.Random, wait: Callable) -> None:
-    """Kill, freeze or end one of the executors; one that has ended is started again."""
-    number = random_.randrange(len(executors))
-    chance = random_.random()
-    if chance < 0.4:
-        executors[number].end()
-    elif chance < 0.7:
-        executors[number].freeze()
-        wait(random_.random() * 2.5)
-        executors[number].resume()
-    else:
-        executors[number].send(signal.SIGTERM)
-    if executors[number].ended() or chance >= 0.7:
-        executors[number].process.wait(20)
-        executors[number] = bench.mortal(*kafka, ahead=random_.choice(CLOCKS))
-    wait(random_.random())
-
-
-def compare(bench: Bench, committed: set[int]) -> None:
-    """Every committed job has succeeded, its effect is there once, and groups were run in order."""
-    assert bench.column("SELECT job FROM collisions") == []
-    states = dict(bench.sql.execute("SELECT id, state FROM compactory.jobs").fetchall())
-    assert committed <= set(states)
-    assert {job: state for job, state in states.items() if state != "succeeded"} == {}
-    written = bench.column("SELECT id FROM compactory.jobs WHERE type <> 'plain'")
-    assert sorted(bench.column("SELECT job FROM effects")) == sorted(written)
-    for group, last in bench.sql.execute("SELECT * FROM versions").fetchall():
-        ran = bench.column('SELECT version FROM effects WHERE "group" = %s ORDER BY n', group)
-        assert ran == list(range(1, last + 1)), group
-
-
-def history(bench: Bench, seeded: random.Random, seconds: float, kafka: list[str], outages: Callable) -> None:
-    bench.sql.execute('CREATE TABLE versions ("group" text PRIMARY KEY, version int)')
-    with bench.sql.cursor() as cursor:
-        cursor.executemany("INSERT INTO versions VALUES (%s, 0)", [[group] for group in GROUPS])
-    services = Services(bench.url, seeded)
-    executors = [bench.mortal(*kafka, ahead=clock) for clock in CLOCKS]
-    over = threading.Event()
-    timer = threading.Timer(seconds, over.set)
-    timer.start()
-    with services.writing():
-        while not over.is_set():
-            disturb(bench, executors, kafka, seeded, over.wait)
-            outages()
-    try:
-        wait_until(lambda: bench.count("compactory.jobs_live") == 0, 90, "everything")
-    finally:
-        print(bench.sql.execute(_LEFT).fetchall(), bench.column("SELECT id FROM compactory.job_executors"))
-    compare(bench, services.committed)
 
 
 def test_executors_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:
     """Guarantees 14 and 15: every committed job, its effects once, one of a group at a time."""
-    history(bench, seeded, 4.0, [], lambda: None)
+    history(bench, seeded, 8.0, [], lambda: None)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("part", PARTS)
+def test_the_same_history_goes_wrong_without_a_part_that_keeps_jobs_right(
+    bench: Bench, seeded: random.Random, part: str
+) -> None:
+    """Broken on purpose: handlers see what the part prevents."""
+    with pytest.raises(Wrong, match="strays" if part == "hand-over" else "collisions"):
+        history(bench, seeded, 150.0, [], lambda: None, without=part)
 
 
 def test_clocks_of_hosts_change_nothing(bench: Bench) -> None:

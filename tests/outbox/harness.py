@@ -11,6 +11,7 @@ import psycopg
 from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.source.publish.topics import read
+from tests.outbox.mortal import BATCH
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal
 
@@ -53,8 +54,8 @@ class Bench:
         self._relays.append(relay)
         return relay
 
-    def mortal(self, step: str = "", sign: str = "SIGKILL") -> Mortal:
-        self._mortals.append(Mortal("tests.outbox.mortal", self.url, self.address, step, sign))
+    def mortal(self, step: str = "", sign: str = "SIGKILL", batch: int = BATCH) -> Mortal:
+        self._mortals.append(Mortal("tests.outbox.mortal", self.url, self.address, step, sign, str(batch)))
         return self._mortals[-1]
 
     def drain(self, **options: Any) -> None:
@@ -96,6 +97,12 @@ class Bench:
         statement = f"SELECT {column} FROM compactory.kafka_topic_info WHERE topic = %s"
         row = self.sql.execute(statement, [topic]).fetchone()
         return row[0] if row is not None else None
+
+    def holds(self, relay: Mortal) -> bool:
+        """Whether it has the lock of a topic."""
+        name = f"%-{relay.process.pid}-%"
+        statement = "SELECT FROM compactory.kafka_topic_info WHERE locked_by LIKE %s"
+        return bool(self.sql.execute(statement, [name]).rowcount)
 
     def close(self) -> None:
         for mortal in self._mortals:

@@ -1,6 +1,6 @@
 """A relay in a process of its own that a signal hits at one step of a Kafka transaction: killed there, or frozen.
 
-    python -m tests.outbox.mortal POSTGRES BOOTSTRAP STEP SIGNAL
+    python -m tests.outbox.mortal POSTGRES BOOTSTRAP [STEP SIGNAL [BATCH]]
 
 The signal comes at the step of the second transaction that the process begins, and only once. Without a step it lives.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import OutboxRelay, relay, table
 
-STEPS = ("before begin", "before commit", "after commit")
-"""``after commit``: Kafka has it, Postgres does not know yet."""
+STEPS = ("before begin", "before sending", "before commit", "after commit")
+"""``before sending``: the client has it all, Kafka nothing. ``after commit``: Postgres does not know yet."""
 
 BATCH = 5
 
@@ -48,22 +48,28 @@ class Producer:
         self._inner.begin_transaction()
 
     def commit_transaction(self, timeout: float) -> None:
+        self._fate.meets("before sending")
         self._inner.flush()
         self._fate.meets("before commit")
         self._inner.commit_transaction(timeout)
         self._fate.meets("after commit")
 
 
-def main(url: str, bootstrap: str, step: str = "", sign: str = "SIGKILL") -> int:
+def main(url: str, bootstrap: str, step: str = "", sign: str = "SIGKILL", batch: str = str(BATCH)) -> int:
     fate = Fate(step, signal.Signals[sign])
     produce = Kafka.producer
-    Kafka.producer = lambda self, *given: Producer(produce(self, *given), fate)  # type: ignore[method-assign,assignment,return-value]
+
+    def watched(kafka: Kafka, defaults: Any, own: Any, *given: Any) -> Any:
+        late = {"linger.ms": 5_000} if step == "before sending" else {}
+        return Producer(produce(kafka, defaults, own | late, *given), fate)
+
+    Kafka.producer = watched  # type: ignore[method-assign]
     for module in (relay, table):
         module.TTL = module.PAUSE = 1.0  # type: ignore[misc,attr-defined]
     relay._BEAT = 0.2
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with OutboxRelay(url, bootstrap, threads=2, batch=BATCH):
+    with OutboxRelay(url, bootstrap, threads=2, batch=int(batch)):
         stop.wait()
     return 0
 

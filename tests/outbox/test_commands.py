@@ -38,6 +38,8 @@ def test_an_operators_round(bench: Bench) -> None:
     assert (status["pending"], status["failed"], status["waiting"]) == (0, 1, 1)
     failed, waiting = run(bench, "failed", "--topic", topic, code=1)["messages"]
     assert (failed["id"], failed["bytes"], waiting["reason"]) == (poison, 5000, None)
+    for wrong in (["retry", str(poison), "7"], ["drop", "7"], ["run", "--once", "--topic", "no-such"]):
+        run(bench, *wrong, code=1)
     assert run(bench, "retry", str(poison)) == {"messages": 2}
     bench.drain()
     assert run(bench, "drop", "--topic", topic) == {"messages": 1}

@@ -27,7 +27,8 @@ from tests.stack.crowd import Crowd, Undo
 from tests.stack.mortal import Mortal
 
 KEYS = [f"k{n}" for n in range(6)]
-FREEZES = "before begin"  # it has read and renewed: once it wakes up, the fence alone keeps it from sending
+LARGE = 200  # messages in a batch: what has piled up is sent in seconds on a busy machine, too
+FREEZES = "before sending"  # Postgres has done its part: once it wakes up, the fence alone keeps it from sending
 
 
 class Services(Crowd):
@@ -48,8 +49,8 @@ class Services(Crowd):
                 for _ in range(random_.randint(1, 5))
             ]
             free = self._outbox.publish_list(connection, batch)
-        if random_.random() < 0.1:
-            self.wait(random_.random())  # commits late
+        if random_.random() < 0.5:
+            self.wait(random_.random() * random_.choice((0.01, 0.03, 1.0)))  # others with higher ids commit before
         if random_.random() < 0.15:
             raise Undo
         return free
@@ -75,17 +76,22 @@ def prepared(bench: Bench) -> list[str]:
 
 
 def disturb(bench: Bench, relays: list[Mortal], random_: random.Random, wait: Callable[[float], object]) -> None:
-    """Kill or freeze one of the relays; a killed one is started again, to freeze at a step of a transaction."""
+    """Freeze one of the relays: at any moment, or with a batch in hand until the other relay has taken over.
+
+    A relay that freezes with a batch in hand is a new one: the old one is killed.
+    """
     number = random_.randrange(len(relays))
-    if random_.random() < 0.5:
-        relays[number].end()
-        wait(random_.random())
-        relays[number] = bench.mortal(FREEZES, "SIGSTOP")
-    else:
+    if random_.random() < 0.3:
         relays[number].freeze()
         wait(random_.random() * 3)
-        relays[number].resume()
-    wait(random_.random() * 2)
+    else:
+        relays[number].end()
+        relays[number] = relay = bench.mortal(FREEZES, "SIGSTOP", LARGE)
+        with suppress(AssertionError, psycopg.Error):  # Postgres or Kafka is away
+            wait_until(relay.stopped, 5, "a batch in hand")
+            wait_until(lambda: not bench.holds(relay), 5, "the take-over")
+        wait(random_.random())
+    relays[number].resume()
 
 
 def compare(bench: Bench, topics: list[str], free: set[int]) -> None:
@@ -106,7 +112,7 @@ def compare(bench: Bench, topics: list[str], free: set[int]) -> None:
 def history(bench: Bench, seeded: random.Random, seconds: float, outages: Callable[[], object]) -> None:
     topics = prepared(bench)
     services = Services(bench.url, topics, seeded)
-    relays = [bench.mortal(FREEZES, "SIGSTOP"), bench.mortal()]
+    relays = [bench.mortal(batch=LARGE), bench.mortal(batch=LARGE)]
     over = threading.Event()
     timer = threading.Timer(seconds, over.set)
     timer.start()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,9 +16,11 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pydantic import BaseModel
 
-from compactory.errors import ConfigError, WriteRefused
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka
+from compactory_cli.stack.port import free_port
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay
+from compactory_connectors.outbox.message import headers_of
 from compactory_connectors.source.publish.topics import read
 
 outbox = Outbox()
@@ -122,6 +127,9 @@ def test_what_is_no_message_is_told_as_well(conn: psycopg.Connection) -> None:
         "SELECT compactory.publish('t', 'v', headers => '[1]')",
         """SELECT compactory.publish('t', 'v', headers => '{"a": 1}')""",
         """SELECT compactory.publish('t', 'v', headers => '{"compactory-message-id": "1"}')""",
+        """SELECT compactory.publish('t', 'v', headers => '{"a": {"base64": "abc"}}')""",
+        """SELECT compactory.publish('t', 'v', headers => '{"a": {"base64": 1234}}')""",
+        """SELECT compactory.publish('t', 'v', headers => '{"a": {"text": "v"}}')""",
     ],
 )
 def test_sql_refuses_the_same(conn: psycopg.Connection, statement: str) -> None:
@@ -135,6 +143,14 @@ def test_sql_takes_bytes_and_texts(migrated: str, conn: psycopg.Connection) -> N
         conn.execute(f"SELECT compactory.publish('t', {given})".encode())
     conn.commit()
     assert [(row[2], row[3]) for row in rows(migrated)] == [(b"k", b"p")] * 4 + [(b"k", None)]
+
+
+def test_sql_takes_base64_as_postgres_writes_it(conn: psycopg.Connection) -> None:
+    """With a line break after 76 characters."""
+    given = "jsonb_build_object('h', jsonb_build_object('base64', encode(decode(repeat('ff', 100), 'hex'), 'base64')))"
+    conn.execute(f"SELECT compactory.publish('t', 'v', headers => {given})".encode())
+    [headers] = conn.execute("SELECT headers FROM compactory.kafka_messages").fetchall()
+    assert headers_of(headers[0]) == [("h", b"\xff" * 100)]
 
 
 def test_autocommit_without_a_transaction_is_refused(migrated: str) -> None:
@@ -227,3 +243,64 @@ def test_other_backends_send_by_the_same_call(kafka: str, unique: Any, backend: 
     own.close()
     (message,) = read(Kafka(kafka), topic)
     assert (message.key(), message.value(), dict(message.headers())["h"]) == (b"k", b"v", b"x")
+
+
+DEIMOS = """
+CREATE TABLE kafka_messages (id bigserial PRIMARY KEY, topic varchar NOT NULL, message bytea, key bytea,
+                             partition_key varchar, created_at timestamp, updated_at timestamp);
+INSERT INTO kafka_messages (topic, message, key, partition_key)
+SELECT 't', n::text::bytea, 'k', 'k' FROM generate_series(0, 2) AS n;
+"""
+
+
+def test_moving_over_from_deimos_as_the_page_says(migrated: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/outbox.md").read_text()
+    (script,) = re.findall(r"```sql\n(BEGIN;\nLOCK TABLE kafka_messages.*?)```", page, re.DOTALL)
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(DEIMOS)
+        connection.execute(script.encode())
+        connection.execute("INSERT INTO kafka_messages (topic, message, key) VALUES ('t', '3', 'k'), ('t', NULL, 'k')")
+        assert connection.execute("SELECT count(*) FROM kafka_messages").fetchone() == (0,)
+    assert [row[1:] for row in rows(migrated)] == [("t", b"k", value) for value in (b"0", b"1", b"2", b"3", None)]
+
+
+IMPATIENT = {"message.timeout.ms": 500, "topic.metadata.propagation.max.ms": 200, "log_level": 0}
+
+
+def test_what_kafka_does_not_take_is_told_by_its_topic(kafka: str, unique: Any) -> None:
+    topic = unique("small")
+    Kafka(kafka).create_topic(topic, partitions=1, config={"max.message.bytes": "2000"})
+    own = Outbox("kafka", kafka={"bootstrap.servers": kafka, **IMPATIENT})
+    wrong = OutboxMessage(topic="absent", payload="v")
+    with pytest.raises(CompactoryError, match=r"1 of 2 messages, the first for topic 'absent'.*Unknown topic"):
+        own.publish_list(None, [OutboxMessage(topic=topic, payload="v"), wrong])
+    with pytest.raises(CompactoryError, match=rf"topic '{topic}'.*Message size too large"):
+        own.publish(None, topic, random.Random(1).randbytes(5000))
+    assert [message.value() for message in read(Kafka(kafka), topic)] == [b"v"]
+    away = Outbox("kafka", kafka={"bootstrap.servers": f"127.0.0.1:{free_port()}", **IMPATIENT})
+    with pytest.raises(Unreachable, match=rf"did not acknowledge 1 of 1 messages, the first for topic '{topic}'"):
+        away.publish(None, topic, "v")
+
+
+def test_a_queue_that_is_full_is_told() -> None:
+    away = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "queue.buffering.max.messages": 2, **IMPATIENT}
+    own = Outbox("kafka_async", kafka=away)
+    with pytest.raises(Unreachable, match="the client's queue is full"):
+        own.publish_list(None, [OutboxMessage(topic="t", payload="v")] * 3)
+
+
+def test_an_event_loop_goes_on_while_kafka_is_waited_for(migrated: str) -> None:
+    own = Outbox("kafka", kafka={"bootstrap.servers": f"127.0.0.1:{free_port()}", **IMPATIENT})
+
+    async def publish() -> int:
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            waiting = asyncio.ensure_future(own.publish(connection, "t", "v"))
+            turns = 0
+            while not waiting.done():
+                await asyncio.sleep(0.01)
+                turns += 1
+            with pytest.raises(Unreachable):
+                await waiting
+            return turns
+
+    assert asyncio.run(publish()) > 3

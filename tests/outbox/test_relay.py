@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
+from collections import Counter
 from functools import partial, partialmethod
 from typing import Any
+from zlib import crc32
 
 import psycopg
 import pytest
 
 from compactory import GlobalStore
+from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
+from compactory_cli.stack.port import free_port
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.outbox import OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
+from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.source.publish.topics import read
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
@@ -45,7 +52,9 @@ def test_keys_partitions_headers_and_tombstones_arrive_as_published(bench: Bench
     topic = bench.topic(4)
     number = bench.publish(topic, b"\xff\x00", key="a", headers=HEADERS)
     bench.sql.execute(
-        """SELECT compactory.publish(%s, 'sql', 'z', headers => '{"no base64": {"base64": "abc"}}')""", [topic]
+        """INSERT INTO compactory.kafka_messages (topic, payload, key, headers)
+                VALUES (%s, 'sql', 'z', '{"no base64": {"base64": "abc"}}')""",
+        [topic],
     )
     bench.publish(topic, None, key="a")
     bench.publish(topic, "no key", key=None)
@@ -60,6 +69,22 @@ def test_keys_partitions_headers_and_tombstones_arrive_as_published(bench: Bench
     records = [m for m in read(bench.kafka, topic) if m.key() not in (None, b"z")]
     assert {record.partition() for record in records} == {first.partition()}
     assert [record.value() for record in records][1] is None
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2_random", "consistent_random"])
+def test_a_partition_key_goes_where_a_key_of_that_name_goes(bench: Bench, partitioner: str) -> None:
+    topic = bench.topic(8)
+    properties = {"bootstrap.servers": bench.address, "partitioner": partitioner}
+    direct = Outbox("kafka", kafka=properties)
+    for name in "abcdef":
+        bench.publish(topic, name, key=name)
+        bench.publish(topic, name, key="other", partition_key=name)
+        direct.publish(None, topic, name, key="other", partition_key=name)
+    with OutboxRelay(bench.url, properties) as relay:
+        assert relay.drain(threading.Event())
+    places = Counter((message.value(), message.partition()) for message in read(bench.kafka, topic))
+    assert list(places.values()) == [3] * 6
+    assert ((b"a", crc32(b"a") % 8) in places) == (partitioner == "consistent_random")
 
 
 def test_a_lower_id_that_commits_late_is_found(bench: Bench) -> None:
@@ -298,6 +323,21 @@ def test_a_directory_is_fed_by_an_outbox(bench: Bench) -> None:
         assert view.get("t2") == {"acquirer": "A2"}
 
 
+def test_a_directory_ends_the_same_when_messages_come_again(bench: Bench) -> None:
+    """Guarantee 14, up to a store, after a fail-over that lost the delete: a store needs no ids to drop repetitions."""
+    topic = bench.topic(**{"cleanup.policy": "compact"})
+    for key, value in (("t1", "1"), ("t1", "2"), ("t2", "3"), ("t2", None), ("t3", "4")):
+        bench.publish(topic, value and f'{{"n": {value}}}', key=key)
+    bench.sql.execute("CREATE TABLE lost AS SELECT * FROM compactory.kafka_messages")
+    bench.drain()
+    bench.sql.execute("INSERT INTO compactory.kafka_messages OVERRIDING SYSTEM VALUE SELECT * FROM lost")
+    bench.sql.execute("UPDATE compactory.kafka_topic_info SET reached = 0")
+    bench.drain()
+    assert len(bench.sent(topic)) == 10
+    with GlobalStore(bench.address, [topic]) as store:
+        assert dict(store[topic].items()) == {"t1": {"n": 2}, "t3": {"n": 4}}
+
+
 def test_a_relay_starts_before_kafka(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kafka, "topics", partialmethod(Kafka.topics, timeout=0.5))
     monkeypatch.setattr(sender, "Backoff", partial(Backoff, limit=0.2))
@@ -315,6 +355,22 @@ def test_a_relay_starts_before_kafka(bench: Bench, monkeypatch: pytest.MonkeyPat
     finally:
         assert relay.stop()
         proxy.close()
+
+
+def test_a_relay_that_waits_for_kafka_is_alive_and_ends_soon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(_: OutboxRelay) -> int:
+        raise Unreachable("Kafka", "not yet")
+
+    relay = OutboxRelay(bench.url, f"127.0.0.1:{free_port()}")
+    worker = OutboxWorker(relay)
+    assert worker.live()  # its start may take as long as Kafka is waited for
+    assert worker.blocking() == [{"outbox": "it connects to Postgres and Kafka"}]
+    monkeypatch.setattr(OutboxRelay, "_check", unreachable)
+    relay.start()
+    assert worker.live()
+    began = time.monotonic()
+    assert relay.stop()  # the client waits for ten seconds
+    assert time.monotonic() - began < 8
 
 
 def test_a_take_over_that_fails_half_way_repeats_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -12,7 +13,8 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.database import grant_outbox
 from compactory_connectors.outbox import OutboxRelay
-from compactory_connectors.outbox.failed import retry
+from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.outbox.status import topic_statuses
 from tests.outbox.harness import Bench
 
 TABLES = ("kafka_messages", "kafka_failed_messages", "kafka_topic_info")
@@ -38,8 +40,24 @@ def test_publisher_and_relay_need_no_more(bench: Bench, roles: tuple[str, str]) 
     with OutboxRelay(relay, bench.address) as running:
         assert running.drain(threading.Event())
     assert bench.values(topic) == ["v"]
-    with psycopg.connect(relay, autocommit=True) as operator:
-        assert retry(operator) == 0
+
+
+def test_the_relays_role_is_the_operators(bench: Bench, roles: tuple[str, str]) -> None:
+    topic = bench.topic(**{"max.message.bytes": "2000"})
+    for _ in range(2):
+        bench.publish(topic, random.Random(1).randbytes(5000), key="k")
+    with psycopg.connect(roles[1], autocommit=True) as operator:
+        for _ in range(2):
+            bench.drain()
+            assert [item.reason is None for item in failed_messages(operator)] == [False, True]
+            (status,) = topic_statuses(operator)
+            assert (status.failed, status.waiting) == (1, 1)
+            assert retry(operator) == 2
+        bench.drain()
+        assert drop(operator, topic) == 1
+        bench.drain()
+        assert drop(operator, topic) == 1
+        assert failed_messages(operator) == []
 
 
 def test_a_publisher_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -> None:
@@ -64,4 +82,11 @@ def test_one_right_less_and_the_relay_names_it(bench: Bench, roles: tuple[str, s
     role = urlsplit(roles[1]).username
     bench.sql.execute(f'REVOKE {right} ON compactory.kafka_messages FROM "{role}"')
     with pytest.raises(ConfigError, match=rf"GRANT {right} ON TABLE compactory.kafka_messages TO"):
+        OutboxRelay(roles[1], bench.address).start()
+
+
+def test_no_right_at_all_and_the_command_that_grants_them(bench: Bench, roles: tuple[str, str]) -> None:
+    role = urlsplit(roles[1]).username
+    bench.sql.execute(f'REVOKE USAGE ON SCHEMA compactory FROM "{role}"')
+    with pytest.raises(ConfigError, match=f"'{role}' may not send the outbox: .* compactory outbox roles makes"):
         OutboxRelay(roles[1], bench.address).start()

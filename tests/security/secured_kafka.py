@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
 from tests.security.identity_provider import AUDIENCE, IdentityProvider
-from tests.stack.apache_kafka import QUICK, ApacheKafka
+from tests.stack.apache_kafka import SHORT, ApacheKafka
 from tests.stack.certificates import Authority, Certified
 
 __all__ = ["CLIENT_SECRET", "KEY_PASSWORD", "PASSWORD", "USER", "SecuredKafka", "everything", "logged", "toml"]
@@ -60,7 +60,7 @@ class SecuredKafka:
             listeners=_LISTENERS,
             scram={USER: PASSWORD},
             settings=self._settings(server),
-            java=[QUICK, "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + self._keys_url()],
+            java=[*SHORT, "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + self._keys_url()],
             heap="320m",
         )
 

@@ -15,11 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 from compactory_connectors.sink import TransactionalSink
+from compactory_connectors.sink.applying import Applying
 from compactory_connectors.sink.group import Group
 from compactory_connectors.sink.offsets import Offsets
 from tests.sink import harness
 
 STEPS = ("before the lock", "after the lock", "before the move", "before the commit", "after the commit")
+
+BETWEEN = "between transactions"
+"""With the next records in hand; no time-out of the server ends that session."""
 
 BATCH = 5
 
@@ -53,6 +57,7 @@ def main(url: str, bootstrap: str, name: str, topic: str, step: str = "", sign: 
     fate = Fate(step, signal.Signals[sign])
     Offsets.lock = _around(fate, Offsets.lock, STEPS[0], STEPS[1])  # type: ignore[method-assign]
     Offsets.move = _around(fate, Offsets.move, STEPS[2], STEPS[3])  # type: ignore[method-assign]
+    Applying.apply = _around(fate, Applying.apply, BETWEEN, "")  # type: ignore[method-assign]
     Group.advance = _around(fate, Group.advance, STEPS[4], "")  # type: ignore[method-assign]
     properties = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "6000"}
     properties |= dict(item.split("=", 1) for item in given)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from compactory.kafka.client import Kafka
+from compactory.kafka.client import Kafka, KafkaError, Message
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from tests.sink.harness import Bench
@@ -55,9 +55,14 @@ class Producing:
         while not self._stop.wait(0.02):
             for _ in range(self._random.randint(0, 20)):
                 key = f"k{self._random.randrange(8)}"
-                self._bench.producer.produce(self._topic, str(self._random.random()), key)
-                self.produced[key] += 1
+                self._bench.producer.produce(self._topic, str(self._random.random()), key, on_delivery=self._taken)
             self._bench.producer.poll(0)
+
+    def _taken(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.produced[(message.key() or b"").decode()] += 1
+        else:
+            note(f"not taken: {error.str()}")
 
 
 def history(

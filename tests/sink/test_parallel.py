@@ -131,3 +131,13 @@ def test_the_records_of_a_key_are_applied_in_their_order(bench: Bench) -> None:
     bench.sink(topic, parallel=3, batch=37)
     bench.wait_for_end(topic)
     bench.compare(Counter(f"k{n % 11}" for n in range(400)))
+
+
+def test_a_process_that_passes_over_records_does_not_set_back_what_another_has_moved(bench: Bench) -> None:
+    """Guarantee 16: nothing is locked for a part of the log without records; the update's own condition decides."""
+    begun(bench)
+    with process(bench, 1) as applying:
+        applying.apply(BATCH)
+        with pytest.raises(Moved):
+            applying.move(Batch(PART, 0, [], 5))
+    assert bench.offset("t") == 40

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import TopicPartition
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.failed import failed_records
+from compactory_connectors.sink.failed import failed_records, retry
 from compactory_connectors.sink.table.preview import preview
 from compactory_connectors.sink.table.sink_config import SinkConfig, load_sink
 from compactory_connectors.sink.table.writer import table_sink
@@ -277,3 +277,41 @@ def test_a_missing_table_stops_it_with_the_remedy(bench: Bench, tables: Tables) 
         sink.wait(30)
     assert failed_records(bench.sql) == []
     wait_until(lambda: not sink.alive, what="its end")
+
+
+def test_many_new_rows_are_copied_into_the_table_and_known_ones_merged(bench: Bench, tables: Tables) -> None:
+    topic, again = bench.topic(), bench.topic()
+    tables.sunk(topic, *((f"k{n}", {"name": str(n), "balance": n}) for n in range(2500)))
+    keys = {**UPSERT, "table.name.format": "accounts", "errors.tolerance": "all"}
+    tables.run(f"{topic},{again}", **keys)
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT count(*), sum(balance) FROM accounts") == [(2500, sum(range(2500)))]
+    tables.sunk(again, *((f"k{n}", {"name": str(n), "balance": 1}) for n in range(1500, 4000)), ("k0", {"name": None}))
+    bench.wait_for_end(again)
+    assert bench.rows("SELECT count(*), sum(balance) FROM accounts") == [(4000, sum(range(1500)) + 2500)]
+    assert [item.key for item in failed_records(bench.sql, bench.name)] == [b"k0"]
+
+
+def test_a_table_without_a_unique_key_is_not_copied_into(bench: Bench, tables: Tables) -> None:
+    bench.sql.execute("CREATE TABLE plain (id text, name text)")
+    topic = bench.topic()
+    tables.sunk(topic, *((f"k{n}", {"name": str(n)}) for n in range(1500)))
+    sink = tables.run(topic, **UPSERT, **{"table.name.format": "plain"})
+    with pytest.raises(CompactoryError):
+        sink.wait(30)
+    assert bench.rows("SELECT FROM plain") == []
+
+
+def test_a_record_is_written_when_it_is_retried_after_its_column_was_altered(bench: Bench, tables: Tables) -> None:
+    bench.sql.execute("ALTER TABLE accounts ALTER extra TYPE varchar(3)")
+    topic = bench.topic()
+    tables.sunk(topic, ("a", {"name": "A", "balance": "x", "extra": "e"}), ("b", {"name": "B", "extra": "long"}))
+    tables.sunk(topic, ("c", {"name": "C", "balance": 3, "extra": "e"}), ("d", {"name": "D", "extra": "e"}))
+    tables.run(topic, **UPSERT, **{"table.name.format": "accounts", "errors.tolerance": "all"})
+    bench.wait_for_end(topic)
+    assert bench.rows("SELECT id FROM accounts ORDER BY id") == [("c",), ("d",)]
+    bench.sql.execute("ALTER TABLE accounts ALTER balance TYPE text, ALTER extra TYPE varchar(9)")
+    assert retry(bench.sql, bench.name) == 2
+    wait_until(lambda: failed_records(bench.sql) == [], what="both records")
+    rows = bench.rows("SELECT id, balance, extra FROM accounts ORDER BY id")
+    assert rows == [("a", "x", "e"), ("b", None, "long"), ("c", "3", "e"), ("d", None, "e")]

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compactory.errors import CompactoryError
+from compactory_connectors.spark.class_archive import ARCHIVE_VARIABLE
 from compactory_connectors.spark.jars import JARS_VARIABLE
-from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.session import SparkOptions, session
 from tests.stack.apache_kafka import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+os.environ.setdefault(ARCHIVE_VARIABLE, str(Path(__file__).parents[2] / "build" / "spark-classes"))
 
 OPTIONS = SparkOptions(
     master="local[2]",
@@ -25,7 +29,7 @@ OPTIONS = SparkOptions(
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": QUICK + os.environ.get("JX", ""),
+        "spark.driver.extraJavaOptions": QUICK,
     },
 )
 """How Spark runs in tests: rows are few, and so are the tasks."""
@@ -45,8 +49,7 @@ def spark() -> Iterator[SparkSession]:
     """The process's Spark session, with our jars on its class path."""
     needs_spark()
     try:
-        session = open_session("tests", OPTIONS)
+        with session("tests", OPTIONS) as started:
+            yield started
     except CompactoryError as error:
         pytest.fail(f"Spark does not start: {error}")
-    yield session
-    session.stop()

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-from compactory_connectors.spark.session import open_session
+from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
 from tests.spark.conftest import OPTIONS
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def main(url: str, rows: int, moment: str) -> None:
-    spark = open_session("child", OPTIONS)
+    with session("child", OPTIONS) as spark:
+        load(spark, url, rows, moment)
+
+
+def load(spark: SparkSession, url: str, rows: int, moment: str) -> None:
     target = PostgresTarget(spark=spark, connection=parse_url(url), table="tariffs", load_id="killed")
     _ = target.columns
 

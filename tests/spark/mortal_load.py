@@ -13,7 +13,7 @@ from compactory import Directory
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
-from compactory_connectors.spark.session import open_session
+from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
 from tests.spark.conftest import OPTIONS
 
@@ -26,13 +26,13 @@ def main(bootstrap: str, topic: str, rows: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     Publisher._end = end  # type: ignore[method-assign]
-    spark = open_session("mortal", OPTIONS)
     directory = Directory(topic)
-    target = KafkaTarget(
-        spark=spark, kafka=Kafka(bootstrap), directory=directory, connector=None, types=TYPES, key=["id"]
-    )
-    target.compare(spark.range(rows).selectExpr("id", "concat('first ', id) AS name"), Mode.REPLACE)
-    target.write()
+    with session("mortal", OPTIONS) as spark:
+        target = KafkaTarget(
+            spark=spark, kafka=Kafka(bootstrap), directory=directory, connector=None, types=TYPES, key=["id"]
+        )
+        target.compare(spark.range(rows).selectExpr("id", "concat('first ', id) AS name"), Mode.REPLACE)
+        target.write()
 
 
 if __name__ == "__main__":

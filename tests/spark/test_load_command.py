@@ -23,7 +23,7 @@ QUICKLY = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QU
 
 def compactory(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COMPACTORY_")}
-    environment |= {name: value for name, value in os.environ.items() if name == "COMPACTORY_SPARK_JARS"}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("COMPACTORY_SPARK_")}
     command = [sys.executable, "-m", "compactory_cli", *words]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False

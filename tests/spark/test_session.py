@@ -8,12 +8,13 @@ import pytest
 
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.spark.jars import JARS_VARIABLE
-from compactory_connectors.spark.session import SparkOptions, _properties, open_session
+from compactory_connectors.spark.session import SparkOptions, _properties, session
 
 
 def test_a_time_zone_that_would_shift_times_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"timeZone=Asia/Karachi would shift times"):
-        open_session("zone", SparkOptions(conf={"spark.sql.session.timeZone": "Asia/Karachi"}))
+    options = SparkOptions(conf={"spark.sql.session.timeZone": "Asia/Karachi"})
+    with pytest.raises(ConfigError, match=r"timeZone=Asia/Karachi would shift times"), session("zone", options):
+        pass
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_network")
 def test_only_a_load_from_postgres_needs_a_jar() -> None:
-    told = _properties(SparkOptions(), submitted=False)
+    told = _properties(SparkOptions(), "", submitted=False)
     assert not [name for name in told if name.startswith("spark.jars")]
     with pytest.raises(Unreachable, match="the driver of this load: no route to host"):
-        _properties(SparkOptions(postgres_driver=True), submitted=False)
+        _properties(SparkOptions(postgres_driver=True), "", submitted=False)

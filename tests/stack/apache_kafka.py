@@ -21,12 +21,18 @@ from compactory_cli.stack.port import free_port
 from compactory_cli.stack.process import Process
 from tests.stack.maven import alone, fetch
 
-__all__ = ["ADMIN", "QUICK", "ApacheKafka", "RunningKafka", "answers", "missing"]
+__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "missing"]
 
 ADMIN = "admin"
 
 QUICK = "-XX:TieredStopAtLevel=1"
 """Has a JVM compile quickly in place of well: what lives for a test only spends more on the second compiler."""
+
+SHORT = (QUICK, "-XX:+UseSerialGC")
+"""Options of a broker that lives for tests only."""
+
+LONG = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:MaxInlineLevel=15")
+"""Options that Kafka's own start script gives a broker."""
 
 POM = Path(__file__).with_name("pom.xml")
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
@@ -120,7 +126,7 @@ class ApacheKafka:
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
-        java: Iterable[str] = (QUICK,),
+        java: Iterable[str] = SHORT,
         heap: str = "640m",
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
@@ -189,7 +195,7 @@ class ApacheKafka:
             self._prepare(config)
             self._process = Process(
                 "kafka",
-                ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+                ["java", f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
                 + [*self._java, "-cp", classpath, "kafka.Kafka", config],
                 log=self.home / "kafka.log",
             )

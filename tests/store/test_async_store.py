@@ -76,7 +76,8 @@ def test_it_has_the_names_of_the_store_and_its_parameters() -> None:
     assert of_asyncio - names == {"of", "watch"}
     names &= of_asyncio
     waiting = {name for name in names if inspect.iscoroutinefunction(getattr(AsyncGlobalStore, name))}
-    assert waiting == {"start", "close", "barrier", "wait_for", "end_offsets", "snapshot", "holding", "retry", "skip"}
+    asked = {"start", "close", "barrier", "wait_for", "end_offsets", "snapshot", "holding", "retry", "skip", "save"}
+    assert waiting == asked
     for name in ("__init__", *names):
         one, other = getattr(GlobalStore, name), getattr(AsyncGlobalStore, name)
         if not isinstance(one, property):

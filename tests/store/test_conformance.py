@@ -11,7 +11,9 @@ import pytest
 
 from compactory import (
     BadRecord,
+    Change,
     ConfigError,
+    Cursor,
     Directory,
     GlobalStore,
     Index,
@@ -24,6 +26,7 @@ from compactory import (
     UnknownDirectory,
     UnknownIndex,
     WaitTimeout,
+    WatchExpired,
     testing,
 )
 from compactory.storage.memory_backend import Memory
@@ -207,3 +210,45 @@ def test_snapshots(feed: Callable[..., Fed]) -> None:
         assert snapshot.positions == {0: 1}
         assert [record.value for record in snapshot.records(range(1 << 16))] == [b'{"k":"a"}']
         assert list(store["d"]) == ["b"]
+
+
+def test_changes(feed: Callable[..., Fed]) -> None:
+    """Each in order with old and new value, and from any cursor on, until the store is closed."""
+    fed = feed(d={"key": "k", "keep_changes": True})
+    fed.put("1", b'{"k":"a"}')
+    with fed.store as store:
+        watch = store["d"].watch()
+        fed.put("1", b'{"k":"b"}')
+        fed.put("2", b'{"k":"b","n":2}', at=2)
+        found = [next(watch) for _ in range(3)]
+        assert [(change.kind, change.key, change.old, change.new) for change in found] == [
+            ("put", "b", None, {"k": "b"}),
+            ("delete", "a", {"k": "a"}, None),
+            ("put", "b", {"k": "b"}, {"k": "b", "n": 2}),
+        ]
+        again = store["d"].watch(Cursor.parse(str(found[1].cursor)))
+        assert [change.raw for change in again.take()] == [b'{"k":"b","n":2}']
+        with pytest.raises(WatchExpired) as gone:
+            store["d"].watch(Cursor("other", {0: 1}))
+        assert gone.value.cursor == found[-1].cursor
+    with pytest.raises(StoreClosed):
+        next(watch)
+
+
+def test_a_projection(feed: Callable[..., Fed]) -> None:
+    """Guarantees 1 and 6: it has everything when the store is ready, and each record once that is visible."""
+
+    class Keys(set[str]):
+        def apply(self, change: Change[Any]) -> None:
+            (self.discard if change.new is None else self.add)(change.key)
+
+    fed = feed(d={"active": "on", "projection": Keys})
+    fed.put("a", b"{}")
+    fed.put("b", b'{"on":true}')
+    fed.put("a", None)
+    with fed.store as store:
+        assert store["d"].projection == {"b"}
+        store.wait_for(fed.put("c", b"{}"), timeout=20)
+        assert store["d"].projection == {"b", "c"}
+        store.wait_for(fed.put("b", b'{"on":false}'), timeout=20)
+        assert store["d"].projection == {"c"}

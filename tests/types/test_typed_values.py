@@ -14,7 +14,7 @@ import orjson
 import pydantic
 import pytest
 
-from compactory import Directory, Entry, UnknownDirectory, View, testing
+from compactory import Cursor, Directory, Entry, UnknownDirectory, View, testing
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def test_a_directory_object_gives_a_view_of_its_type() -> None:
         assert_type(store[STRUCTS].find(acquirer="1") if STRUCTS.indexes else [], list[Struct])
         assert_type(store[NUMBERS]["T1"], int)
         assert assert_type(store[NAMED]["T1"], str) == "T1 of named"
+        assert_type(next(store[CLASSES].watch(Cursor(None, {}))).new if CLASSES.keep_changes else None, Terminal | None)
         assert store[CLASSES]["T1"].acquirer == "1"
         assert store[CLASSES] is store.directory(CLASSES) is store["classes"]
         assert (store[MODELS]["T1"], store[STRUCTS]["1"], store[NUMBERS]["T1"]) == (

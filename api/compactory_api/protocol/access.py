@@ -12,6 +12,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import combinations
 
 from compactory.errors import ConfigError
 
@@ -28,7 +29,8 @@ class Scope(IntEnum):
     """The rights of a request; the higher scope includes the lower."""
 
     READ = 1  # entries, status, metadata of bad records
-    ADMIN = 2  # raw bytes of bad records
+    WRITE = 2  # entries of directories mastered in Kafka
+    ADMIN = 3  # raw bytes of bad records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,45 +38,50 @@ class Tokens:
     """The accepted tokens; None: no token has that scope. Raises ConfigError for malformed ones."""
 
     read: str | None = field(default=None, repr=False)
+    write: str | None = field(default=None, repr=False)
     admin: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse tokens that no header can carry, and one token for two scopes."""
         problems = [
             f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
-            for name, token in (("read", self.read), ("admin", self.admin))
-            if token is not None and not _TOKEN.fullmatch(token)
+            for name, token in self.given()
+            if not _TOKEN.fullmatch(token)
         ]
-        if self.read is not None and self.read == self.admin:
-            problems.append(
-                "the read token and the admin token are the same, so every reader would be an admin: choose two"
-            )
+        for (name, token), (other, same) in combinations(self.given(), 2):
+            if token == same:
+                problems.append(f"the {name} token and the {other} token are the same: choose one for each")
         if problems:
             raise ConfigError(problems)
 
     def __bool__(self) -> bool:
         return self.any is not None
 
+    def given(self) -> list[tuple[str, str]]:
+        """Return the names of the scopes that have a token, with it."""
+        named = (("read", self.read), ("write", self.write), ("admin", self.admin))
+        return [(name, token) for name, token in named if token is not None]
+
     @property
     def any(self) -> str | None:
         """The token with the fewest rights that may read."""
-        return self.read if self.read is not None else self.admin
+        return next((token for _, token in self.given()), None)
 
 
 class Access:
     """Decides about requests. Thread-safe.
 
-    ``hosts`` are the Host headers (lower case, without port) that are answered; None: any.
+    ``hosts`` are the Host headers (lower case, without port) that are answered; None: any. ``anonymous`` is the scope
+    of all requests where there are no tokens.
     """
 
-    def __init__(self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None) -> None:
+    def __init__(
+        self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None, anonymous: Scope = Scope.READ
+    ) -> None:
         tokens = tokens or Tokens()
-        self._tokens = tuple(
-            (b"Bearer " + token.encode(), scope)
-            for token, scope in ((tokens.read, Scope.READ), (tokens.admin, Scope.ADMIN))
-            if token is not None
-        )
+        self._tokens = tuple((b"Bearer " + token.encode(), Scope[name.upper()]) for name, token in tokens.given())
         self._hosts = hosts
+        self._anonymous = anonymous
         self._known: set[bytes] = set()  # Host headers found good before
 
     @classmethod
@@ -90,7 +97,7 @@ class Access:
         if no_auth:
             return cls()
         if is_loopback(host):
-            return cls(hosts=_LOOPBACK_HOSTS | {_bracketed(host)})
+            return cls(hosts=_LOOPBACK_HOSTS | {_bracketed(host)}, anonymous=Scope.WRITE)
         raise ConfigError(
             f"listening on {host} lets other machines in: set COMPACTORY_HTTP_READ_TOKEN (or _FILE) to ask for a token,"
             " listen on 127.0.0.1, or say --no-auth where the network is trusted"
@@ -101,7 +108,7 @@ class Access:
         if self._hosts is not None and host not in self._known:
             self._check_host(self._hosts, host or b"")
         if not self._tokens:
-            return Scope.READ
+            return self._anonymous
         given = _normal(authorization or b"")
         found: Scope | None = None
         for expected, scope in self._tokens:  # always all of them, each in constant time

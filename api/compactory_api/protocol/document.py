@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,7 @@ __all__ = [
     "Dealt",
     "Digest",
     "Directories",
+    "DirectoryChange",
     "Errors",
     "ListedEntries",
     "Problem",
@@ -19,6 +20,8 @@ __all__ = [
     "RecordPlace",
     "RecordPlaces",
     "Status",
+    "WriteAnswer",
+    "WriteLine",
 ]
 
 
@@ -33,6 +36,10 @@ class Problem(BaseModel):
     gap: list[dict[str, Any]] | None = Field(None, description="With 412: offsets still missing, by partition")
     age_seconds: float | None = Field(None, description="With a stale 503: the data's age; null where it has none yet")
     max_age_seconds: float | None = Field(None, description="With a stale 503: what was demanded")
+    outcome: Literal["unknown", "not written"] | None = Field(
+        None, description="With a 503 of a write; unknown: the same request with its Idempotency-Key tells"
+    )
+    cursor: str | None = Field(None, description="With 410: read the directory, then watch on from here")
 
 
 class ListedEntry(BaseModel):
@@ -50,6 +57,49 @@ class ListedEntries(BaseModel):
 
     entries: list[ListedEntry]
     next_cursor: str | None
+
+
+class DirectoryChange(BaseModel):
+    """A change of one entry. Values are as in `ListedEntry`."""
+
+    kind: Literal["put", "delete"]
+    key: str
+    old: Any = Field(description="null where there was no value")
+    new: Any = Field(description="null for a delete")
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class WriteLine(BaseModel):
+    """One line of a bulk write."""
+
+    op: Literal["put", "patch", "delete", "post"]
+    key: str | None = None
+    value: Any = None
+    if_match: str | None = None
+    if_none_match: str | None = None
+    idempotency_key: str | None = None
+
+
+class WriteAnswer(BaseModel):
+    """The answer to one line of a bulk write: the place of the record, or a problem."""
+
+    line: int = Field(description="Counted from 1")
+    status: int
+    key: str | None = None
+    etag: str | None = None
+    offset: str | None = Field(None, description="topic:partition:offset")
+    problem: Problem | None = None
+
+
+class Outcome(BaseModel):
+    """What became of a write."""
+
+    key: str
+    event: str = Field(description="The ETag of the write")
+    state: str = Field(description="pending, or the directory that has the outcome")
+    value: Any = None
 
 
 class BatchQuestion(BaseModel):

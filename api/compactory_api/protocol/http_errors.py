@@ -66,15 +66,16 @@ class NoResource(CompactoryError):
 
 
 class MethodRefused(CompactoryError):
-    """The path does not take this method; ``allowed`` are those it takes."""
+    """The path does not take this method; ``allowed`` are those it takes. ``hint`` says what to do instead."""
 
-    def __init__(self, method: str, allowed: str) -> None:
+    def __init__(self, method: str, allowed: str, hint: str = "") -> None:
         self.method = method
         self.allowed = allowed
-        super().__init__(method, allowed)
+        self.hint = hint
+        super().__init__(method, allowed, hint)
 
     def __str__(self) -> str:
-        return f"{self.method} is not possible here; possible: {self.allowed}"
+        return f"{self.method} is not possible here; possible: {self.allowed}" + (self.hint and f". {self.hint}")
 
 
 class TooLarge(CompactoryError):

@@ -12,15 +12,22 @@ import orjson
 from compactory.errors import (
     BadRecord,
     ConfigError,
+    Conflict,
     DecodeError,
+    EntryMissing,
+    LeaseLost,
     NotReady,
     OrderRefused,
+    PreconditionFailed,
     StaleData,
     StoreClosed,
     StoreFailed,
     UnknownDirectory,
     UnknownIndex,
     WaitTimeout,
+    WatchExpired,
+    WriteFailed,
+    WriteRefused,
 )
 
 from .http_errors import (
@@ -60,7 +67,7 @@ class _Kind:
     fields: Callable[[Any], dict[str, Any]] = lambda _error: {}
 
 
-def _problems(error: BadRequest | ConfigError) -> dict[str, Any]:
+def _problems(error: BadRequest | ConfigError | WriteRefused) -> dict[str, Any]:
     return {"errors": error.problems} if len(error.problems) > 1 else {}
 
 
@@ -70,6 +77,18 @@ def _gap(error: WaitTimeout) -> dict[str, Any]:
 
 def _age(error: StaleData) -> dict[str, Any]:
     return {"age_seconds": round(error.age, 3) if isfinite(error.age) else None, "max_age_seconds": error.max_age}
+
+
+def _cursor(error: WatchExpired) -> dict[str, Any]:
+    return {"cursor": str(error.cursor)}
+
+
+def _outcome(error: WriteFailed) -> dict[str, Any]:
+    return {"outcome": "unknown" if error.unknown else "not written"}
+
+
+def _not_written(_error: Exception) -> dict[str, Any]:
+    return {"outcome": "not written"}
 
 
 def _retry(_error: Exception) -> Headers:
@@ -88,6 +107,7 @@ def _allow(error: MethodRefused) -> Headers:
 PROBLEMS: tuple[_Kind, ...] = (
     _Kind(BadRecord, 502, "bad-record", "The newest record of this key is bad and no good value is known"),
     _Kind(NoEntry, 404, "no-entry", "No such entry"),
+    _Kind(EntryMissing, 404, "no-entry", "No such entry"),
     _Kind(UnknownDirectory, 404, "unknown-directory", "No such directory"),
     _Kind(NoResource, 404, "no-resource", "Nothing is here"),
     _Kind(UnknownIndex, 400, "unknown-index", "No such index"),
@@ -97,13 +117,19 @@ PROBLEMS: tuple[_Kind, ...] = (
     _Kind(Forbidden, 403, "forbidden", "The token does not allow this"),
     _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here", headers=_allow),
     _Kind(TooSlow, 408, "too-slow", "The request did not come within its time"),
+    _Kind(Conflict, 409, "conflict", "The write contradicts another entry"),
     _Kind(OrderRefused, 409, "refused", "The order does not fit the state of what it is about"),
+    _Kind(WatchExpired, 410, "changes-gone", "Changes since the cursor are not kept any more", fields=_cursor),
+    _Kind(PreconditionFailed, 412, "precondition-failed", "The entry is not in the state that the request demands"),
     _Kind(WaitTimeout, 412, "not-fresh-enough", "The store has not read that far yet", fields=_gap),
     _Kind(TooLarge, 413, "too-large", "More than one request may carry or ask for"),
     _Kind(UnsupportedMedia, 415, "unsupported-media-type", "The body must be application/json"),
     _Kind(Misdirected, 421, "misdirected", "This server does not go by that name"),
+    _Kind(WriteRefused, 422, "invalid-write", "The directory does not take this entry", fields=_problems),
     _Kind(HeadTooLarge, 431, "head-too-large", "The request's line and headers are too large"),
     _Kind(DecodeError, 502, "undecodable", "A value can't be decoded"),
+    _Kind(WriteFailed, 503, "write-failed", "The write was not confirmed", headers=_retry, fields=_outcome),
+    _Kind(LeaseLost, 503, "not-owner", "Another process writes this directory", headers=_retry, fields=_not_written),
     _Kind(StaleData, 503, "stale", "The data is older than was asked for", headers=_retry, fields=_age),
     _Kind(NotReady, 503, "not-ready", "The store has not read everything yet", headers=_retry),
     _Kind(Stopping, 503, "stopping", "The server shuts down", headers=_retry),

@@ -10,7 +10,7 @@ import orjson
 
 from compactory.directory import Directory
 
-__all__ = ["content_type", "embedder", "text_or_base64"]
+__all__ = ["content_type", "embedder", "shower", "text_or_base64"]
 
 
 def content_type(directory: Directory[Any]) -> bytes:
@@ -32,7 +32,22 @@ def embedder(directory: Directory[Any]) -> Callable[[bytes], Any]:
         return lambda value: value.decode(errors="replace")
     if directory.decode is bytes:
         return _base64
-    return _json
+    show = shower(directory)
+    return _json if show is None else lambda value: _json(show(value))
+
+
+def shower(directory: Directory[Any]) -> Callable[[bytes], bytes] | None:
+    """Return the function that takes the internal fields out of a value, None for a directory without any."""
+    rules = directory.rules
+    if rules is None or not rules.internal:
+        return None
+
+    def show(value: bytes) -> bytes:
+        document = orjson.loads(value)
+        shown = rules.shown(document)
+        return value if shown is document else orjson.dumps(shown)
+
+    return show
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:

@@ -18,7 +18,7 @@ from ..protocol.conditional import is_unchanged
 from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of
 from ..protocol.http_errors import NoEntry
 from ..protocol.path import DIRECTORIES, decode_segment
-from ..protocol.values import content_type
+from ..protocol.values import content_type, shower
 
 __all__ = ["Lookup", "Lookups"]
 
@@ -60,6 +60,7 @@ class Lookup:
         self._directory = directory
         self._view = store[directory.name]
         self._topic = directory.topic.encode()
+        self._show = shower(directory)
         self._content_type = (b"content-type", content_type(directory))
         self._topic_id: str | None = None
         self._identity = self._topic  # on a Kafka older than 2.8 the name has to do
@@ -86,6 +87,8 @@ class Lookup:
         known = headers.get(b"if-none-match")
         if known is not None and is_unchanged(known, tag):
             return 304, [(b"etag", tag), place, _NO_CACHE], b""
+        if self._show is not None:
+            value = self._show(value)
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import number, output, print_json
+from ..views.terminal import json_or_text, number, output, print_json
 
 if TYPE_CHECKING:
     from ..context.configuration import Configuration
@@ -44,7 +43,7 @@ def get(
 
     configuration = begin(flags)
     found = _ask(configuration, directory, key) if configuration.url else _read(configuration, directory, key, by)
-    value = _json(found.value)
+    value = json_or_text(found.value)
     if flags.json:
         fields = ("topic", "partition", "offset", "timestamp_ms")
         print_json({"key": key, "value": value} | {name: getattr(found, name) for name in fields})
@@ -90,11 +89,3 @@ def _missing(error: KeyError, directory: Any, key: str, entries: int, example: s
     return StepFailed(
         f"no entry {key!r} in directory {directory.name!r}: {number(entries)} entries, looked up by {by}{hint}"
     )
-
-
-def _json(value: bytes) -> Any:
-    """The bytes read as JSON, else as text."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value.decode(errors="replace")

@@ -10,14 +10,14 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.importing import imported
+from ..context.stopping import stopping
 from ..views.terminal import number, output, print_count, print_json, seconds, table
 from .health import ListenOption, health_on, listen_on
-from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg
 
-    from compactory_connectors.jobs import Jobs
     from compactory_connectors.jobs.operators import JobRow
 
 __all__ = ["app"]
@@ -50,11 +50,13 @@ def run(
     from ..context.session import Problems, begin
 
     configuration = begin(flags, LogLevel.INFO)
+    from compactory_connectors.jobs import Jobs
+
     problems = Problems()
     postgres = problems.of(configuration.postgres)
     kafka = problems.of(configuration.kafka) if topic or group_id else None
     place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    found = problems.of(partial(_imported, jobs))
+    found = problems.of(partial(imported, jobs, Jobs, "service:jobs"))
     problems.raise_any()
     assert postgres is not None
     assert found is not None
@@ -204,29 +206,6 @@ def roles(
     )
 
 
-def _imported(place: str) -> Jobs:
-    """The `Jobs` that MODULE:JOBS names: a module of the current folder, or installed. Raises ConfigError."""
-    import importlib
-    import sys
-    from pathlib import Path
-
-    from compactory.errors import ConfigError
-    from compactory_connectors.jobs import Jobs
-
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise ConfigError(f"{place!r} names no jobs: give MODULE:JOBS, such as service:jobs")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{place}: {error}") from error
-    if not isinstance(found, Jobs):
-        raise ConfigError(f"{place} is no Jobs, but {type(found).__name__}")
-    return found
-
-
 def _fields(row: JobRow) -> dict[str, Any]:
     """A job without its payload, which may be confidential."""
     from dataclasses import asdict
@@ -236,11 +215,16 @@ def _fields(row: JobRow) -> dict[str, Any]:
 
 
 def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], act: Any, outcome: str) -> None:
-    from compactory.errors import ConfigError
+    from compactory.errors import CompactoryError, ConfigError
+    from compactory_connectors.jobs.operators import jobs_where
 
     if sum((bool(ids), *(bool(other) for other in others))) != 1:
         raise ConfigError("which jobs? give ids or one of the options, not both")
     with _connected(flags) as connection:
+        known = {row.id for row in jobs_where(connection, ids, limit=len(ids))} if ids else set()
+        if unknown := sorted(set(ids or ()) - known):
+            names = ", ".join(map(str, unknown))
+            raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
         count = act(connection)
     print_count(count, "job", outcome, as_json=flags.json)
 

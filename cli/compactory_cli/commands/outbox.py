@@ -10,9 +10,9 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.stopping import stopping
 from ..views.terminal import number, output, print_count, print_json, seconds, table
 from .health import ListenOption, health_on, listen_on
-from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg
@@ -76,7 +76,10 @@ def run(
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
     if once:
         with _connected(flags) as connection:
-            refused = [item for item in _statuses(connection, topic) if item.failed]
+            statuses = _statuses(connection, topic)
+        if unknown := sorted(set(topic or ()).difference(item.topic for item in statuses)):
+            raise CompactoryError(f"nothing was ever published to {', '.join(unknown)}: is the name right?")
+        refused = [item for item in statuses if item.failed]
         if refused:
             names = ", ".join(f"{item.failed} of {item.topic}" for item in refused)
             raise CompactoryError(f"Kafka has refused messages: {names}; compactory outbox failed shows why")

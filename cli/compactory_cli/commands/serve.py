@@ -52,17 +52,21 @@ def serve(
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
 
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
-    COMPACTORY_HTTP_READ_TOKEN asks for a bearer token.
+    COMPACTORY_HTTP_READ_TOKEN asks for a bearer token. Directories with mastered = "kafka" also take writes, with
+    COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
     from ..context.session import Problems, begin
 
     configuration = begin(flags, LogLevel.INFO)
+    from compactory.mastered.fitness import rule_problems
+
     problems = Problems()
     directories = problems.of(partial(_directories, configuration, names or ()))
+    problems.add(rule_problems(directories or ()))
     kafka = problems.of(configuration.kafka)
     backend = problems.of(configuration.backend)
     if start_stale and backend is None:
-        problems.add(['--start-stale needs a backend on disk: write [store] backend = "rocksdb" into compactory.toml'])
+        problems.add(["--start-stale needs a folder: write path and backend into [store] of compactory.toml"])
     from compactory_api.listen import Listen
     from compactory_api.protocol.access import Access
 
@@ -88,7 +92,7 @@ def serve(
         options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
         options |= {"start_stale": True} if start_stale else {}
         store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
-        server = Server(store, access=access, drain=drain, loading=bar)
+        server = Server(store, access=access, drain=drain, advertised=configuration.advertised, loading=bar)
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)
 

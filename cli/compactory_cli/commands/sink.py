@@ -12,9 +12,9 @@ import typer
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, option
 from ..context.loading import Providers
+from ..context.stopping import stopping
 from ..views.terminal import number, output, print_count, print_json, table
 from .health import ListenOption, health_on, listen_on
-from .stopping import stopping
 
 if TYPE_CHECKING:
     import psycopg

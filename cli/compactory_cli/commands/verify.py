@@ -12,7 +12,7 @@ import typer
 
 from ..context.flags import Flags, argument, command, option
 from ..context.loading import Providers
-from .spark import Conf, Jars, Master, spark_options
+from .spark.command import Conf, Jars, Master, spark_options
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka

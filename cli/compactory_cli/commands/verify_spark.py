@@ -64,17 +64,14 @@ class SparkComparison:
         kafka = problems.of(self.configuration.kafka)
         problems.raise_any()
         assert kafka is not None
-        from compactory_connectors.spark.session import open_session
+        from compactory_connectors.spark.session import session
 
         progress("starting Spark", 0)
-        spark = open_session(f"compactory verify {Path(self.target).name}", self.options)
-        try:
+        with session(f"compactory verify {Path(self.target).name}", self.options) as spark:
             tables = [
                 each for connector in connectors or () for each in self._tables(spark, kafka, connector, progress)
             ]
             sides = self._sides(spark, kafka, self._topic(tables), progress) if self.stores or self.exports else []
-        finally:
-            spark.stop()
         return tables, sides
 
     def _connectors(self) -> list[ConnectorConfig]:

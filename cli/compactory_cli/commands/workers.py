@@ -16,9 +16,9 @@ from compactory_connectors.source.control.status import SourceStatus
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
 
+from ..context.stopping import stopping
 from ..views.loading_bars import LoadBars
 from ..views.terminal import number, output, print_json
-from .stopping import stopping
 
 __all__ = ["run_sources"]
 

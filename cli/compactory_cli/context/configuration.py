@@ -53,6 +53,8 @@ class Configuration:
     """Base URL of a server to ask in place of Kafka; None when --kafka says otherwise."""
     listen: str
     """HOST:PORT to serve HTTP on."""
+    advertised: str | None
+    """Base URL under which other servers reach this one."""
     worker_listen: str | None
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
@@ -98,13 +100,15 @@ class Configuration:
         return self._postgres is not None
 
     def backend(self) -> Backend | None:
-        """Where a store that goes on running keeps its entries; None: in memory. Raises ConfigError."""
+        """Where a store that goes on running keeps its entries; None: in memory alone. Raises ConfigError."""
         if self._store is None:
             return None
-        from compactory import RocksDB
+        from compactory import Memory, RocksDB
 
         try:
-            return RocksDB(self._store.path, **self._store.settings)
+            if self._store.backend == "memory":
+                return Memory(self._store.path, **self._store.settings)
+            return RocksDB(self._store.path or "", **self._store.settings)
         except ConfigError as error:
             raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
 
@@ -143,6 +147,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         directories=settings.directories,
         url=url.value.rstrip("/") if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
+        advertised=environment.get("HTTP_ADVERTISED") or settings.advertised,
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
@@ -231,6 +236,7 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
     try:
         return Tokens(
             read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
+            write=environment.get("HTTP_WRITE_TOKEN") or settings.write_token,
             admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
         )
     except ConfigError as error:

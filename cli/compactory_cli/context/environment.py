@@ -1,8 +1,10 @@
 """Environment variables; read here and nowhere else in the command line.
 
 ``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
-``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
-with the suffix ``_FILE``, which names a file that holds the value. ``_SPARK_JARS`` is read by the Spark jobs.
+``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_WRITE_TOKEN``,
+``_HTTP_ADVERTISED``, ``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
+with the suffix ``_FILE``, which names a file that holds the value. Spark jobs read ``_SPARK_JARS`` and
+``_SPARK_CLASSES``.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ _NAMES = tuple(
         "LOG_LEVEL",
         "LOG_FORMAT",
         "HTTP_READ_TOKEN",
+        "HTTP_WRITE_TOKEN",
+        "HTTP_ADVERTISED",
         "HTTP_ADMIN_TOKEN",
         "JDBC_PASSWORD",
+        "SPARK_CLASSES",
         "SPARK_JARS",
     ]
 )

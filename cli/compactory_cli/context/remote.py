@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
@@ -18,6 +18,7 @@ from .failure import StepFailed
 __all__ = ["RemoteEntry", "Server"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
+_SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
 class RemoteEntry:
@@ -63,6 +64,20 @@ class Server:
         """Retry or skip bad records, with None all of them; say how many were, and how many are left."""
         body = b"" if places is None else json.dumps({"errors": places}).encode()
         return self._json(f"/v1/errors:{verb}", body)
+
+    def changes(self, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
+        """The changes of a directory as they come, each with its cursor. Raises the error that ends them."""
+        asked = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
+        with self._opened(f"/v1/directories/{quote(directory, safe='')}/changes?{asked}", timeout=_SILENT) as answer:
+            event = cursor = ""
+            for line in answer:
+                field, _, text = line.decode().rstrip("\n").partition(": ")
+                if field == "data" and event:
+                    raise self._refused(json.loads(text))
+                if field == "data":
+                    yield {**json.loads(text), "cursor": cursor}
+                event, cursor = text if field == "event" else event, text if field == "id" else cursor
+        raise Unreachable("HTTP", f"{self.place} broke its answer off; go on with --since '{cursor}'")
 
     def digest(self, directory: str) -> dict[str, Any]:
         """Digests by key range of what it holds of a directory."""
@@ -110,13 +125,15 @@ class Server:
             return answer.read(), answer.headers
 
     @contextmanager
-    def _opened(self, path: str, body: bytes | None = None, method: str | None = None) -> Iterator[Any]:
+    def _opened(
+        self, path: str, body: bytes | None = None, method: str | None = None, timeout: float | None = None
+    ) -> Iterator[Any]:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         request = Request(self._url + path, body, headers, method=method)  # noqa: S310 - http(s), checked
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
+            with urlopen(request, timeout=timeout or self._timeout) as answer:  # noqa: S310
                 yield answer
         except HTTPError as error:
             raise self._failure(error) from None
@@ -127,11 +144,13 @@ class Server:
     def _failure(self, error: HTTPError) -> CompactoryError:
         """Our error for an error answer, with the text of the problem document where the server sent one."""
         try:
-            document = json.loads(error.read())
-            text = str(document.get("detail") or document.get("title") or error.reason)
-        except (ValueError, AttributeError, OSError):
-            text = str(error.reason)
-        told = f"{text} (HTTP {error.code} from {self.place})"
-        if error.code in {401, 403}:
+            return self._refused({"status": error.code, "title": error.reason, **json.loads(error.read())})
+        except (ValueError, TypeError, OSError):
+            return self._refused({"status": error.code, "title": error.reason})
+
+    def _refused(self, problem: dict[str, Any]) -> CompactoryError:
+        code = problem["status"]
+        told = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
+        if code in {401, 403}:
             return ConfigError(told)
-        return Unreachable("HTTP", told) if error.code in {503, 504} else StepFailed(told)
+        return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
+from compactory.write_rules import WriteRules
 
 if TYPE_CHECKING:
     from compactory_connectors.outbox.rules import TopicRules
@@ -28,14 +30,33 @@ _DIRECTORY: dict[str, Any] = {
     "indexes": list,
     "max_age": _NUMBER,
     "on_stale": str,
+    "keep_changes": bool,
     "connector": str,
+    "mastered": str,
 }
-_HTTP = ("listen", "read_token", "admin_token")
+_RULES: dict[str, Any] = {
+    "schema": str,
+    "key_pattern": str,
+    "key_from": list,
+    "unique": list,
+    "references": dict,
+    "internal": list,
+    "outcomes": list,
+    "remember": _NUMBER,
+    "remember_at_most": int,
+    "min_insync_replicas": int,
+}
+_DIRECTORY |= _RULES
+_MASTERS = ("postgres", "kafka")
+_HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised")
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _BACKENDS = ("memory", "rocksdb")
+_SAVING = ("save_every", "bootstrap")  # of the backend "memory"
 _STORE = {
     "backend": str,
     "path": str,
+    "save_every": _NUMBER,
+    "bootstrap": str,
     "block_cache_bytes": int,
     "row_cache_bytes": int,
     "memtable_bytes": int,
@@ -50,6 +71,7 @@ _STORE_OPTIONS: dict[str, Any] = {
     "start_timeout": _NUMBER,
     "polling_timeout": _NUMBER,
     "applying_timeout": _NUMBER,
+    "max_bytes": int,
 }
 _KINDS: dict[Any, str] = {
     str: "text",
@@ -71,9 +93,10 @@ class DirectorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """A ``[store]`` with a backend on disk: its folder, and what else `compactory.RocksDB` takes."""
+    """A ``[store]`` whose entries outlive it: the folder, and what else `compactory.RocksDB` or `Memory` takes."""
 
-    path: Path
+    backend: str
+    path: Path | None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -87,7 +110,9 @@ class SettingsFile:
     store: StoreSettings | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict)
     listen: str | None = None
+    advertised: str | None = None
     read_token: str | None = field(default=None, repr=False)
+    write_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
@@ -128,7 +153,9 @@ class _Reader:
             store=self._store(known.get("store", {}), store, options),
             store_options=options,
             listen=http.get("listen"),
+            advertised=http.get("advertised"),
             read_token=http.get("read_token"),
+            write_token=http.get("write_token"),
             admin_token=http.get("admin_token"),
             directories=self._directories(known.get("directories", {})),
             outbox_topics=self._outbox(known.get("outbox", {})),
@@ -157,15 +184,19 @@ class _Reader:
         backend = given.pop("backend", "memory")
         if backend not in _BACKENDS:
             self._problem("store", "backend", f"{backend!r} is not a backend{_nearest(backend, _BACKENDS)}")
-        elif backend == "memory":
-            for key in [*given, *(["start_stale"] if options.get("start_stale") else [])]:
-                text = 'the backend "memory" keeps nothing on disk; remove it, or set backend to "rocksdb"'
-                self._problem("store", key, text)
-        elif given.get("path"):
-            return StoreSettings(path=self._path.parent / given.pop("path"), settings=given)
-        elif "path" not in written or "path" in given:
-            self._problem("store", "path", 'the backend "rocksdb" needs a folder: path = "/var/lib/compactory"')
-        return None
+            return None
+        of_memory, folder = backend == "memory", given.pop("path", None)
+        for key in given:
+            if (key in _SAVING) is not of_memory:
+                self._problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
+        needs_folder = not of_memory or options.get("start_stale") or "save_every" in given
+        if needs_folder and not folder and ("path" not in written or folder is not None):
+            what = f'the backend "{backend}" needs a folder' + (" for that" if of_memory else "")
+            self._problem("store", "path", f'{what}: path = "/var/lib/compactory"')
+        if not folder and not given:
+            return None
+        path = self._path.parent / folder if folder else None
+        return StoreSettings(backend=backend, path=path, settings=given)
 
     def _options(self, options: Mapping[str, Any]) -> None:
         for key, kind in (("missing_topic", MissingTopic), ("unusable_directory", UnusableDirectory)):
@@ -184,15 +215,50 @@ class _Reader:
                 self._problem("directories", name, f"must be a section: [directories.{name}]")
                 continue
             values = self._checked(place, written, _DIRECTORY)
+            rules = self._rules(place, values)
             indexes = self._indexes(place, values.pop("indexes", []))
             connector = self._connector(place, values.pop("connector", None))
             try:
-                directory = Directory(name, indexes=indexes, **values)
+                directory = Directory(name, indexes=indexes, rules=rules, **values)
             except ConfigError as error:
                 self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
                 continue
             found[name] = DirectorySettings(directory=directory, connector=connector)
         return found
+
+    def _rules(self, place: str, values: dict[str, Any]) -> WriteRules | None:
+        """The rules for writes, taken out of the values of a directory; None where it is not mastered in Kafka."""
+        given = {name: values.pop(name) for name in _RULES if name in values}
+        master = values.pop("mastered", "postgres")
+        if master not in _MASTERS:
+            self._problem(place, "mastered", f"{master!r} is not a master{_nearest(master, _MASTERS)}")
+        if master != "kafka":
+            for name in given:
+                self._problem(place, name, 'is a rule for writes: it needs mastered = "kafka"')
+            return None
+        if "schema" in given:
+            given["schema"] = self._schema(place, given["schema"])
+        try:
+            return WriteRules(**given)
+        except ConfigError as error:
+            self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
+        except TypeError:
+            self._problem(place, "unique", 'must be a list of lists of fields, such as [["email"]]')
+        return None
+
+    def _schema(self, place: str, written: str) -> dict[str, Any] | None:
+        path = self._path.parent / written
+        try:
+            found = json.loads(path.read_bytes())
+        except OSError as error:
+            self._problem(place, "schema", f"{path} can't be read: {error.strerror}; relative to this file's folder")
+        except ValueError as error:
+            self._problem(place, "schema", f"{path} is not JSON: {error}")
+        else:
+            if isinstance(found, dict):
+                return found
+            self._problem(place, "schema", f"{path} is not a JSON Schema: it must be an object")
+        return None
 
     def _outbox(self, section: Mapping[str, Any]) -> dict[str, TopicRules]:
         if not section:

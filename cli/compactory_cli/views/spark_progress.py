@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Self
 
@@ -48,9 +50,15 @@ class StageBars(Stages):
             self._beat.join()
             self._bars.stop()
 
-    def watch(self, spark: SparkSession | None) -> None:
-        """Ask this session how far it is, from now on; None: no more."""
+    @contextmanager
+    def watching(self, spark: SparkSession) -> Iterator[None]:
+        """Spark has started: the stage ends, and within the block the session is asked how far it is."""
+        self.end()
         self._spark = spark
+        try:
+            yield
+        finally:
+            self._spark = None
 
     def begin(self, stage: str, rows: int | None) -> None:
         """A stage begins, that will handle so many rows."""

@@ -15,6 +15,7 @@ __all__ = [
     "cut",
     "decoded",
     "errors",
+    "json_or_text",
     "legible",
     "named",
     "number",
@@ -76,6 +77,14 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made
+
+
+def json_or_text(value: bytes) -> Any:
+    """A record's value read as JSON, else as text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value.decode(errors="replace")
 
 
 def decoded(raw: bytes | None) -> str | None:

@@ -6,6 +6,8 @@ import random
 
 __all__ = ["Backoff"]
 
+_RANDOM = random.Random()  # noqa: S311 - of its own, as a test that seeds the global one must not seed pauses too
+
 
 class Backoff:
     """Grows from ``first`` to ``limit`` seconds, each pause drawn from the upper half, so that a fleet spreads out.
@@ -22,7 +24,7 @@ class Backoff:
         """The next pause in seconds."""
         pause = min(self._limit, self._first * 2.0**self._attempts)
         self._attempts = min(self._attempts + 1, 32)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
+        return pause * _RANDOM.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         """Something worked: begin again with short pauses."""

@@ -37,6 +37,7 @@ def open_part(
     missing migrations or rights.
     """
     connection = connect({**conninfo, "application_name": session_name(part, purpose)})
+    user = connection.info.user
     try:
         refuse_pooling(connection)
         connection.execute(query(f"{part.name}/settings"), settings)
@@ -52,6 +53,12 @@ def open_part(
                 f"{role} may not {part.may}: GRANT {needed} TO {role}; compactory {part.name} roles grants it"
                 for role, needed in lacking
             )
+    except psycopg.errors.InsufficientPrivilege as error:
+        connection.close()
+        raise ConfigError(
+            f"role {user!r} may not {part.may}: {error.diag.message_primary};"
+            f" compactory {part.name} roles makes a role that may, to be granted to it"
+        ) from error
     except (psycopg.Error, ConfigError):
         connection.close()
         raise

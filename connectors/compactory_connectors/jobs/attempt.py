@@ -81,6 +81,11 @@ class Attempts:
         self._handlers = handlers
         self._conninfo = conninfo
         self._ended = ended
+        self.until = 0.0
+        """time.monotonic() until when no other executor has its jobs. Set by the keeper's thread.
+
+        Later a handler without a connection does not begin; the sessions of the others have ended.
+        """
         self._session = ""  # names the executor's sessions
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
@@ -187,6 +192,8 @@ class Attempts:
         done = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
         if claimed.cancelling:
             return replace(done, state="cancelled"), False
+        if not handler.takes_connection and time.monotonic() >= self.until:
+            return Outcome.back(claimed), False
         try:
             job = _job(attempt)
             with attempt_span(claimed.type, claimed.attempt, job.headers):
@@ -235,9 +242,15 @@ class Attempts:
                 return connection
             await connection.close()
         try:
-            return await psycopg.AsyncConnection.connect(_conninfo(self._conninfo, self._session))
+            connection = await psycopg.AsyncConnection.connect(_conninfo(self._conninfo, self._session))
+            registered = (await connection.execute(query("jobs/registered"), [self._session])).rowcount
+            await connection.rollback()
         except psycopg.Error as error:
             raise _Unconnected from error
+        if not registered:
+            await connection.close()
+            raise _Unconnected
+        return connection
 
 
 class _Kept:
@@ -249,13 +262,22 @@ class _Kept:
         self._connection: psycopg.Connection[Any] | None = None
 
     def connection(self, session: str) -> psycopg.Connection[Any]:
-        """One that works, as far as is known, and is named after the executor's session. Raises _Unconnected."""
+        """One that works, as far as is known, and is named after the executor's session. Raises _Unconnected.
+
+        The sessions of an executor that is taken for dead end once its row is gone. One that begins later sees that, so
+        that what woke up does not run beside what took over.
+        """
         if self._session != session or self._connection is None or self._connection.closed:
             self.close()
             try:
-                self._connection = psycopg.connect(_conninfo(self._conninfo, session))
+                connection = self._connection = psycopg.connect(_conninfo(self._conninfo, session))
+                registered = connection.execute(query("jobs/registered"), [session]).rowcount
+                connection.rollback()
             except psycopg.Error as error:
                 raise _Unconnected from error
+            if not registered:
+                self.close()
+                raise _Unconnected
             self._session = session
         return self._connection
 

@@ -60,6 +60,7 @@ class Claims:
         self._back: list[Outcome] = []  # to be handed back
         self._groups: dict[str, None] = {}  # to be looked at; in order
         self._freed: set[str] = set()  # in which a job of ours has ended
+        self._held: set[str | None] = set()  # groups of which a chain is here: when it ends, they are looked at
         self._voided = False  # claims nothing until its attempts have ended
         self._rate = 0.0  # jobs a second
 
@@ -81,7 +82,7 @@ class Claims:
     def void(self) -> None:
         """Others have its jobs, or will."""
         self._attempts.take_back(lambda _: True)
-        for each in (self._tokens, self._back, self._groups, self._freed):
+        for each in (self._tokens, self._back, self._groups, self._freed, self._held):
             each.clear()
         self._voided = True
 
@@ -102,6 +103,7 @@ class Claims:
         """Give back jobs that no thread has begun."""
         for chain in self._attempts.take_back(wanted):
             self._back += [Outcome.back(job) for job in chain]
+            self._held.discard(chain[0].group)
 
     def ours(self, job: Claimed) -> bool:
         """Whether a job is to run here."""
@@ -143,12 +145,13 @@ class Claims:
         for name in plan.request.groups:
             del self._groups[name]
             self._freed.discard(name)
-        self._groups.update(dict.fromkeys([*batch.found, *batch.refused]))
+        self._groups.update(dict.fromkeys(name for name in (*batch.found, *batch.refused) if name not in self._held))
         self._freed.update(batch.refused.intersection(plan.request.freed))
         for item in plan.ending:
             self._settle(item, plan.going_on.get(item.chain[0].id, []), batch.ended)
         for chain in batch.chains:
             self._tokens.update((job.id, job.token) for job in chain)
+            self._held.add(chain[0].group)
             self._attempts.put(chain)
 
     def _settle(self, item: Ended, rest: Chain, ended: frozenset[int]) -> None:
@@ -171,6 +174,7 @@ class Claims:
     def _free(self, job: Claimed) -> None:
         """Nothing of the job's group runs here any more."""
         if job.group is not None:
+            self._held.discard(job.group)
             self._groups[job.group] = None
             self._freed.add(job.group)
 

@@ -115,6 +115,7 @@ class Keeper:
                     with closing(wakeup):
                         self._wakeup = wakeup
                         table = self._table(connection)
+                        self._attempts.until = table.until
                         backoff.reset()
                         while not self._finished.is_set():
                             self._round(table, connection, wakeup)
@@ -234,6 +235,7 @@ class Keeper:
 
     def _beat(self, table: JobTable) -> None:
         changed, buried = self._membership.beat(table)
+        self._attempts.until = table.until
         if not self._membership.registered:
             self._void()
             return

@@ -12,7 +12,7 @@ import orjson
 from psycopg.rows import scalar_row
 
 from compactory.errors import WriteRefused
-from compactory_connectors.database.caller import async_driver, driver, is_async, remedies
+from compactory_connectors.database.caller import Remedies, async_driver, driver, is_async
 from compactory_connectors.source.publish.partitioner import murmur2
 from compactory_sql import query
 
@@ -144,7 +144,7 @@ class Jobs:
         if is_async(conn):
             return _enqueue_async(conn, columns)
         inner = driver(conn, "enqueue", "job")
-        with remedies(inner, "jobs"):
+        with Remedies(inner, "jobs"):
             return inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns).fetchall()
 
     def _columns(self, jobs: Sequence[NewJob]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _place(origin: str) -> int:
 
 def _array(values: list[Any]) -> str | None:
     """The column as Postgres writes an array, in a tenth of the time of psycopg's own; NULL where nothing is in it."""
-    if all(value is None for value in values):
+    if values.count(None) == len(values):
         return None
     return "{" + ",".join(["NULL" if value is None else _quoted(str(value)) for value in values]) + "}"
 
@@ -214,7 +214,7 @@ def _json(traced: Mapping[str, str], headers: Mapping[str, str] | None) -> str |
 
 async def _enqueue_async(conn: Any, columns: dict[str, Any]) -> list[int]:
     inner = await async_driver(conn, "enqueue", "job")
-    with remedies(inner, "jobs"):
+    with Remedies(inner, "jobs"):
         cursor = await inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns)
         return await cursor.fetchall()
 

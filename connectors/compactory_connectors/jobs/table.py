@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -137,6 +138,8 @@ class JobTable:
 
     def __init__(self, connection: WatchedConnection, executor: int, types: Sequence[str]) -> None:
         self.executor = executor
+        self.until = 0.0
+        """time.monotonic() until when no other executor takes this one for dead."""
         self._connection = connection
         self._tokens = itertools.count(executor << 32)
         self._given: dict[str, Any] = {"executor": executor, "types": list(types), "class": JOB_GROUP_LOCK_CLASS}
@@ -195,19 +198,25 @@ class JobTable:
     @classmethod
     def register(cls, connection: WatchedConnection, name: str, pool: str, types: Sequence[str]) -> JobTable:
         """A new executor."""
+        began = time.monotonic()
         row = connection.execute(query("jobs/register"), {"name": name, "pool": pool, "types": list(types)}).fetchone()
         assert row is not None
-        return cls(connection, row[0], types)
+        table = cls(connection, row[0], types)
+        table.until = began + TTL
+        return table
 
     def beat(self, pool: str) -> Executors:
         """Renew the heartbeat and look at all executors."""
+        began = time.monotonic()
         given = {"executor": self.executor, "ttl": timedelta(seconds=TTL)}
         rows = self._connection.execute(query("jobs/beat"), given).fetchall()
+        registered = any(row[2] for row in rows)
+        self.until = began + TTL if registered else 0.0
         return Executors(
             tuple(row[0] for row in rows if row[1] == pool and not row[3]),
             tuple(row[0] for row in rows),
             tuple(row[0] for row in rows if row[3]),
-            any(row[2] for row in rows),
+            registered,
         )
 
     def bury(self, executor: int) -> None:

@@ -3,9 +3,11 @@
 `Outbox` writes messages in the caller's transaction, `OutboxRelay` sends them. docs/outbox.md says how.
 """
 
+from compactory_connectors.database.handled import note_handled
+
 from .message import OutboxMessage
 from .publishing import Outbox
 from .relay import OutboxRelay
 from .rules import TopicRules
 
-__all__ = ["Outbox", "OutboxMessage", "OutboxRelay", "TopicRules"]
+__all__ = ["Outbox", "OutboxMessage", "OutboxRelay", "TopicRules", "note_handled"]

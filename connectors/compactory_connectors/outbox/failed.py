@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from compactory.errors import CompactoryError
 from compactory_sql import query
 
 __all__ = ["FailedMessage", "drop", "failed_messages", "retry"]
@@ -41,7 +42,10 @@ def failed_messages(
 
 
 def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Have failed messages sent again, then those that wait behind them; return how many. Raises psycopg.Error."""
+    """Have failed messages sent again, then those that wait behind them; return how many.
+
+    Raises CompactoryError for ids that have not failed, before anything is changed; psycopg.Error.
+    """
     return sum(
         _put_back(connection, topic, "outbox/put_back", ids)
         for topic, ids in _chosen(connection, topic, ids, waiting=False)
@@ -49,7 +53,7 @@ def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Se
 
 
 def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Delete failed messages; those that wait behind them are sent. Return their number. Raises psycopg.Error."""
+    """Delete failed messages; those that wait behind them are sent. Return their number. Raises like `retry`."""
     chosen = _chosen(connection, topic, ids, waiting=bool(ids))
     for name, numbers in chosen:
         _put_back(connection, name, "outbox/drop", numbers)
@@ -60,7 +64,14 @@ def _chosen(
     connection: psycopg.Connection[Any], topic: str | None, ids: Sequence[int], *, waiting: bool
 ) -> list[tuple[str, list[int]]]:
     given = {"topic": topic, "ids": list(ids) or None, "waiting": waiting}
-    return [(row[0], row[1]) for row in connection.execute(query("outbox/chosen"), given)]
+    found = [(row[0], row[1]) for row in connection.execute(query("outbox/chosen"), given)]
+    unknown = set(ids).difference(*(numbers for _, numbers in found))
+    if unknown:
+        raise CompactoryError(
+            f"no message has failed with id {', '.join(map(str, sorted(unknown)))}, or it waits for another one;"
+            " nothing was changed: compactory outbox failed lists them"
+        )
+    return found
 
 
 def _put_back(connection: psycopg.Connection[Any], topic: str, first: str, ids: list[int]) -> int:

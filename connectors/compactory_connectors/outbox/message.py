@@ -11,18 +11,16 @@ from typing import Any
 import orjson
 
 from compactory.errors import WriteRefused
+from compactory_connectors.database.handled import MESSAGE_ID
 
 __all__ = ["MESSAGE_ID", "OutboxMessage", "check_all", "encoded", "headers_json", "headers_of"]
-
-MESSAGE_ID = "compactory-message-id"
-"""The header that tells repetitions apart."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 Headers = Mapping[str, str | bytes | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OutboxMessage:
     """One message. ``payload`` None is a tombstone.
 
@@ -39,58 +37,67 @@ class OutboxMessage:
 
 def check_all(messages: Iterable[OutboxMessage]) -> None:
     """Raise WriteRefused with every problem of messages that are encoded. No text shows a value."""
-    found = [problem for number, message in enumerate(messages, 1) for problem in _problems(number, message)]
+    found = [
+        f"{_place(number, message)}: {problem}"
+        for number, message in enumerate(messages, 1)
+        for problem in _problems(message)
+    ]
     if found:
         raise WriteRefused(found)
 
 
-def _problems(number: int, message: Any) -> Iterator[str]:
+def _place(number: int, message: Any) -> str:
+    topic = getattr(message, "topic", None)
+    return f"message {number}" if topic is None else f"message {number} to {topic!r}"
+
+
+def _problems(message: Any) -> Iterator[str]:
     if not isinstance(message, OutboxMessage):  # callers need not have a type checker
-        yield f"message {number}: must be an OutboxMessage, not {type(message).__name__}"
+        yield f"must be an OutboxMessage, not {type(message).__name__}"
         return
     topic: Any = message.topic
-    place = f"message {number} to {topic!r}"
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         yield (
-            f"message {number}: {topic!r} can not be the name of a Kafka topic: use 1 to 249 letters, digits,"
-            " dots, underscores and hyphens"
+            f"{topic!r} can not be the name of a Kafka topic: use 1 to 249 letters, digits, dots, underscores and"
+            " hyphens"
         )
     if message.payload is None and message.key is None:
-        yield f"{place}: neither payload nor key; a tombstone needs the key that it removes"
-    yield from _content_problems(place, message)
-    if message.headers:
-        yield from _header_problems(place, message.headers)
-
-
-def _content_problems(place: str, message: OutboxMessage) -> Iterator[str]:
+        yield "neither payload nor key; a tombstone needs the key that it removes"
     for name, value in (("payload", message.payload), ("key", message.key)):
-        if value is not None and not isinstance(value, bytes | str):
-            yield (
-                f"{place}: {name} must be bytes or text, not {type(value).__name__}: encode it, or give the outbox"
-                " an encoder for the topic"
-            )
-        elif not _is_utf8(value):
-            yield f"{place}: {name} has characters that UTF-8 can not hold (surrogates)"
+        if value is not None and not isinstance(value, bytes):
+            yield from _text_problems(name, value)
     partition_key: Any = message.partition_key
     if partition_key is not None and not isinstance(partition_key, str):
-        yield f"{place}: partition_key must be text, not {type(partition_key).__name__}"
-    elif not _is_storable(partition_key):
-        yield f"{place}: partition_key has a NUL or characters that UTF-8 can not hold"
+        yield f"partition_key must be text, not {type(partition_key).__name__}"
+    elif partition_key is not None and not _is_storable(partition_key):
+        yield "partition_key has a NUL or characters that UTF-8 can not hold"
+    if message.headers:
+        yield from _header_problems(message.headers)
 
 
-def _header_problems(place: str, headers: Any) -> Iterator[str]:
+def _text_problems(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield (
+            f"{name} must be bytes or text, not {type(value).__name__}: encode it, or give the outbox an encoder for"
+            " the topic"
+        )
+    elif not _is_utf8(value):
+        yield f"{name} has characters that UTF-8 can not hold (surrogates)"
+
+
+def _header_problems(headers: Any) -> Iterator[str]:
     if not isinstance(headers, Mapping):
-        yield f"{place}: headers must be a mapping of names to text or bytes, not {type(headers).__name__}"
+        yield f"headers must be a mapping of names to text or bytes, not {type(headers).__name__}"
         return
     for name, value in headers.items():
         if not isinstance(name, str) or not name:
-            yield f"{place}: a header's name must be text that is not empty"
+            yield "a header's name must be text that is not empty"
         elif name == MESSAGE_ID:
-            yield f"{place}: header {name!r} is taken for the message's id"
+            yield f"header {name!r} is taken for the message's id"
         elif value is not None and not isinstance(value, bytes | str):
-            yield f"{place}: header {name!r} must be text or bytes, not {type(value).__name__}"
+            yield f"header {name!r} must be text or bytes, not {type(value).__name__}"
         elif not (_is_storable(name) and _is_storable(value)):
-            yield f"{place}: header {name!r} has a NUL or characters that UTF-8 can not hold: give its value as bytes"
+            yield f"header {name!r} has a NUL or characters that UTF-8 can not hold: give its value as bytes"
 
 
 def _is_utf8(value: Any) -> bool:

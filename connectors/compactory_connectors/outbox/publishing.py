@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import time
+from asyncio import to_thread
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, LiteralString, get_args
+from typing import Any, Literal, LiteralString, NoReturn, get_args
 from uuid import uuid4
 
 import structlog
 from psycopg.rows import tuple_row
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory.kafka.client import Kafka, KafkaError, kafka_errors
-from compactory_connectors.database.caller import async_driver, driver, is_async, remedies
-from compactory_connectors.source.publish.partitioner import partition_of
+from compactory.errors import ConfigError, Unreachable
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
+from compactory_connectors.database.caller import Remedies, async_driver, driver, is_async
+from compactory_connectors.source.publish.partitioner import home_of
 from compactory_sql import query
 
 from .encoding import Encoder, encoder_of
 from .message import MESSAGE_ID, OutboxMessage, check_all, encoded, headers_json
+from .topic_facts import TopicFacts, TopicFailed
 
 __all__ = ["Outbox"]
 
 log = structlog.get_logger("compactory.outbox")
 
+_LOOK = 0.005  # seconds between looks: another thread may be told of one's messages
+
 Backend = Literal["db", "kafka", "kafka_async"]
 
-_DEFAULTS = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "compression.type": "lz4"}
 _TIMEOUT = 30.0  # seconds for acknowledgements
+_DEFAULTS = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "message.timeout.ms": _TIMEOUT * 1000,
+    "topic.metadata.propagation.max.ms": 5_000,  # until a topic that the broker does not know is an error
+}
 
 
 class Outbox:
@@ -70,7 +82,7 @@ class Outbox:
         """
         message = OutboxMessage(topic=topic, payload=payload, key=key, partition_key=partition_key, headers=headers)
         found = self.publish_list(conn, [message])
-        return _first(found) if isinstance(found, Awaitable) else found[0]
+        return found[0] if type(found) is list else _first(found)
 
     def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
         """Publish messages in their order by one statement within the transaction of ``conn``; return a list of ids.
@@ -80,15 +92,14 @@ class Outbox:
         Raises WriteRefused with every problem before anything is written, ConfigError where the database has no outbox
         or the role may not publish, psycopg.Error.
         """
-        ready = [self._encoded(message) for message in messages]
+        ready = [self._encoded(message) for message in messages] if self._encoders else list(messages)
         check_all(ready)
         if self._direct is not None:
-            numbers = self._direct.send(ready)
-            return _ready(numbers) if is_async(conn) else numbers
+            return to_thread(self._direct.send, ready) if is_async(conn) else self._direct.send(ready)
         if is_async(conn):
             return _publish_async(conn, ready)
         inner = driver(conn, "publish", "message")
-        with remedies(inner, "outbox"):
+        with Remedies(inner, "outbox"):
             return _ids(inner.cursor(row_factory=tuple_row).execute(*_statement(ready)).fetchall())
 
     def close(self) -> None:
@@ -109,48 +120,66 @@ class _Direct:
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, *, wait: bool) -> None:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._wait = wait
+        self._facts = TopicFacts(self._kafka)
         self._last: KafkaError | None = None
         self._producer = self._kafka.producer(_DEFAULTS, {}, self._remember)
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[int]:
-        failures: list[KafkaError] = []
+        ended: list[tuple[str, KafkaError | None]] = []
 
         def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is not None:
-                failures.append(error)
-                if not self._wait:
-                    log.error("message not sent", topic=message.topic(), error=error.str())
+            ended.append((message.topic(), error))
+            if error is not None and not self._wait:
+                log.error("message not sent", topic=message.topic(), error=error.str())
 
         with kafka_errors("publish", self._kafka.bootstrap, lambda: self._last):
             for message in messages:
                 self._produce(message, delivered)
-        if self._wait:
-            self.flush()
-            if failures:
-                raise CompactoryError(f"Kafka at {self._kafka.bootstrap} did not take a message: {failures[0].str()}")
-        else:
-            self._producer.poll(0)
+        self._producer.poll(0)
+        while self._wait and len(ended) < len(messages):
+            self._producer.poll(_LOOK)
+        failed = [(topic, error) for topic, error in ended if error is not None]
+        if self._wait and failed:
+            self._raise(
+                f"{len(failed)} of {len(messages)} messages, the first for topic {failed[0][0]!r}", failed[0][1]
+            )
         return [0] * len(messages)
 
     def flush(self) -> None:
         left = self._producer.flush(_TIMEOUT)
         if left:
+            self._raise(f"{left} messages", KafkaError(KafkaError._MSG_TIMED_OUT))  # noqa: SLF001
+
+    def _raise(self, what: str, error: KafkaError) -> NoReturn:
+        if error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001
             why = f": {self._last.str()}" if self._last is not None else ""
-            raise Unreachable(
-                "Kafka", f"Kafka at {self._kafka.bootstrap} did not acknowledge {left} messages in {_TIMEOUT:g} s{why}"
-            )
+            raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} did not acknowledge {what} in time{why}")
+        with kafka_errors(f"publish {what}", self._kafka.bootstrap):
+            raise KafkaException(error)
 
     def _produce(self, message: OutboxMessage, delivered: Any) -> None:
         headers: list[tuple[str, str | bytes | None]] = [(MESSAGE_ID, uuid4().hex), *(message.headers or {}).items()]
         place = -1
         if message.partition_key is not None:
-            found = self._kafka.topics([message.topic]).get(message.topic)
-            if found is None:
-                raise ConfigError(f"topic {message.topic!r} does not exist on Kafka at {self._kafka.bootstrap}")
-            place = partition_of(message.partition_key.encode(), len(found.partitions))
-        self._producer.produce(
-            message.topic, encoded(message.payload), encoded(message.key), place, delivered, headers=headers
-        )
+            try:
+                partitions = self._facts.look(message.topic)
+            except TopicFailed as error:
+                raise ConfigError(str(error)) from None
+            partitioner = {**_DEFAULTS, **self._kafka.properties()}["partitioner"]
+            home = home_of(message.partition_key.encode(), partitions, partitioner)
+            place = -1 if home is None else home
+        given = message.topic, encoded(message.payload), encoded(message.key), place, delivered
+        deadline = time.monotonic() + (_TIMEOUT if self._wait else 0.0)
+        while True:
+            try:
+                self._producer.produce(*given, headers=headers)
+                return
+            except BufferError:  # the client's queue is full
+                if time.monotonic() >= deadline:
+                    where = f"Kafka at {self._kafka.bootstrap}"
+                    reason = f"{where} takes messages too slowly: the client's queue is full"
+                    raise Unreachable("Kafka", reason) from None
+                self._producer.poll(0.1)
 
     def _remember(self, error: KafkaError) -> None:
         self._last = error
@@ -158,31 +187,30 @@ class _Direct:
 
 async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
     inner = await async_driver(conn, "publish", "message")
-    with remedies(inner, "outbox"):
+    with Remedies(inner, "outbox"):
         cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
         return _ids(await cursor.fetchall())
 
 
-def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, dict[str, Any]]:
+def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, tuple[Any, ...]]:
     """The statement that publishes, and its parameters. One message needs no arrays: they cost as much as the rest."""
-    columns: dict[str, list[Any]] = {
-        "topic": [message.topic for message in messages],
-        "payload": [encoded(message.payload) for message in messages],
-        "key": [encoded(message.key) for message in messages],
-        "partition_key": [message.partition_key for message in messages],
-        "headers": [headers_json(message.headers) for message in messages],
-    }
     if len(messages) == 1:
-        return query("outbox/publish"), {name: values[0] for name, values in columns.items()}
-    return query("outbox/publish_list"), columns
+        return query("outbox/publish"), _row(messages[0])
+    return query("outbox/publish_list"), tuple(map(list, zip(*map(_row, messages), strict=True)))
+
+
+def _row(message: OutboxMessage) -> tuple[Any, ...]:
+    return (
+        message.topic,
+        encoded(message.payload),
+        encoded(message.key),
+        message.partition_key,
+        headers_json(message.headers),
+    )
 
 
 def _ids(rows: Sequence[Any]) -> list[int]:
     return [row[0] for row in rows]
-
-
-async def _ready(value: list[int]) -> list[int]:
-    return value
 
 
 async def _first(found: Awaitable[list[int]]) -> int:

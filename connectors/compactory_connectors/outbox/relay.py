@@ -29,6 +29,7 @@ from .sender import BATCH, Sender, Shared
 from .sent_ids import SentMarks
 from .status import Board, topic_statuses
 from .table import PAUSE, TTL, Pending, open_outbox
+from .topic_facts import TopicFacts
 
 __all__ = ["OutboxRelay"]
 
@@ -39,6 +40,7 @@ _SAMPLE = 5.0  # seconds between samples for metrics
 _WHOLE = 60.0  # seconds between looks at everything, for messages that were written past compactory.publish
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
+_CONNECTING = 2.0  # seconds to end in, for threads that hold nothing
 _MOST = 100_000  # messages in a batch
 _BUSY = 100  # messages at once, from which on writers need not notify
 
@@ -47,7 +49,8 @@ class OutboxRelay:
     """Sends what was published in a database to Kafka, by ``threads`` topics at a time. Thread-safe.
 
     ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties, ``topics`` the only ones to
-    send (all by default), ``rules`` are those of single topics, ``batch`` is the most messages in a transaction.
+    send (all by default), ``rules`` are those of single topics, ``batch`` is the most messages in a transaction (of one
+    topic 30,000).
     Any number of relays may run beside each other. Raises ConfigError for what is set wrongly.
     """
 
@@ -86,7 +89,7 @@ class OutboxRelay:
             self._stop,
             self._work,
             self._done,
-            self._waiting,
+            TopicFacts(self._kafka, self._waiting),
         )
         senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
         self._senders = [
@@ -111,21 +114,23 @@ class OutboxRelay:
     def stop(self, timeout: float = 15.0) -> bool:
         """Finish the batches under way, give every lock back; whether all of that ended within ``timeout`` seconds.
 
-        What did not is taken over by another relay. Idempotent.
+        What did not is taken over by another relay. A thread that is still connecting has nothing to finish, and ends
+        later. Idempotent.
         """
         self._stop.set()
         for _ in self._senders:
             self._work.put(None)
         self._wake_senders()
-        deadline = time.monotonic() + timeout
-        for thread in self._senders:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+        began = time.monotonic()
+        while alive := [thread for thread in self._senders if thread.is_alive()]:
+            if time.monotonic() > began + (timeout if self.board.holders else min(timeout, _CONNECTING)):
+                break
+            alive[0].join(0.02)
         self._finished.set()
         self._poke()
         if self._keeper.ident is not None:
-            self._keeper.join(max(0.1, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in [*self._senders, self._keeper])
+            self._keeper.join(_CONNECTING)
+        return not self.board.holders
 
     def __enter__(self) -> Self:
         self.start()
@@ -136,8 +141,8 @@ class OutboxRelay:
 
     @property
     def alive(self) -> bool:
-        """Whether all of its threads run."""
-        return all(thread.is_alive() for thread in [*self._senders, self._keeper])
+        """Whether none of its threads has ended: one that still looks for Kafka at its start is alive."""
+        return all(thread.ident is None or thread.is_alive() for thread in [*self._senders, self._keeper])
 
     def drain(self, stop: threading.Event) -> bool:
         """Wait until everything is sent that is committed by now; False where it was stopped before.

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
@@ -26,7 +26,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka, KafkaError
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.source.publish.partitioner import home_of
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 
 from .message import MESSAGE_ID, headers_of
@@ -40,7 +40,8 @@ __all__ = ["BATCH", "Sender", "Shared", "newest_of_keys"]
 
 log = structlog.get_logger("compactory.outbox")
 
-BATCH: Final = 30_000  # messages
+BATCH: Final = 60_000  # messages
+_OF_TOPIC = 30_000  # messages in a batch of one topic: more gain it little, and other topics wait longer
 _TOGETHER = 64  # topics in a transaction
 _SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
@@ -59,8 +60,7 @@ _POISON = frozenset({
 class Shared:
     """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
 
-    ``waiting``: the topics that are in the queue or with a sender. ``busy``: numbers of the senders that have topics.
-    ``ending``: it ends once everything is sent.
+    ``busy``: numbers of the senders that have topics. ``ending``: it ends once everything is sent.
     """
 
     conninfo: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Shared:
     stop: threading.Event
     work: SimpleQueue[Pending | None]
     done: Callable[[str, int], None]
-    waiting: Callable[[], Iterable[str]]
+    facts: TopicFacts
     busy: set[int] = field(default_factory=set)
     ending: threading.Event = field(default_factory=threading.Event)
 
@@ -110,12 +110,11 @@ class Sender:
             self._table = OutboxTable(connection, self._holder)
             self._marks = SentMarks(self._shared.kafka, identity)
             self._marks.ensure()
-            self._facts = TopicFacts(self._shared.kafka, self._shared.waiting)
             with self._shared.board.holding(self._holder):
                 yield
 
     def _work(self) -> None:
-        if self._lost:
+        if self._lost and not self._shared.stop.is_set():
             self._serve([*self._lost.values()])
         while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
             self._shared.busy.add(self._number)
@@ -193,7 +192,7 @@ class Sender:
         """Read the next batch of each topic that has none; return the topics that can be sent."""
         for each in held:
             each.pending.seen.clear()
-            most = self._shared.batch // len(held) or 1
+            most = min(self._shared.batch // len(held) or 1, _OF_TOPIC)
             each.limit = min(self._limits.get(each.topic, most), most)
         while lacking := [each for each in held if each.batch is UNREAD or each.is_early]:
             for each, batch in zip(lacking, self._table.read(lacking, _BYTES // len(held)), strict=True):
@@ -207,7 +206,7 @@ class Sender:
 
     def _is_known(self, held: Held) -> bool:
         try:
-            held.partitions = self._facts.look(held.topic, self._table.tell_limits)
+            held.partitions = self._shared.facts.look(held.topic, self._table.tell_limits)
         except (TopicFailed, ConfigError) as error:
             self._fail(held, str(error))
             return False
@@ -246,11 +245,11 @@ class Sender:
             for topic, ids in sent.items():
                 self._marks.mark(producer, self._holder, topic, ids)
             for each in held:  # the client then registers their partitions by one request, not by one for each
-                _produce(producer, each.topic, kept[each.topic][:1], each.partitions)
+                _produce(producer, each.topic, kept[each.topic][:1], self._place(each))
             for each in held:
                 rows = kept[each.topic]
                 for start in range(1, len(rows), _SLICE):
-                    _produce(producer, each.topic, rows[start : start + _SLICE], each.partitions)
+                    _produce(producer, each.topic, rows[start : start + _SLICE], self._place(each))
                     self._table.receive()
             following.update(finish())
 
@@ -322,6 +321,15 @@ class Sender:
         own = {"message.max.bytes": _LARGEST, "linger.ms": 5}
         return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=own)
 
+    def _place(self, held: Held) -> Callable[[str], int]:
+        """The partition of a partition key: where the producer would put a key of that name."""
+
+        def place(partition_key: str) -> int:
+            found = home_of(partition_key.encode(), held.partitions, self._publisher.partitioner)
+            return -1 if found is None else found
+
+        return place
+
     def _rules(self, topic: str) -> TopicRules:
         return self._shared.rules.get(topic, TopicRules())
 
@@ -333,7 +341,7 @@ def _behind(held: Held) -> Claim:
     return replace(held.claim, position=held.claim.position.after(batch.running, batch.newest, last))
 
 
-def _produce(producer: Any, topic: str, rows: Sequence[Row], partitions: int) -> None:
+def _produce(producer: Any, topic: str, rows: Sequence[Row], place_of: Callable[[str], int]) -> None:
     put = producer.produce
     for number, key, payload, more in rows:
         headers: list[Any] = [(MESSAGE_ID, b"%d" % number)]
@@ -341,7 +349,7 @@ def _produce(producer: Any, topic: str, rows: Sequence[Row], partitions: int) ->
             put(topic, payload, key, headers=headers)
             continue
         partition_key, given, _ = more
-        place = -1 if partition_key is None else partition_of(partition_key.encode(), partitions)
+        place = -1 if partition_key is None else place_of(partition_key)
         put(topic, payload, key, place, headers=headers + headers_of(given))
 
 

@@ -171,25 +171,23 @@ class OutboxTable:
         """Take in what the server has written so far, so that it goes on: its buffers hold less than a batch."""
         self._connection.pgconn.consume_input()
 
-    def _settle(self, held: Sequence[Held]) -> list[psycopg.Cursor[Any]]:
+    def _settle(self, held: Sequence[Held]) -> psycopg.Cursor[Any]:
         """A transaction of its own within a pipeline: a lock on rows must not last while a batch is read."""
         self._connection.execute("BEGIN")
         for each in held:
             self._delete(each.topic, each.done)
-        renewed = self._update(held, "outbox/renew_topic")
+        renewed = self._update(held, "outbox/renew_topics")
         self._connection.execute("COMMIT")
         return renewed
 
-    def _update(self, held: Sequence[Held], statement: str) -> list[psycopg.Cursor[Any]]:
+    def _update(self, held: Sequence[Held], statement: str) -> psycopg.Cursor[Any]:
         in_order = sorted(held, key=lambda each: each.topic)
-        return [
-            self._connection.execute(
-                query(statement),
-                self._given
-                | {"topic": each.topic, "rewinds": each.claim.rewinds, "reached": each.claim.position.reached},
-            )
-            for each in in_order
-        ]
+        given = self._given | {
+            "topics": [each.topic for each in in_order],
+            "rewinds": [each.claim.rewinds for each in in_order],
+            "reached": [each.claim.position.reached for each in in_order],
+        }
+        return self._connection.execute(query(statement), given)
 
     def _select(self, held: Sequence[Held], size: int) -> psycopg.Cursor[Any]:
         places = [each.claim.position for each in held]
@@ -267,8 +265,8 @@ class OutboxTable:
             self._connection.execute(query("outbox/delete"), given)
 
 
-def _check(held: Sequence[Held], updated: Sequence[psycopg.Cursor[Any]]) -> None:
-    if not all(cursor.rowcount for cursor in updated):
+def _check(held: Sequence[Held], updated: psycopg.Cursor[Any]) -> None:
+    if updated.rowcount != len(held):
         raise LeaseLost(f"another relay took over one of {len(held)} topics such as {held[0].topic!r}")
 
 

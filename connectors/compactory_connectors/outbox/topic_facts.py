@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
 __all__ = ["TopicFacts", "TopicFailed"]
+
+TellLimits: TypeAlias = Callable[[Mapping[str, int]], None]
 
 _FACTS_AGE = 60.0  # seconds
 
@@ -18,38 +22,47 @@ class TopicFailed(Exception):
 
 
 class TopicFacts:
-    """What the broker says of topics, kept for a minute. Owned by one thread.
+    """What the broker says of topics, kept for a minute. Thread-safe.
 
     ``waiting`` are topics that are asked about along with one, as a request for each takes longer than a small batch.
     """
 
-    def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]] = tuple) -> None:
         self._kafka = kafka
         self._waiting = waiting
+        self._lock = threading.Lock()  # guards the next two; who waits for it finds what another has asked
         self._asked: dict[str, float] = {}
         self._partitions: dict[str, int] = {}
 
-    def look(self, topic: str, tell_limits: Callable[[Mapping[str, int]], None]) -> int:
-        """The number of partitions. Raises TopicFailed where there is no such topic, ConfigError, Unreachable."""
-        if time.monotonic() - self._asked.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
-            try:
-                self._ask({topic, *self._waiting()}, tell_limits)
-            except ConfigError:  # about any of them
-                self._ask({topic}, tell_limits)
-        if topic not in self._partitions:
-            raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
-        return self._partitions[topic]
+    def look(self, topic: str, tell_limits: TellLimits | None = None) -> int:
+        """The number of partitions. Raises TopicFailed where there is no such topic, ConfigError, Unreachable.
 
-    def _ask(self, topics: set[str], tell_limits: Callable[[Mapping[str, int]], None]) -> None:
+        ``tell_limits`` is told how many bytes a message of each topic may have that was asked about.
+        """
+        with self._lock:
+            if time.monotonic() - self._asked.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
+                try:
+                    self._ask({topic, *self._waiting()}, tell_limits)
+                except ConfigError:  # about any of them
+                    self._ask({topic}, tell_limits)
+            if topic not in self._partitions:
+                raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+            return self._partitions[topic]
+
+    def _ask(self, topics: set[str], tell_limits: TellLimits | None) -> None:
         found = self._kafka.topics(topics)
         for topic in topics - found.keys():
             self._partitions.pop(topic, None)
             self._asked.pop(topic, None)
-        try:
-            configs = self._kafka.topic_configs(found) if found else {}
-        except ConfigError:
-            configs = {}  # needs DescribeConfigs, which a relay can do without
-        sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}
-        tell_limits({topic: int(size) for topic, size in sizes.items() if size is not None})
+        if found and tell_limits is not None:
+            tell_limits(self._sizes(found))
         self._partitions |= {name: len(facts.partitions) for name, facts in found.items()}
         self._asked |= dict.fromkeys(found, time.monotonic())
+
+    def _sizes(self, topics: Iterable[str]) -> dict[str, int]:
+        try:
+            configs = self._kafka.topic_configs(topics)
+        except ConfigError:
+            return {}  # needs DescribeConfigs, which a relay can do without
+        sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}
+        return {topic: int(size) for topic, size in sizes.items() if size is not None}

@@ -18,6 +18,7 @@ _TOPICS: tuple[tuple[str, str, str], ...] = (
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),
     ("error", "error", "1 if the topic had an error and the relay waits for a minute"),
 )
+_CONNECTS = "it connects to Postgres and Kafka"
 _COUNTERS = (
     ("sent_total", "sent", "Messages that this relay has sent"),
     ("failed_total", "failed", "Messages that this relay has set aside because Kafka refused them"),
@@ -45,7 +46,7 @@ class OutboxWorker:
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return why nothing could be sent yet."""
-        return [] if self.ready() else [{"outbox": self._relay.board.picture()["detail"]}]
+        return [] if self.ready() else [{"outbox": self._relay.board.picture()["detail"] or _CONNECTS}]
 
     def status(self) -> dict[str, Any]:
         """Return what this relay holds and sends, and what the tables said some seconds ago."""

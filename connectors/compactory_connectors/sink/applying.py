@@ -20,6 +20,7 @@ from compactory.errors import CompactoryError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Message
 from compactory.records import Partition
+from compactory_connectors.database.handled import MESSAGE_ID, forget_handled, note_handled
 from compactory_connectors.database.postgres_errors import refusal
 
 from .dead_letters import DeadLetters
@@ -47,7 +48,7 @@ class Applying:
     """Applies batches on one connection. Owned by one thread.
 
     ``stops``: the first record at fault ends the sink, once those before it are committed. ``dead_letters``: where
-    failed records go in place of the table.
+    failed records go in place of the table. ``dedupes``: a message of an outbox is applied once, by its id.
     """
 
     connection: psycopg.Connection[Any]
@@ -56,6 +57,7 @@ class Applying:
     preparing: Prepare | None = None
     stops: bool = False
     dead_letters: DeadLetters | None = None
+    dedupes: bool = False
     alone: threading.Lock = field(default_factory=threading.Lock)
     """Held while threads take turns."""
     offsets: Offsets = field(init=False)
@@ -73,8 +75,8 @@ class Applying:
             self.preparing(records)
         return records
 
-    def _given(self, records: Iterable[SinkRecord]) -> Records:
-        return Records(records, holds=self.dead_letters is None)
+    def _given(self, records: Iterable[SinkRecord], *, again: bool = False) -> Records:
+        return Records(records, holds=self.dead_letters is None, again=again)
 
     def apply(self, batch: Batch, part: Callable[[], None] | None = None) -> Outcome:
         """Apply a batch and move the offset to its end, or do nothing. ``part`` locks and notes some records instead.
@@ -139,14 +141,27 @@ class Applying:
         else:
             self.failed.add(failed)
 
-    def _call(self, records: Sequence[SinkRecord], failed: list[Failed]) -> None:
+    def _call(self, records: Sequence[SinkRecord], failed: list[Failed], *, again: bool = False) -> None:
         if not records:
             return
-        given = records if isinstance(records, Records) else self._given(records)
-        self.handler(self.connection, given)
+        given = records if isinstance(records, Records) else self._given(records, again=again)
+        if self.dedupes:
+            given = self._new(given)
+        if given:
+            self.handler(self.connection, given)
         if self.stops and given.failed:
             raise RecordRefused(given.failed[0].reason)
+        if self.dedupes and given.failed:
+            ids = [_message_id(item.record) for item in given.failed]
+            forget_handled(self.connection, self.sink, given[0].topic, filter(None, ids))
         failed += given.failed
+
+    def _new(self, records: Records) -> Records:
+        """The records without those whose message was handled before; the others are noted as handled."""
+        ids = [_message_id(record) for record in records]
+        new = note_handled(self.connection, self.sink, records[0].topic, filter(None, ids))
+        left = [record for record, name in zip(records, ids, strict=True) if name is None or _take(new, name)]
+        return records if len(left) == len(records) else self._given(left, again=records.again)
 
     def _isolate(
         self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes], *, stops: bool
@@ -164,7 +179,7 @@ class Applying:
         found: list[Failed] = []
         try:
             with self.connection.transaction():
-                self._call(records, found)
+                self._call(records, found, again=True)
                 self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except Exception as error:
             if not _is_of_record(error):
@@ -186,6 +201,17 @@ class Applying:
             " records set aside (errors.tolerance=all in SINK.json, on_failure='set_aside' in Python), or pass over"
             f" it: compactory sink offsets set {self.sink} {topic} {partition} {offset + 1}"
         )
+
+
+def _message_id(record: SinkRecord) -> str | None:
+    return next((value.decode() for name, value in record.headers if name == MESSAGE_ID and value), None)
+
+
+def _take(names: set[str], name: str) -> bool:
+    """Whether it was there; it is not any more."""
+    found = name in names
+    names.discard(name)
+    return found
 
 
 def _is_of_record(error: Exception) -> bool:

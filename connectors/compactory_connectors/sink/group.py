@@ -220,8 +220,16 @@ class Group:
                 log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
                 continue
             self._consumer.resume(_listed([part]))
+            self._wake(part)
             self.positions[part] = Position(offset, offset)
             self.ends.pop(part, None)  # what lies before that end is read again, and must not be passed over
+
+    def _wake(self, partition: Partition) -> None:
+        """Have the client fetch at once: its thread sleeps for up to a second after a seek, but not after a request."""
+        try:
+            self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=1)
+        except KafkaException as error:
+            log.debug("the first fetch may be late", error=str(error))
 
     def _event(self, message: Message) -> None:
         error = message.error()

@@ -64,8 +64,10 @@ class Failed(NamedTuple):
 class Records(list[SinkRecord]):
     """The records of one call of a handler, in the order of their offsets."""
 
-    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True) -> None:
+    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True, again: bool = False) -> None:
         super().__init__(records)
+        self.again = again
+        """Whether some of them were refused before."""
         self.failed: list[Failed] = []
         self.prepared: Any = None
         """What the handler's ``prepare`` made of them."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import structlog
 
@@ -18,6 +16,7 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
+from .background import Background
 from .dead_letters import DeadLetters
 from .group import Group
 from .offsets import open_sink
@@ -34,7 +33,7 @@ log = structlog.get_logger("compactory.sink")
 _MAX_POLL_MS = 300_000  # the client's default
 
 
-class TransactionalSink:
+class TransactionalSink(Background):
     """Applies the records of topics to a database, each once. Thread-safe; start it once.
 
     ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.
@@ -44,7 +43,8 @@ class TransactionalSink:
     statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
     is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
     thread of its own and unless ``parallel``; it may leave something in ``records.prepared``, and the records may never
-    be applied. ``start`` counts for partitions never used.
+    be applied. ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
+    applied before, by their ids.
     ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
     table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
     """
@@ -64,14 +64,14 @@ class TransactionalSink:
         on_failure: Literal["set_aside", "stop"] = "set_aside",
         dead_letters: str | None = None,
         dead_letter_headers: bool = True,
+        dedupe: bool = False,
         start: Start = "earliest",
         transaction_timeout: float = 60.0,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
+        super().__init__(f"sink-{name}")
         self.board = Board()
-        self.failure: CompactoryError | None = None
-        """Why the sink has ended by itself."""
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._properties = dict(properties or {})
@@ -99,46 +99,14 @@ class TransactionalSink:
             handler=handler,
             preparing=prepare if parallel == 1 else None,
             stops=on_failure == "stop",
+            dedupes=dedupe,
         )
         self._start: Start = start
         self._timeout = transaction_timeout
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"compactory-sink-{name}", daemon=True)
 
-    def start(self) -> None:
-        """Check database and topics, then work in the background; what is away is waited for. Raises ConfigError."""
-        try:
-            with self._opened():
-                self._check_topics()
-        except Unreachable as error:
-            self._note(error)
-        self._thread.start()
-
-    def stop(self, timeout: float = 15.0) -> bool:
-        """End the transaction under way and leave the group; whether that ended within ``timeout`` s. Idempotent."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the sink has ended by itself or was stopped; whether it has. Raises why it ended."""
-        self._thread.join(timeout)
-        if self.failure is not None:
-            raise self.failure
-        return not self._thread.is_alive()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended: one that still looks for Postgres at its start is alive."""
-        return self._thread.ident is None or self._thread.is_alive()
+    def _check(self) -> None:
+        with self._opened():
+            self._check_topics()
 
     def _check_topics(self) -> None:
         named = [topic for topic in self._topics if not topic.startswith("^")]
@@ -179,14 +147,7 @@ class TransactionalSink:
                 group.detach()
                 pause = backoff.pause()
 
-    def _idle(self, group: Group, seconds: float) -> None:
-        """Stay in the group, and read nothing."""
-        until = time.monotonic() + seconds
-        while not self._stop.is_set() and time.monotonic() < until:
-            group.poll(self._batch, 0.1)
-            self.board.polled_at = time.monotonic()
-
-    def _note(self, error: Unreachable) -> None:
+    def _note(self, error: CompactoryError) -> None:
         self.board.error = str(error)
         log.warning("nothing is applied for now", sink=self.name, error=" ".join(str(error).split()))
 

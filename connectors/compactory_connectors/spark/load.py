@@ -150,15 +150,16 @@ class Load:
         self._count(judged.count(self._keep(judged.rows)))
         keys = judged.checks.mapped.keys
         resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
-        if resolved.undecided is None:
+        if resolved is None:
             return judged.good, judged.bad
-        report, valid = self._report, self._report.accepted
-        report.accepted, undecided = self._keep(resolved.rows).count(), resolved.undecided.count()
-        report.duplicates = valid - report.accepted - undecided
-        if not undecided:
+        report = self._report
+        report.accepted += resolved.loaded - resolved.repeated
+        report.duplicates = resolved.repeated - resolved.loaded - resolved.rejected
+        if not resolved.rejected:
             return resolved.rows, judged.bad
         reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
-        report.rejected, report.reasons = report.rejected + undecided, {**report.reasons, reason: undecided}
+        report.rejected += resolved.rejected
+        report.reasons = {**report.reasons, reason: resolved.rejected}
         return resolved.rows, judged.bad.unionByName(judged.rejecting(resolved.undecided, reason))
 
     def _write(self) -> None:

@@ -7,20 +7,22 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compactory.errors import ConfigError
 
+from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
 from .quiet_start import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkOptions", "open_session"]
+__all__ = ["SparkOptions", "session"]
 
 _JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
@@ -30,6 +32,8 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ZONE: Final = "spark.sql.session.timeZone"
+_ARCHIVE: Final = "spark.compactory.classes"
+"""Property of a session: where the archive of its classes is, or is to be."""
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _DEFAULTS: Final = {
     _ZONE: "UTC",
@@ -57,12 +61,23 @@ class SparkOptions:
     postgres_driver: bool = False
 
 
-def open_session(name: str, options: SparkOptions) -> SparkSession:
-    """A session of this name; whoever gets it stops it.
+@contextmanager
+def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
+    """A session of this name, stopped after the block. The first on a machine keeps Spark's classes for quicker starts.
 
     Raises ConfigError for a time zone other than UTC and naming what has to be installed, Unreachable where a jar can't
     be fetched.
     """
+    spark = _open(name, options)
+    try:
+        yield spark
+        if archive := spark.conf.get(_ARCHIVE, None):
+            keep(spark, Path(archive))
+    finally:
+        spark.stop()
+
+
+def _open(name: str, options: SparkOptions) -> SparkSession:
     if (zone := options.conf.get(_ZONE, "UTC")) != "UTC":
         raise ConfigError(
             f"{_ZONE}={zone} would shift times: loads, exports and comparisons are in UTC; remove it, and give times of"
@@ -73,10 +88,9 @@ def open_session(name: str, options: SparkOptions) -> SparkSession:
     except ImportError:
         raise ConfigError("Spark jobs need PySpark: pip install 'compactory[spark]'") from None
     submitted = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
-    if not submitted:
-        _check_java()
+    java = "" if submitted else _check_java()
     builder = SparkSession.builder.appName(name)
-    for key, value in _properties(options, submitted=submitted).items():
+    for key, value in _properties(options, java, submitted=submitted).items():
         builder = builder.config(key, value)
     if submitted:
         return builder.getOrCreate()
@@ -84,8 +98,11 @@ def open_session(name: str, options: SparkOptions) -> SparkSession:
         return builder.getOrCreate()
 
 
-def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
-    """What is set for a session; who submits a job has said where and with which memory it runs."""
+def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[str, str]:
+    """What is set for a session; ``java`` is what the JVM says of its version.
+
+    A job that is submitted runs where, and with the memory that, its submitter has said.
+    """
     if submitted and options.master is None:
         names = [name for name in _DEFAULTS if name.startswith("spark.sql.")]
         return {name: _DEFAULTS[name] for name in names} | dict(options.conf)
@@ -94,7 +111,11 @@ def _properties(options: SparkOptions, *, submitted: bool) -> dict[str, str]:
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         found["spark.sql.shuffle.partitions"] = str(max(8, 4 * (os.cpu_count() or 1)))
-        found |= _LOCAL | {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}"}
+        java_flags = f"-Dlog4j2.configurationFile=file:{_LOGGING}"
+        if (archive := archive_for(java)) is not None:
+            found[_ARCHIVE] = str(archive)
+            java_flags += f" {java_options(archive)}"
+        found |= _LOCAL | {"spark.driver.defaultJavaOptions": java_flags}
     return found | dict(options.conf)
 
 
@@ -105,8 +126,8 @@ def _jars(options: SparkOptions) -> dict[str, str]:
     return {"spark.jars.packages": DRIVER} if options.postgres_driver else {}
 
 
-def _check_java() -> None:
-    """Say what is missing in one line, where PySpark would print a page."""
+def _check_java() -> str:
+    """What Java says of its version. Raises ConfigError, one line, where PySpark would print a page."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install a Java {_JAVA} runtime (Debian: apt-get install openjdk-{_JAVA}-jre-headless)"
@@ -118,3 +139,4 @@ def _check_java() -> None:
     if version is None or int(version[1]) < _JAVA:
         found = said.partition("\n")[0].strip() or "one that does not start"
         raise ConfigError(f"Spark needs Java {_JAVA} or newer, and {java} is {found}: {remedy}, or set JAVA_HOME")
+    return said

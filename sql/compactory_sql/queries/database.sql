@@ -33,3 +33,18 @@ SELECT pg_current_snapshot()::text AS snapshot;
 -- name: database/wake
 -- This connection is awake for these keys: writers stay silent.
 SELECT bool_and(pg_advisory_unlock({class}, key)) AS awake FROM unnest({keys}::int[]) AS key;
+
+-- name: database/note_handled
+-- Note ids of messages as handled; only those that were not. Twice as many ids go as come, once they are old, so that
+-- the table stays as large as a week of messages.
+WITH gone AS (DELETE FROM compactory.kafka_handled_messages
+               WHERE ctid = ANY (ARRAY(SELECT ctid FROM compactory.kafka_handled_messages
+                                        WHERE handled_at < clock_timestamp() - %(keep)s
+                                        ORDER BY handled_at LIMIT 2 * cardinality(%(ids)s::text[]) FOR UPDATE SKIP LOCKED)))
+INSERT INTO compactory.kafka_handled_messages (reader, topic, id)
+SELECT %(reader)s, %(topic)s, id FROM unnest(%(ids)s::text[]) AS u (id) ORDER BY id
+    ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: database/forget_handled
+DELETE FROM compactory.kafka_handled_messages
+ WHERE reader = %(reader)s AND topic = %(topic)s AND id = ANY (%(ids)s::text[]);

@@ -37,6 +37,10 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
 -- A new executor. Its sessions are named after its id, so that they can be ended when it is taken for dead.
 INSERT INTO compactory.job_executors (name, pool, types) VALUES (%(name)s, %(pool)s, %(types)s) RETURNING id;
 
+-- name: jobs/registered
+-- Whether an executor is not taken for dead.
+SELECT FROM compactory.job_executors WHERE id = %s::int8;
+
 -- name: jobs/unregister
 -- An executor that ended, or was found dead.
 DELETE FROM compactory.job_executors WHERE id = %(executor)s;

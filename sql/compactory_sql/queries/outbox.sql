@@ -1,11 +1,11 @@
 -- name: outbox/publish
 -- One message, whose id comes back.
-SELECT compactory.publish(%(topic)s::text, %(payload)s::bytea, %(key)s::bytea, %(partition_key)s::text, %(headers)s::jsonb);
+SELECT compactory.publish(%s::text, %s::bytea, %s::bytea, %s::text, %s::jsonb);
 
 -- name: outbox/publish_list
 -- Messages in their order; ids come back in the same.
 SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers::jsonb)
-  FROM unnest(%(topic)s::text[], %(payload)s::bytea[], %(key)s::bytea[], %(partition_key)s::text[], %(headers)s::text[])
+  FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[], %s::text[])
        AS m (topic, payload, key, partition_key, headers);
 
 -- name: outbox/settings
@@ -79,11 +79,12 @@ ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = ex
         AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))
 RETURNING topic, reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
 
--- name: outbox/renew_topic
--- Renew the lock with what was deleted; no row means that the lock was lost.
-UPDATE compactory.kafka_topic_info
-   SET locked_at = clock_timestamp(), reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
- WHERE topic = %(topic)s AND locked_by = %(holder)s;
+-- name: outbox/renew_topics
+-- Renew locks with what was deleted; a row less means that a lock was lost. Topics come in the order of their names.
+UPDATE compactory.kafka_topic_info AS t
+   SET locked_at = clock_timestamp(), reached = CASE t.rewinds WHEN u.rewinds THEN u.reached ELSE t.reached END
+  FROM unnest(%(topics)s::text[], %(rewinds)s::int8[], %(reached)s::int8[]) AS u (topic, rewinds, reached)
+ WHERE t.topic = u.topic AND t.locked_by = %(holder)s;
 
 -- name: outbox/read
 -- Read the next batch of each topic. The first row of one tells how things stand; there is none where the lock was lost.
@@ -132,11 +133,12 @@ DELETE FROM compactory.kafka_messages
           FROM compactory.kafka_messages AS m WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s));
 
 -- name: outbox/release
--- Give the lock back: everything that was read is sent and deleted.
-UPDATE compactory.kafka_topic_info
+-- Give locks back: everything that was read is sent and deleted. Topics come in the order of their names.
+UPDATE compactory.kafka_topic_info AS t
    SET locked_by = NULL, locked_at = NULL, error = false, retries = 0, last_error = NULL,
-       reached = CASE rewinds WHEN %(rewinds)s THEN %(reached)s ELSE reached END
- WHERE topic = %(topic)s AND locked_by = %(holder)s;
+       reached = CASE t.rewinds WHEN u.rewinds THEN u.reached ELSE t.reached END
+  FROM unnest(%(topics)s::text[], %(rewinds)s::int8[], %(reached)s::int8[]) AS u (topic, rewinds, reached)
+ WHERE t.topic = u.topic AND t.locked_by = %(holder)s;
 
 -- name: outbox/fail
 -- Give the lock back after an error that is the topic's: it is left alone for a minute.

@@ -155,7 +155,7 @@ RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
 
 -- name: sink/columns
 -- Columns that can be written. A domain counts as its base type.
-SELECT a.attname AS name, a.attnotnull AS not_null, a.atttypmod AS length,
+SELECT a.attname AS name, a.atttypmod AS length,
        coalesce(e.typname || '[]', CASE t.typtype WHEN 'd' THEN b.typname ELSE t.typname END) AS kind
   FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
   LEFT JOIN pg_type AS b ON b.oid = t.typbasetype

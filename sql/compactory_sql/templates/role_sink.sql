@@ -5,4 +5,5 @@ GRANT USAGE ON SCHEMA compactory TO {sink};
 
 GRANT SELECT, INSERT, UPDATE ON compactory.kafka_partitions TO {sink};
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.kafka_partition_parts, compactory.kafka_failed_records TO {sink};
+GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.kafka_partition_parts, compactory.kafka_failed_records,
+    compactory.kafka_handled_messages TO {sink};

@@ -6,6 +6,7 @@ import logging
 import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, MutableMapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 import orjson
@@ -58,6 +59,12 @@ class Quarantine:
         self._keyless = 0  # outstanding ones without a key: none of them is ever superseded
         for packed in list(kept.values()):
             self._remember(self._unpacked(packed))
+
+    def frozen(self) -> Quarantine:
+        """Return one that knows the bad lookup keys of now, for readers. For the writing thread."""
+        found = copy(self)
+        found.names = self.names.copy()
+        return found
 
     def __bool__(self) -> bool:
         return bool(self._by_key)

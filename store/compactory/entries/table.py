@@ -6,16 +6,19 @@ One thread applies runs; any thread reads the directory storage meanwhile. Every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
-from compactory.codec.decoding import Document, Term, decoder, document, key_text, path
-from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base
+from compactory.cleanup import apart
+from compactory.codec.decoding import Document, Term, decoder, document, key_text, key_texts, path
+from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base, unpack
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
+from compactory.entries.change import Change
 from compactory.entries.change_log import ChangeLog
 from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Place, Quarantine
@@ -23,6 +26,9 @@ from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 from compactory.records import Contested, Entry, Partition
 from compactory.storage.backend import DirectoryStorage, Snapshot
+from compactory.storage.filling import Filling
+from compactory.storage.saved_file import Bucket
+from compactory.storage.saving import SMALL_PARTS, Cut
 
 __all__ = ["Table"]
 
@@ -43,6 +49,7 @@ class Table:
                   records, ``contested_keys`` lists the first
     ``topic_id``  id of the topic that it was read from, once it is served
     ``changes``   what `View.watch` reads, in the order in which records were applied
+    ``projection``  the user's object that is fed each change before it is made
     ``version``   another object after each run: what was read at the present version is what there is
     ``revision``  another number after each record, unlike any other table's: while it is the same, so is what it holds
 
@@ -74,9 +81,12 @@ class Table:
         self.contested = 0
         self.contested_keys: dict[bytes, Contested] = {}  # the first 1,000 keys that were
         self.changes = ChangeLog()
+        self.projection = None if directory.projection is None else directory.projection()
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
         self._snapshots: list[ref[Snapshot]] = []  # that have a reader
+        self._filling: Filling | None = None  # what a file has, and is not taken over yet
+        self._when_filled: Callable[[], None] = lambda: None
         # topic key → metadata of its tombstone, while ``multi_partition``
         self._tombstones = directory_storage.mapping("graves")
         self._document = document(directory.envelope)
@@ -98,9 +108,15 @@ class Table:
         While ``loading``, without readers, records that do not depend on each other may be applied out of order,
         unless changes are recorded.
         """
-        self._announce(run.keys)
+        with self._alone(run.keys):
+            self._apply(run, loading=loading)
+        self.version = object()
+
+    def _apply(self, run: Run, *, loading: bool) -> None:
         if (
-            (self._decodes and self._decodes_entries)
+            self.projection is not None
+            or (self._filling is not None and self._key_of is not None)
+            or (self._decodes and self._decodes_entries)
             or self.quarantine.concerns(run.keys)
             or (self._tombstones and not self._tombstones.keys().isdisjoint(run.keys))
         ):
@@ -113,17 +129,16 @@ class Table:
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run.partition, key, value, pack(place + offset, stamp))
-        self.version = object()
 
     def retry(self, place: Place) -> bool:
         """Apply the bad record at a place once more; say whether it is good now. False where it is not kept."""
         error = self.quarantine.error_at(place)
         if error is None:
             return False
-        self._announce((error.key,))
         partition = Partition(error.topic, error.partition)
         metadata = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
-        self._apply_one(partition, error.key, error.value, metadata)
+        with self._alone((error.key,)):
+            self._apply_one(partition, error.key, error.value, metadata)
         self.version = object()
         return place not in self.quarantine
 
@@ -137,6 +152,89 @@ class Table:
         found = self.directory_storage.snapshot("owners" if self.directory.key else "entries")
         self._snapshots.append(ref(found))
         return found
+
+    @property
+    def filling(self) -> bool:
+        """Whether a file has what is not taken over yet."""
+        return self._filling is not None
+
+    def resume(self) -> None:
+        """Go on with what was saved in a file, if there is one: lookups find it at once."""
+        self._filling = self.directory_storage.fill(self._take, self._filled)
+
+    def fill_apart(self) -> None:
+        """Take over what a file has, by a thread of its own."""
+        if (filling := self._filling) is not None:
+            apart("fill", filling.fill_all)
+
+    def when_filled(self, told: Callable[[], None]) -> None:
+        """Have ``told`` called once nothing is left to take over; only the last one is."""
+        with self._alone(()):
+            if self._filling is not None:
+                self._when_filled = told
+
+    def frozen(self) -> Table:
+        """Return the table as it is now, for readers alone; called while nothing is applied."""
+        found = object.__new__(Table)
+        found.__dict__ |= self.__dict__
+        found.directory_storage = cast("DirectoryStorage", self.directory_storage.frozen(self._term_in))
+        found.quarantine = self.quarantine.frozen()
+        return found
+
+    def _term_in(self, index: str, packed: bytes) -> Term | None:
+        return self.indexes[index].term_of(self.document_of(packed))
+
+    def cut(self) -> Cut:
+        """Return the table as it is now, to be saved in a file; called between two runs."""
+        mapping = self.directory_storage.mapping
+        return Cut(
+            directory=self.directory.name,
+            keyed=self._key_of is not None,
+            indexes=len(self.indexes),
+            records=cast("Any", self.snapshot()),
+            shared=frozenset(mapping("rivals")),
+            parts={part: dict(mapping(part)) for part in SMALL_PARTS},
+            columns=self._columns,
+        )
+
+    def _columns(self, keys: Sequence[bytes], packed_records: Sequence[bytes]) -> Bucket:
+        docs = list(map(self.document_of, packed_records)) if self._key_of or self.indexes else []
+        names = key_texts(self.directory.key, docs) if self.directory.key else keys
+        return Bucket(keys, packed_records, names, [index.terms_of(docs) for index in self.indexes.values()])
+
+    def _take(self, bucket: Bucket) -> None:
+        """Take over records of a file, none of whose keys the table has."""
+        keys, packed_records, names, columns = bucket
+        if self._key_of is not None:
+            self._owners.update(zip(keys, packed_records, strict=True))
+        if len(set(names)) == len(names):
+            self._entries.update(zip(names, packed_records, strict=True))
+            for index, column in zip(self.indexes.values(), columns, strict=True):
+                index.extend(column, names)
+            return
+        for row, (name, packed) in enumerate(zip(names, packed_records, strict=True)):
+            swap = self._swap(name, None, packed)
+            terms = tuple(column[row] for column in columns) if swap.new is packed else None
+            moves = self._enter(swap, terms)
+            self._key_owners.settle(name, None, packed)
+            self._leave(name, moves)
+
+    def _filled(self) -> None:
+        told, self._when_filled = self._when_filled, lambda: None
+        self._filling = None
+        told()
+
+    @contextmanager
+    def _alone(self, keys: Iterable[bytes | None]) -> Iterator[None]:
+        """Change what these topic keys have, after it was taken over, while nobody takes over anything."""
+        self._announce(keys)
+        filling = self._filling
+        if filling is None:
+            yield
+            return
+        with filling.lock:
+            filling.fill(keys)
+            yield
 
     def _announce(self, keys: Iterable[bytes | None]) -> None:
         """Records of these topic keys come now."""
@@ -170,13 +268,56 @@ class Table:
             where = origin(metadata)
             self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
             return
+        packed = None if doc is None or name is None or value is None else value + metadata
+        if self.projection is not None and (refused := self._project(topic_key, name, packed, metadata)) is not None:
+            where = origin(metadata)
+            self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, refused, name)
+            return
         self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
-        if doc is None or name is None or value is None:
+        if packed is None or name is None:
             self._remove(topic_key, metadata)
         else:
-            self._put(topic_key, name, value + metadata, terms, metadata)
+            self._put(topic_key, name, packed, terms, metadata)
         if self.quarantine and not self.quarantine.outlives(topic_key, origin(metadata)):
             self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
+
+    def project_kept(self) -> None:
+        """Feed the projection what a disk has kept, entry by entry."""
+        if self.projection is None:
+            return
+        for topic_key, packed in self.directory_storage.snapshot("owners" if self.directory.key else "entries").pairs():
+            name = topic_key if self._key_of is None else self._name_in(packed)
+            if self._entries.get(name) != packed:
+                continue  # another owner answers
+            if (refused := self._feed(packed, Swap(name, None, packed))) is not None:
+                at, value = origin(packed), packed[:-METADATA_SIZE]
+                place = Partition(self.directory.topic, at.partition)
+                self.quarantine.add(place, at.offset, topic_key, value, at.timestamp_ms, refused, name)
+
+    def _project(self, topic_key: bytes, name: bytes | None, packed: bytes | None, metadata: bytes) -> Exception | None:
+        """Feed the projection the changes that a record is about to make; return what it raises."""
+        old = self._owners.get(topic_key)
+        if self._key_of is None:
+            return self._feed(metadata, Swap(topic_key, old, packed))
+        gone = {} if old is None else {self._name_in(old): old}
+        names = gone if name is None else {name: None, **gone}
+        return self._feed(metadata, *(self._swap(n, gone.get(n), packed if n == name else None) for n in names))
+
+    def _feed(self, metadata: bytes, *swaps: Swap) -> Exception | None:
+        assert self.projection is not None
+        partition, offset, _ = unpack(metadata)
+        cursor = {partition: offset + 1}
+        try:
+            for name, old, new in swaps:
+                if old != new:
+                    self.projection.apply(Change((name, old, new, metadata), self.topic_id, cursor, self._decoded))
+        except Exception as error:  # noqa: BLE001 (the user's)
+            return error
+        return None
+
+    def _decoded(self, key: str, packed: bytes) -> Any:
+        value, metadata = packed[:-METADATA_SIZE], packed[-METADATA_SIZE:]
+        return self._decode(self._entry(key.encode(), value, metadata) if self._decodes_entries else value)
 
     def _read(self, value: bytes | None) -> Document | None:
         """Return the document in a value as far as keys and indexes need it; None means deleted."""
@@ -237,15 +378,23 @@ class Table:
 
         ``metadata`` is that of the record that demands it.
         """
+        if self._filling is not None:
+            self._filling.fill_name(name)
         if not self.indexes and not self.changes.recording:
             self._key_owners.settle(name, gone, packed)
             return
-        swap = Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
+        swap = self._swap(name, gone, packed)
         moves = self._enter(swap, terms if packed is not None and swap.new is packed else None)
         self._key_owners.settle(name, gone, packed)
         self._leave(name, moves)
         if swap.new != swap.old:
             self.changes.add(name, swap.old, swap.new, metadata)
+
+    def _swap(self, name: bytes, gone: bytes | None, packed: bytes | None) -> Swap:
+        """Return what `_settle` would change."""
+        if self._filling is not None:
+            self._filling.fill_name(name)
+        return Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
 
     def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
         """Prepare the indexes for a swap; ``terms`` are those of the new packed record where they are known already."""

@@ -52,7 +52,7 @@ def why_unusable(table: Table) -> str | None:
 def absent_fields(table: Table) -> list[str]:
     """Return a warning for each index, and for an active field, of which the entries have nothing."""
     directory = table.directory
-    if not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
+    if table.filling or not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
         return []
     documents = [
         table.document_of(packed) for _, packed in islice(table.directory_storage.reading().pairs(), _LOOKED_AT)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from compactory.directory import Directory
@@ -17,6 +17,7 @@ from compactory.errors import CompactoryError, NotReady, StartTimeout
 from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery, Start
 from compactory.ingest.loading import Loading
+from compactory.ingest.memory_guard import MemoryGuard
 from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
@@ -25,10 +26,12 @@ from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.diagnostics.open_transactions import open_transactions
 from compactory.lookup.snapshot import DirectorySnapshot
-from compactory.lookup.view import Served
+from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
+from compactory.lookup.view import Served, View
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.saving import Cut, stored
 
 __all__ = ["Engine"]
 
@@ -68,7 +71,7 @@ class Engine:
             serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
         self._watched = False  # whether changes of a directory were ever asked for
-        self._closing = Lock()  # guards close against itself and against what load opens
+        self._closing = RLock()  # guards close against what load opens; a signal's handler may close during a close
         self.load_seconds: float | None = None
         self._opened = False  # whether the backend is: a store that never was leaves it alone
 
@@ -88,7 +91,9 @@ class Engine:
         self.reader.start()
         self.discovery.start()
         try:
-            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, _Teller(options.on_progress))
+            teller = _Teller(options.on_progress, MemoryGuard(self.memory_bytes, options.max_bytes))
+            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, teller)
+            teller.guard.check(self.progress.loading())
         except StartTimeout as error:
             raise self._explained(error) from None
 
@@ -139,6 +144,14 @@ class Engine:
         """Return the table of each directory of these topics."""
         return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
 
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Return what each directory takes of this process' memory, by kind."""
+        return {table.directory.name: table.directory_storage.memory() for table in self.tables()}
+
+    def memory_bytes(self) -> int:
+        """Return what all of them take."""
+        return sum(sum(kinds.values()) for kinds in self.memory().values())
+
     def unusable(self) -> dict[str, str]:
         """Return why none of a directory's records is usable, by directory."""
         return {table.directory.name: why for table in self.tables() if (why := why_unusable(table)) is not None}
@@ -169,16 +182,19 @@ class Engine:
 
         return self.reader.run(resolved, timeout)
 
+    def frozen(self, views: Mapping[str, View[Any]]) -> StoreSnapshot:
+        """Return the views of all directories as they are now, between two batches of the reader."""
+        with self.reader.between_batches:
+            frozen = {name: frozen_view(view, self.served[name]) for name, view in views.items()}
+            topic_ids = {topic: tables.topic_id for topic, tables in self.serving.items()}
+            return StoreSnapshot(frozen, self.progress.positions(), topic_ids)
+
     def snapshot(self, directory: Directory[Any], timeout: float) -> DirectorySnapshot:
         """Return what a directory holds at the positions of now; taken in the reader's thread, between two batches."""
         topic = directory.topic
 
         def taken() -> DirectorySnapshot:
-            topic_tables = self.serving.get(topic)
-            reading = self.progress.topics[topic]
-            moving = reading.demand is not None or not reading.positions
-            if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
-                raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
+            topic_tables = self._known(topic)
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
             positions, _ = self.progress.checkpointed(topic)
             return DirectorySnapshot(
@@ -191,6 +207,27 @@ class Engine:
             )
 
         return self.reader.run(taken, timeout)
+
+    def save(self, topic: str, address: str, timeout: float) -> str:
+        """Write what is held of a topic to a path or URL; return which."""
+
+        def cut() -> tuple[Checkpoint, list[Cut]]:
+            topic_tables = self._known(topic)
+            self.reader.commit(topic)
+            checkpoint, cuts = topic_tables.cuts()
+            assert checkpoint is not None
+            return checkpoint, cuts
+
+        return stored(address, topic, *self.reader.run(cut, timeout))
+
+    def _known(self, topic: str) -> TopicTables:
+        """Return the tables of a topic at the positions of now. In the reader's thread."""
+        topic_tables = self.serving.get(topic)
+        reading = self.progress.topics[topic]
+        moving = reading.demand is not None or not reading.positions
+        if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
+            raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
+        return topic_tables
 
     def record_changes(self, directory: Directory[Any], timeout: float) -> Table:
         """Return the table of a directory that is served; its changes are recorded from now on at the latest."""
@@ -265,11 +302,13 @@ def _line(item: Mapping[str, Any]) -> str:
 class _Teller:
     """Tells of the loading: the user's callback each time, the log every five seconds."""
 
-    def __init__(self, on_progress: Callable[[Loading], None] | None) -> None:
+    def __init__(self, on_progress: Callable[[Loading], None] | None, guard: MemoryGuard) -> None:
+        self.guard = guard
         self._on_progress = on_progress
         self._said_at = clock()
 
     def __call__(self, loading: Loading) -> None:
+        self.guard.check(loading)
         if clock() - self._said_at >= _SAY_EVERY:
             self._said_at = clock()
             log.info("loading: %s", loading)

@@ -38,6 +38,7 @@ class Options:
     start_stale: bool
     tune_gc: bool
     on_progress: Callable[[Loading], None] | None
+    max_bytes: int | None
 
     def problems(self) -> list[str]:
         """Return what is wrong with them."""
@@ -50,6 +51,8 @@ class Options:
             absent = seconds is None and name == "start_timeout"
             if not absent and not (isinstance(seconds, int | float) and seconds > 0):
                 found.append(f"{name} must be a number of seconds above 0, not {seconds!r}")
+        if self.max_bytes is not None and not self.max_bytes > 0:
+            found.append(f"max_bytes must be a whole number above 0, not {self.max_bytes!r}")
         return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from threading import RLock
 from typing import Any, TypeVar
 
 from compactory.entries.batch import Run, split
@@ -70,6 +71,7 @@ class Reader:
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
         self.polled_at = clock()  # when the thread last asked the client for records
         self.applying_since: float | None = None  # since when it is at a batch
+        self.between_batches = RLock()  # guards that tables, positions and what is served belong together
         self._kafka = kafka
         self._backend = backend
         self._make_tables = make_tables
@@ -234,8 +236,9 @@ class Reader:
         positions, _ = self._progress.checkpointed(topic)
         tables.serve(reading.identity, {part.partition: offset for part, offset in positions.items()})
         self._backend.promote(topic, tables.storage)
-        self._on_served(tables)
-        self._progress.finish(topic)
+        with self.between_batches:
+            self._on_served(tables)
+            self._progress.finish(topic)
         if reading.rebuild is not None:
             passed("rebuild", took, topic=topic, cause=reading.rebuild.cause.value)
 
@@ -264,6 +267,11 @@ class Reader:
             return
         messages += consumer.consume(_BATCH, 0)
         self.applying_since = self.polled_at
+        with self.between_batches:
+            self._take(messages)
+        self.applying_since = None
+
+    def _take(self, messages: list[Message]) -> None:
         runs, events = split(messages, self._assigned)
         for run in runs:
             self._apply(run)
@@ -272,9 +280,9 @@ class Reader:
             self._commit(topic, dict(moved))
         moved += [end for event in events if (end := self._handle(event)) is not None]
         self._progress.advance(moved)
-        for partition, position in moved:
-            self.tables_by_topic[partition.topic].publish_changes({partition.partition: position})
-        self.applying_since = None
+        for topic in {partition.topic for partition, _ in moved}:  # together, as all of it was applied
+            positions = {partition.partition: end for partition, end in moved if partition.topic == topic}
+            self.tables_by_topic[topic].publish_changes(positions)
 
     def _apply(self, run: Run) -> None:
         """Apply a run to the tables of its topic."""
@@ -283,10 +291,21 @@ class Reader:
         with self._watched(topic):
             self.tables_by_topic[topic].apply(run, loading=loading)
 
-    def _commit(self, topic: str, moved: Mapping[Partition, int] | None = None, *, complete: bool = False) -> None:
+    def commit(self, topic: str) -> None:
+        """Have the topic storage know how far it goes, also where it keeps nothing. For the thread."""
+        self._commit(topic, always=True)
+
+    def _commit(
+        self,
+        topic: str,
+        moved: Mapping[Partition, int] | None = None,
+        *,
+        complete: bool = False,
+        always: bool = False,
+    ) -> None:
         """Make what was applied visible, together with how far it goes: the positions, and ``moved`` beyond them."""
         tables, reading = self.tables_by_topic[topic], self._progress.topics[topic]
-        if not tables.storage.persistent:
+        if not (tables.storage.persistent or always):
             return
         with self._watched(topic):
             if not reading.positions:  # nothing was read, it may not even be this topic's: what was kept stays true
@@ -319,13 +338,14 @@ class Reader:
             command, answer = self._commands.popleft()
             if not answer.set_running_or_notify_cancel():
                 continue
-            try:
-                settle = partial(answer.set_result, command())
-            except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
-                settle = partial(answer.set_exception, error)
-            for topic, topic_tables in self.tables_by_topic.items():
-                self._commit(topic)
-                topic_tables.publish_changes({})
+            with self.between_batches:
+                try:
+                    settle = partial(answer.set_result, command())
+                except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
+                    settle = partial(answer.set_exception, error)
+                for topic, topic_tables in self.tables_by_topic.items():
+                    self._commit(topic)
+                    topic_tables.publish_changes({})
             settle()  # only now can the caller see what it has done
 
     def _tidy(self) -> None:
@@ -349,7 +369,7 @@ class Reader:
         for topic, topic_tables in self.tables_by_topic.items():
             self._commit(topic)
             with self._watched(topic):
-                topic_tables.storage.flush()
+                topic_tables.flush()
 
     def _handle(self, event: Message) -> tuple[Partition, int] | None:
         """Return the position that an end-of-partition event proves; demand a rebuild for a lost one."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from threading import Event, Lock, Thread, current_thread
 
 __all__ = ["StoppableThread"]
+
+_BEGINNING = 1.0  # seconds that a thread takes at most to begin
 
 
 class StoppableThread:
@@ -26,9 +29,8 @@ class StoppableThread:
         """Start the thread, unless `stop` was called before."""
         with self._starting:
             if not self.stopping.is_set():
-                thread = Thread(target=run, name=f"compactory-{self._name}", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = Thread(target=run, name=f"compactory-{self._name}", daemon=True)
+                self._thread.start()  # a signal's handler may raise in it, and the thread runs all the same
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
@@ -36,4 +38,18 @@ class StoppableThread:
         with self._starting:
             thread = self._thread
         if thread is not None and thread is not current_thread():
+            _join(thread)
+
+
+def _join(thread: Thread) -> None:
+    """Wait for a thread's end; for a moment also for its beginning, where a signal has cut its start off."""
+    until = time.monotonic() + _BEGINNING
+    while True:
+        try:
             thread.join()
+        except RuntimeError:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.001)
+        else:
+            return

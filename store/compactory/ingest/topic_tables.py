@@ -11,6 +11,7 @@ from compactory.entries.batch import Run
 from compactory.entries.table import Table
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.saving import Cut
 
 __all__ = ["TopicTables"]
 
@@ -31,6 +32,8 @@ class TopicTables:
         for table in self.tables:
             table.usable = self.resumable  # what is kept was served once
             if self.resumable and storage.checkpoint is not None:
+                table.resume()
+                table.project_kept()
                 table.changes.publish(storage.checkpoint.positions)
                 table.changes.read_to |= {part: end for part, (end, _) in storage.checkpoint.last_record_epochs.items()}
                 if table.directory.keep_changes:
@@ -49,6 +52,7 @@ class TopicTables:
         self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
+            table.fill_apart()
             if table.directory.keep_changes:
                 table.changes.open()
 
@@ -82,6 +86,15 @@ class TopicTables:
         """Tell the tables over how many partitions their keys are spread."""
         for table in self.tables:
             table.multi_partition = partitions > 1
+
+    def cuts(self) -> tuple[Checkpoint | None, list[Cut]]:
+        """Return what was committed last, and the tables as they are: to be saved in a file."""
+        return self._committed, [table.cut() for table in self.tables]
+
+    def flush(self) -> None:
+        """Bring to disk what was committed, where the backend keeps it there."""
+        self.storage.flush()
+        self.storage.save(lambda: self.cuts()[1])
 
     def commit(
         self,

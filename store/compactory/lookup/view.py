@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from threading import Lock
 from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
@@ -22,6 +23,7 @@ __all__ = ["Served", "View"]
 T = TypeVar("T")
 D = TypeVar("D")
 _VALUE = slice(None, -METADATA_SIZE)
+_swapping = Lock()  # guards that a view's mapping is that of its table
 _SPARE = 1000  # decoded values of deleted entries that may be kept
 
 
@@ -46,8 +48,16 @@ class Served:
 
     def swap(self, table: Table) -> None:
         """Answer from this table from now on."""
-        self.table = table
-        self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
+        with _swapping:
+            self.table = table
+            self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
+        table.when_filled(lambda: self._filled(table))
+
+    def _filled(self, table: Table) -> None:
+        """The table's storage has another mapping for readers now."""
+        with _swapping:
+            if self.table is table:
+                self.entries = table.directory_storage.entries
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -146,6 +156,13 @@ class View(Mapping[str, T], Generic[T]):
         for name, packed in reading.pairs():
             yield (key := name.decode()), self._decoded(key, packed)
 
+    def of(self, served: Served) -> View[T]:
+        """Return a view that reads other tables, in the same way."""
+        found: View[T] = object.__new__(View)
+        found.__dict__ |= self.__dict__
+        found._served, found._shared = served, {}
+        return found
+
     def within(self, max_age: float) -> View[T]:
         """Return a view of the same entries; all its reads demand data that is at most this many seconds old."""
         if not max_age > 0:
@@ -170,6 +187,15 @@ class View(Mapping[str, T], Generic[T]):
         self._refuse_closed()
         served = self._served
         return Watch(served.recorded(timeout), since, self._decoded, lambda: served.table, served.refusal)
+
+    @property
+    def projection(self) -> Any:
+        """The object that the directory's ``projection`` made; another one after the topic was read anew.
+
+        It holds every change up to the store's positions. Readers in other threads may see it between two changes. None
+        without one. Raises NotReady, StoreFailed, StoreClosed, StaleData.
+        """
+        return self._table.projection
 
     @property
     def age(self) -> float:
@@ -294,6 +320,14 @@ class View(Mapping[str, T], Generic[T]):
         Raises UnknownIndex if no index covers exactly these fields.
         """
         return [self._entry(name.decode(), packed) for name, packed in self._matching(fields)]
+
+    def may_have(self, index: str, filed: Any) -> list[bytes]:
+        """Return the keys that an index files under a term, without reading the entries.
+
+        Some may have another value by now; none that has it is missing. Raises UnknownIndex.
+        """
+        table = self._table
+        return table.directory_storage.reading().names(index_named(table, index).index.name, filed)
 
     entries = find_entries  # its former name, which goes with the next release
 

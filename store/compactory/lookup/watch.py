@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, NoReturn, Self, TypeVar
+from collections.abc import Callable, Iterator
+from copy import copy
+from itertools import zip_longest
+from typing import Generic, NoReturn, Self, TypeVar
 
-from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.codec.packed_record import unpack
 from compactory.cursor import Cursor
-from compactory.entries.change_log import AppliedChange
+from compactory.entries.change import Change
+from compactory.entries.change_log import AppliedChange, ChangeLog, size_of
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
 
-__all__ = ["Change", "Watch"]
+__all__ = ["Watch"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change(Generic[T]):
-    """A change of one entry, by the record at ``partition`` and ``offset``, with that record's timestamp.
-
-    ``cursor`` is where a watch goes on that has seen this change; ``timestamp_ms`` is in milliseconds since 1970 UTC.
-    A record that moves an entry from one lookup key to another makes two changes at one offset. Immutable.
-    """
-
-    key: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    cursor: Cursor
-    _old: bytes | None = field(repr=False)
-    _new: bytes | None = field(repr=False)
-    _decoded: Callable[[str, bytes], T] = field(repr=False)
-
-    @property
-    def kind(self) -> Literal["put", "delete"]:
-        """Whether the key has a value now."""
-        return "delete" if self._new is None else "put"
-
-    @property
-    def old(self) -> T | None:
-        """The value before, decoded afresh; None where there was none. Raises DecodeError (``validate="read"``)."""
-        return None if self._old is None else self._decoded(self.key, self._old)
-
-    @property
-    def new(self) -> T | None:
-        """The value now, decoded afresh; None for a delete. Raises DecodeError (``validate="read"``)."""
-        return None if self._new is None else self._decoded(self.key, self._new)
-
-    @property
-    def raw(self) -> bytes | None:
-        """The bytes of the value now, exactly as they are in the topic; None for a delete."""
-        return None if self._new is None else self._new[:-METADATA_SIZE]
 
 
 class Watch(Iterator[Change[T]], Generic[T]):
@@ -88,7 +52,7 @@ class Watch(Iterator[Change[T]], Generic[T]):
             if since is not None and (why := self._gap(since)):
                 self._expire(why)
             self._next = self._log.end if since is None else self._first_unseen()
-        self._cursor = Cursor(self._topic_id, dict(self._positions))
+        self._cursor = Cursor(self._topic_id, self._positions)
 
     def __enter__(self) -> Self:
         return self
@@ -112,21 +76,41 @@ class Watch(Iterator[Change[T]], Generic[T]):
         """Where another watch sees everything that this one has not returned yet."""
         return self._cursor
 
-    def take(self) -> list[Change[T]]:
-        """Return the changes that there are now, without waiting. Raises as the iteration does."""
+    def take(self, most_bytes: int | None = None, until: Watch[T] | None = None) -> list[Change[T]]:
+        """Return the changes that there are now, without waiting. Raises as the iteration does.
+
+        With ``most_bytes`` only the first ones, up to the one whose values reach that size. With another watch as
+        ``until`` none that it has not returned yet, if both are of one table.
+        """
         log = self._log
         with log.changed:
             if self._next < log.first:
                 self._expire("the watch was too slow: changes that it has not seen are not kept any more")
-            applied, number = log.kept_from(self._next), self._next
-            self._next, positions = log.end, dict(log.positions)
-            if not applied and log.ended:
+            if self._next == log.end and log.ended:
                 self._end()
-        unseen = [change for at, change in enumerate(applied, number) if not self._was_seen(change, at)]
-        changes = [self._change(unseen, at) for at in range(len(unseen))]
-        self._positions = {**self._positions, **{p: max(at, self._positions.get(p, 0)) for p, at in positions.items()}}
-        self._cursor = Cursor(self._topic_id, dict(self._positions))
+            applied = log.kept_from(self._next, log.end if until is None else until._end_in(log))  # noqa: SLF001
+            number, positions, newest = self._next, dict(log.positions), log.end
+        applied = applied if most_bytes is None else _first(applied, most_bytes)
+        self._next = number + len(applied)
+        if self._seen_ahead or number < self._seen_until:
+            applied = [change for at, change in enumerate(applied, number) if not self._was_seen(change, at)]
+        changes = self._changes(applied)
+        if self._next == newest:
+            seen = self._positions
+            self._positions = {**seen, **{part: max(at, seen.get(part, 0)) for part, at in positions.items()}}
+            self._seen_ahead = {p: at for p, at in self._seen_ahead.items() if at > positions.get(p, 0)}
+        self._cursor = Cursor(self._topic_id, self._positions)
         return changes
+
+    def in_step_with(self, other: Watch[T]) -> bool:
+        """Whether both return the same changes from now on."""
+        return self._log is other._log and self._seen_until <= self._next == other._next and not self._seen_ahead
+
+    def fork(self) -> Watch[T]:
+        """Return another watch that goes on from here."""
+        other = copy(self)
+        other._taken = self._taken.copy()  # noqa: SLF001 (this class's own)
+        return other
 
     def subscribe(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Have a quick callable called, by the reader's thread, when `take` has more; return what ends that."""
@@ -139,30 +123,28 @@ class Watch(Iterator[Change[T]], Generic[T]):
             self._closed = True
             self._log.changed.notify_all()
 
+    def _end_in(self, log: ChangeLog) -> int:
+        return self._next if log is self._log else log.end
+
     def _first_unseen(self) -> int:
-        first, kept = self._log.first, self._log.kept_from(self._log.first)
-        return next((at for at, change in enumerate(kept, first) if not self._was_seen(change, at)), self._log.end)
+        first, end = self._log.first, self._log.end
+        kept = enumerate(self._log.kept_from(first, end), first)
+        return next((at for at, change in kept if not self._was_seen(change, at)), end)
 
     def _was_seen(self, change: AppliedChange, number: int) -> bool:
-        partition, offset, _ = unpack(change.metadata)
+        partition, offset, _ = unpack(change[3])
         seen = self._seen if number < self._seen_until else self._seen_ahead
-        return offset < seen.get(partition, 0)
+        return offset < seen.get(partition, 0) and number not in self._log.late
 
-    def _change(self, applied: Sequence[AppliedChange], at: int) -> Change[T]:
-        name, old, new, metadata = applied[at]
-        partition, offset, timestamp_ms = unpack(metadata)
-        if at + 1 == len(applied) or applied[at + 1].metadata != metadata:  # else the record makes another change
-            self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
-        return Change(
-            key=name.decode(),
-            partition=partition,
-            offset=offset,
-            timestamp_ms=timestamp_ms,
-            cursor=Cursor(self._topic_id, dict(self._positions)),
-            _old=old,
-            _new=new,
-            _decoded=self._decoded,
-        )
+    def _changes(self, applied: list[AppliedChange]) -> list[Change[T]]:
+        changes = []
+        for change, following in zip_longest(applied, applied[1:]):
+            if following is None or following[3] != change[3]:  # else the record makes another change
+                partition, offset, _ = unpack(change[3])
+                at = max(offset + 1, self._positions.get(partition, 0))
+                self._positions = {**self._positions, partition: at}
+            changes.append(Change(change, self._topic_id, self._positions, self._decoded))
+        return changes
 
     def _gap(self, since: Cursor) -> str:
         """Say why changes behind a cursor are not all there; empty where they are."""
@@ -180,4 +162,14 @@ class Watch(Iterator[Change[T]], Generic[T]):
     def _expire(self, why: str) -> NoReturn:
         table = self._served()  # another one where the topic was read anew
         now = Cursor(table.topic_id, dict(table.changes.positions))
-        raise WatchExpired(f"{why}; read the directory, then watch on from the cursor of this error", now)
+        raise WatchExpired(f"{why}; read the directory, then watch on from the cursor {now}", now)
+
+
+def _first(changes: list[AppliedChange], most_bytes: int) -> list[AppliedChange]:
+    """Return the changes up to the one whose values reach a size; those of one record stay together."""
+    size = 0
+    for number, change in enumerate(changes, 1):
+        size += size_of(change)
+        if size >= most_bytes and (number == len(changes) or changes[number][3] != change[3]):
+            return changes[:number]
+    return changes

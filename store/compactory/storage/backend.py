@@ -7,13 +7,16 @@ run by run; what readers see (`Reading`) is what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 from compactory.codec.decoding import Term
 from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.filling import Filling
+from compactory.storage.saved_file import Bucket
+from compactory.storage.saving import Cut
 
-__all__ = ["Backend", "DirectoryStorage", "Postings", "Reading", "Snapshot", "TopicStorage"]
+__all__ = ["Backend", "DirectoryStorage", "Frozen", "Postings", "Reading", "Snapshot", "TopicStorage"]
 
 
 class Postings(Protocol):
@@ -89,6 +92,18 @@ class Snapshot(Protocol):
         ...
 
 
+class Frozen(Reading, Protocol):
+    """The entries of one moment: what readers ask of a directory storage."""
+
+    def reading(self) -> Reading:
+        """Return itself: it does not change."""
+        ...
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition."""
+        ...
+
+
 class DirectoryStorage(Protocol):
     """Where the table of one directory keeps its entries. `entries`, `sizes` and `reading` are for readers."""
 
@@ -99,6 +114,10 @@ class DirectoryStorage(Protocol):
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
+        ...
+
+    def memory(self) -> dict[str, int]:
+        """Return the bytes of memory for keys, values and indexes; empty where they are on disk. For any thread."""
         ...
 
     def reading(self) -> Reading:
@@ -115,6 +134,17 @@ class DirectoryStorage(Protocol):
 
     def postings(self, index: str) -> Postings:
         """Return the writing side of an index."""
+        ...
+
+    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> Filling | None:
+        """Have what was saved in a file taken over bucket by bucket, while it is read; None where there is none."""
+        ...
+
+    def frozen(self, term_of: Callable[[str, bytes], Term | None], /) -> Frozen:
+        """Return the entries as they are now; called while everything is committed and nothing is applied.
+
+        ``term_of`` returns the term that a packed record has in an index.
+        """
         ...
 
     def snapshot(self, part: str) -> Snapshot:
@@ -145,6 +175,10 @@ class TopicStorage(Protocol):
 
     def flush(self) -> None:
         """Bring to disk what was committed. Memory has nothing to do."""
+        ...
+
+    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
+        """Begin to write what was committed last into a file, where the backend does that and it is time to."""
         ...
 
     def figures(self) -> Mapping[str, float]:

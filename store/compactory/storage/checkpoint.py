@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-__all__ = ["CaughtUp", "Checkpoint"]
+__all__ = ["CaughtUp", "Checkpoint", "checkpoint_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,3 +44,24 @@ class Checkpoint:
     last_record_epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
     caught_up: dict[int, CaughtUp] = field(default_factory=dict)
     complete: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; `checkpoint_of` reads it."""
+        found = asdict(self)
+        found["tails"] = found.pop("last_record_epochs")  # its name in folders of RocksDB's format 2
+        return found
+
+
+def checkpoint_of(fields: dict[str, Any]) -> Checkpoint:
+    """Return the checkpoint that JSON holds. Raises KeyError, TypeError, AttributeError, ValueError."""
+    epochs = fields.get("tails", {}).items()
+    marks = fields["caught_up"].items()
+    return Checkpoint(
+        topic_id=fields["topic_id"],
+        cluster_id=fields["cluster_id"],
+        definition=fields["definition"],
+        positions={int(number): position for number, position in fields["positions"].items()},
+        last_record_epochs={int(number): tuple(epoch) for number, epoch in epochs},
+        caught_up={int(number): CaughtUp(**mark) for number, mark in marks},
+        complete=fields["complete"],
+    )

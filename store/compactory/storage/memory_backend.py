@@ -1,33 +1,75 @@
-"""The backend that keeps everything in dicts of this process; gone with it."""
+"""The backend that keeps everything in dicts of this process; gone with it, unless they are saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from heapq import nsmallest
+from itertools import islice
+from pathlib import Path
+from sys import getsizeof
 from threading import Lock
-from typing import Any
+from typing import Any, cast
+from weakref import ref
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
-from compactory.errors import StoreClosed
+from compactory.errors import ConfigError, StoreClosed
 from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.filling import Filling, FillingEntries
+from compactory.storage.frozen import Epoch, Frozen
 from compactory.storage.ordered_keys import Ordered
+from compactory.storage.saved_file import Bucket, SavedDirectory, SavedFile
+from compactory.storage.saving import SMALL_PARTS, Cut, SavedFolder, Saving, fetched
 
 __all__ = ["Memory"]
 
+_SAMPLE = 1000  # objects whose size is asked at each end
 _PAGE = 500  # keys of a term that are put in order at a time
 
 
 class Memory:
-    """Everything in dicts: the fastest there is. Readers see each change at once, step by step."""
+    """Everything in dicts: the fastest there is. Readers see each change at once, step by step.
 
-    def open(self, topic: str) -> MemoryTopicStorage:  # noqa: ARG002 (the protocol's)
-        """Return an empty topic storage."""
-        return MemoryTopicStorage()
+    ``path``        a folder in which the entries of each topic are saved; None: a restart reads the topics from the
+                    beginning. Several processes may share it; any of them writes
+    ``save_every``  seconds between two files of a topic. The first is written when the topic is ready
+    ``bootstrap``   a file or URL (fsspec) that `compactory snapshot` wrote, for the first start; a folder ends with /
+
+    A restart maps the file, answers from it and reads only newer records; the dicts are filled meanwhile, half
+    a second a million. A file that is damaged, or may not be gone on with, is ignored. It is written by a thread of
+    its own, which costs 8 bytes an entry and what changes meanwhile.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        save_every: float = 300.0,
+        bootstrap: str | os.PathLike[str] | None = None,
+    ) -> None:
+        problems = ["path is empty; name a folder"] if path is not None and not str(path) else []
+        if not save_every > 0:
+            problems.append(f"save_every must be a number of seconds above 0, not {save_every!r}")
+        if problems:
+            raise ConfigError(problems)
+        self._folder = None if path is None else SavedFolder(Path(path), save_every)
+        self._bootstrap = None if bootstrap is None else os.fspath(bootstrap)
+        self._opened: set[str] = set()
+
+    def open(self, topic: str) -> MemoryTopicStorage:
+        """Return the topic as it was saved, or an empty topic storage."""
+        if topic in self._opened:  # what was saved could not be used after all
+            return self.fresh(topic)
+        self._opened.add(topic)
+        saved = None if self._folder is None else self._folder.read(topic)
+        if saved is None and self._bootstrap is not None:
+            saved = fetched(self._bootstrap, topic)
+        return MemoryTopicStorage(None if self._folder is None else self._folder.saving(topic, saved), saved)
 
     def fresh(self, topic: str) -> MemoryTopicStorage:
         """Return an empty topic storage."""
-        return self.open(topic)
+        return MemoryTopicStorage(None if self._folder is None else self._folder.saving(topic))
 
     def promote(self, topic: str, storage: Any) -> None:
         """Nothing to do: the former topic storage goes with its last reader."""
@@ -41,45 +83,66 @@ class Memory:
 
 
 class MemoryTopicStorage:
-    """Dicts by directory."""
+    """Dicts by directory, and the file in which they are saved."""
 
-    checkpoint = None
-    persistent = False
-
-    def __init__(self) -> None:
+    def __init__(self, saving: Saving | None = None, saved: SavedFile | None = None) -> None:
+        self.persistent = saving is not None
+        self.checkpoint = None if saved is None else saved.checkpoint
+        self._saving = saving
+        self._saved = {} if saved is None else saved.directories
+        self._committed = self.checkpoint
         self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
         """Return the directory's dicts."""
-        return self._directories.setdefault(directory, MemoryDirectoryStorage())
+        if directory not in self._directories:
+            self._directories[directory] = MemoryDirectoryStorage(self._saved.get(directory))
+        return self._directories[directory]
 
     def commit(self, checkpoint: Checkpoint) -> None:
-        """Nothing to do: readers saw it all."""
+        """Readers saw it all; note how far that goes."""
+        self._committed = checkpoint
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Nothing to do: `save` brings to disk what is to be there."""
+
+    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
+        """Begin to write the file where it is time to."""
+        if self._saving is not None and self._committed is not None:
+            self._saving.begin(self._committed, cuts)
 
     def figures(self) -> dict[str, float]:
         """Nothing to say."""
         return {}
 
     def close(self) -> None:
-        """Free the entries, also where a view still refers to them."""
+        """Free the entries, also where a view still refers to them, once the file that is being written is there."""
+        if self._saving is not None:
+            self._saving.finish()
         for directory_storage in self._directories.values():
             directory_storage.clear()
 
 
 class MemoryDirectoryStorage:
-    """The dicts of one directory. Its keys are put in order by the first request for a range."""
+    """The dicts of one directory. Its keys are put in order by the first request for a range.
 
-    def __init__(self) -> None:
-        self.entries: dict[bytes, bytes] = {}
-        self._writing = _Entries(self.entries)
+    ``saved`` is what a file has of it: `fill` takes that over bucket by bucket. Whoever wants more than single entries
+    waits until all of it is.
+    """
+
+    def __init__(self, saved: SavedDirectory | None = None) -> None:
+        self._found: dict[bytes, bytes] = {}
+        self.entries: Mapping[bytes, bytes] = self._found
+        self._writing = _Entries(self._found)
         self._parts: dict[str, MutableMapping[bytes, bytes]] = {"entries": self._writing}
+        self._saved = saved
+        self._filling: Filling | None = None
+        if saved is not None:
+            self._parts |= {part: saved.part(part) for part in SMALL_PARTS}
         self._postings: dict[str, MemoryPostings] = {}
         self._order: Ordered | None = None
         self._ordering = Lock()  # one reader puts the keys in order
-        self._cleared = False
+        self.closed = False
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a dict."""
@@ -89,13 +152,36 @@ class MemoryDirectoryStorage:
         """Return the index, which is both of its sides."""
         return self._postings.setdefault(index, MemoryPostings())
 
+    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> Filling | None:
+        """Have ``take`` called with what was saved, bucket by bucket, and ``done`` after the last."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return None
+
+        def filled() -> None:
+            self._filling, self.entries = None, self._found
+            done()
+
+        self._filling = filling = Filling(saved, take, filled)
+        self.entries = FillingEntries(self._found, filling)
+        filling.fill_shared()
+        return filling
+
     def reading(self) -> MemoryDirectoryStorage:
-        """Return the directory storage itself."""
+        """Return the directory storage itself, when all of it is there."""
+        if (filling := self._filling) is not None:
+            filling.fill_all()
         return self
 
     def snapshot(self, part: str) -> MemorySnapshot:
         """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
-        return MemorySnapshot(self.entries if part == "entries" else self.mapping(part))
+        self.reading()
+        return MemorySnapshot(self._found if part == "entries" else self.mapping(part))
+
+    def frozen(self, term_of: Callable[[str, bytes], Term | None]) -> Frozen:
+        """Return the entries as they are now: some microseconds, and a former value for each key that changes."""
+        self.reading()
+        return Frozen(self, self._writing.epoch(), term_of)
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
@@ -119,12 +205,22 @@ class MemoryDirectoryStorage:
             packed = get(name)
             if packed is not None:
                 yield name, packed
-            elif self._cleared:  # it must not look as if that had been all
+            elif self.closed:  # it must not look as if that had been all
                 raise StoreClosed("the store was closed")
+
+    def memory(self) -> dict[str, int]:
+        """Estimate the bytes of memory: the slots of dicts exactly, what is in them from samples."""
+        keys = sum(getsizeof(part) + _bytes_of(part) for name, part in self._parts.items() if name != "entries")
+        indexes = [postings.filed for postings in self._postings.values()]
+        return {
+            "keys": keys + getsizeof(self._found) + _bytes_of(self._found),
+            "values": _bytes_of(self._found.values()),
+            "indexes": sum(getsizeof(filed) + _bytes_of(filed) + _bytes_of(filed.values(), set) for filed in indexes),
+        }
 
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition: 0.1 s a million."""
-        return count_partitions(list(self.entries.values()))
+        return count_partitions(list(self.reading().entries.values()))
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the lookup keys filed under a term."""
@@ -146,11 +242,20 @@ class MemoryDirectoryStorage:
 
     def clear(self) -> None:
         """Let go of everything."""
-        self._cleared = True
+        self.closed = True
+        if self._filling is not None:
+            self._filling.end()
         for part in self._parts.values():
             part.clear()
         for postings in self._postings.values():
             postings.filed.clear()
+
+
+def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
+    """Return the bytes of objects of a kind, from the first and the last thousand; one call of C for each."""
+    first, last = list(islice(objects, _SAMPLE)), list(islice(reversed(cast("Any", objects)), _SAMPLE))
+    sizes = [getsizeof(each) + 15 & ~15 if isinstance(each, kind) else 0 for each in first + last]
+    return round(sum(sizes) / len(sizes) * len(objects)) if sizes else 0
 
 
 class MemorySnapshot:
@@ -161,9 +266,17 @@ class MemorySnapshot:
 
     def __init__(self, part: Mapping[bytes, bytes]) -> None:
         self._part = part
-        self._names = list(part)
+        self.names = list(part)
         self._former: dict[bytes | None, bytes | None] = {}
         self.closed = False
+
+    def __getitem__(self, name: bytes) -> bytes:
+        """Return what a name had."""
+        value = self._part.get(name)
+        value = self._former.get(name, value)
+        if value is None:
+            raise StoreClosed("the store was closed, or its topic was read anew")
+        return value
 
     def keep(self, names: Iterable[bytes | None]) -> None:
         """Note what these names have, if it is the first time."""
@@ -174,13 +287,7 @@ class MemorySnapshot:
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield names and values as they were."""
-        former, get = self._former, self._part.get
-        for name in self._names:
-            value = get(name)
-            value = former.get(name, value)
-            if value is None:
-                raise StoreClosed("the store was closed, or its topic was read anew")
-            yield name, value
+        return ((name, self[name]) for name in self.names)
 
     def close(self) -> None:
         """Keep nothing any more."""
@@ -193,6 +300,7 @@ class _Entries(MutableMapping[bytes, bytes]):
     def __init__(self, found: dict[bytes, bytes]) -> None:
         self._found = found
         self._order: Ordered | None = None
+        self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
         self.get = found.get  # type: ignore[method-assign]  # at the speed of the dict
         self.keys = found.keys  # type: ignore[method-assign]
 
@@ -202,9 +310,13 @@ class _Entries(MutableMapping[bytes, bytes]):
     def __setitem__(self, key: bytes, packed: bytes) -> None:
         if self._order is not None and key not in self._found:
             self._order.add(key)  # before the entry: an iteration over keys checks that each has one
+        if self._epoch is not None:
+            self._keep((key,))
         self._found[key] = packed
 
     def __delitem__(self, key: bytes) -> None:
+        if self._epoch is not None:
+            self._keep((key,))
         del self._found[key]
         if self._order is not None:
             self._order.discard(key)
@@ -217,6 +329,9 @@ class _Entries(MutableMapping[bytes, bytes]):
 
     def update(self, packed_records: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
         """Put many entries."""
+        if self._epoch is not None:
+            packed_records = list(packed_records)
+            self._keep([key for key, _ in packed_records])
         if self._order is None:
             self._found.update(packed_records)
             return
@@ -226,6 +341,28 @@ class _Entries(MutableMapping[bytes, bytes]):
     def clear(self) -> None:
         """Let go of everything."""
         self._found.clear()
+
+    def epoch(self) -> Epoch:
+        """Return the epoch that begins now; called while nothing is written."""
+        last = None if self._epoch is None else self._epoch()
+        if last is not None and not last.former:
+            return last
+        epoch = Epoch()
+        if last is not None:
+            last.following = epoch
+        self._epoch = ref(epoch)
+        return epoch
+
+    def _keep(self, keys: Iterable[bytes]) -> None:
+        """Keep what these keys have, before it changes, for the snapshots that live."""
+        epoch = None if self._epoch is None else self._epoch()
+        if epoch is None:
+            self._epoch = None
+            return
+        former, get = epoch.former, self._found.get
+        for key in keys:
+            if key not in former:
+                former[key] = get(key)
 
     def in_order(self) -> Ordered:
         """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""

@@ -308,6 +308,8 @@ def _directory_problems(directory: Any) -> Iterator[str]:
         return
     if not directory.writable:
         yield f"directory {directory.name!r} is not writable: give it writable=True"
+    if directory.rules is not None:
+        yield f"directory {directory.name!r} has rules: MasteredWriter obeys them"
     if directory.envelope != "none":
         yield f"directory {directory.name!r} has envelope={directory.envelope!r}: whoever makes envelopes writes it"
 

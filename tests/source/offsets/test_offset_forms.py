@@ -14,7 +14,8 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.cursor import Cursor
 from compactory_connectors.source.cursor.id_ranges import IdRanges
-from compactory_connectors.source.cursor.offset import Edit, Identity, PartialPoll, SourceOffset
+from compactory_connectors.source.cursor.identity import Identity
+from compactory_connectors.source.cursor.offset import Edit, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.offsets.connect_offsets import (

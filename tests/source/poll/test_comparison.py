@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.cursor.cursor import Cursor
-from compactory_connectors.source.cursor.offset import Identity, SourceOffset
+from compactory_connectors.source.cursor.identity import Identity
+from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.reconcile.comparison import Comparison
 from tests.source.harness import Feed, add, expected, holding

@@ -19,12 +19,22 @@ from compactory import BadRecord, CompactoryError, Directory, GlobalStore, Index
 from compactory.ingest import topic_config as policy_module
 from compactory.ingest.resumption import dated, obstacle
 from compactory.records import RebuildCause, Topic
+from compactory.storage.backend import Backend
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.memory_backend import Memory
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.ingest.test_rebuild import recreate, values
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
+Kept = Callable[[Path], Backend]
+
+
+@pytest.fixture(params=[RocksDB, Memory])
+def kept(request: pytest.FixtureRequest) -> Kept:
+    """Each backend that outlives a store."""
+    made: Kept = request.param
+    return made
 
 
 @pytest.fixture
@@ -35,15 +45,17 @@ def other_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
 
 
 @pytest.mark.parametrize("records", [2, 5, 9], ids=["fewer", "as many", "more"])
-def test_a_topic_created_again_while_stopped(topics: Topics, open_store: Opener, tmp_path: Path, records: int) -> None:
+def test_a_topic_created_again_while_stopped(
+    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, records: int
+) -> None:
     """Guarantees 2 and 3: no key of the former topic survives a start from disk, also where offsets would fit."""
     name, other = topics.create(), topics.create()
     topics.produce(name, *((f"old{number}", "{}") for number in range(5)))
     topics.produce(other, ("a", "{}"))
-    open_store(name, other, backend=RocksDB(tmp_path)).close()
+    open_store(name, other, backend=kept(tmp_path)).close()
     recreate(topics, name)
     topics.produce(name, *((f"new{number}", '{"n":1}') for number in range(records)))
-    store = open_store(name, other, backend=RocksDB(tmp_path))
+    store = open_store(name, other, backend=kept(tmp_path))
     assert values(store, name) == {f"new{number}": {"n": 1} for number in range(records)}
     assert set(store[other]) == {"a"}
     assert store.rebuilds() == {(name, "recreated"): 1}
@@ -75,15 +87,15 @@ def test_what_is_written_last_of_a_former_topic_says_so(topics: Topics, open_sto
     assert set(store[name]) == {f"new{number}" for number in range(5)}
 
 
-def test_the_log_begins_above_the_checkpoint(topics: Topics, open_store: Opener, tmp_path: Path) -> None:
+def test_the_log_begins_above_the_checkpoint(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
     """Guarantee 2: what was deleted between the position and the log's start was never seen."""
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, ("a", "1"), ("b", "1"))
     directory = Directory(name, decode=bytes)
-    open_store(directory, backend=RocksDB(tmp_path)).close()
+    open_store(directory, backend=kept(tmp_path)).close()
     topics.produce(name, ("a", "2"), ("b", None), ("c", "1"))
     topics.cut(name, 4)
-    store = open_store(directory, backend=RocksDB(tmp_path))
+    store = open_store(directory, backend=kept(tmp_path))
     assert values(store, name) == {"c": b"1"}
     assert store.rebuilds() == {(name, "lost"): 1}
 
@@ -102,7 +114,7 @@ def still_in_log(topics: Topics, name: str, key: bytes) -> bool:
 
 
 def test_a_tombstone_that_was_compacted_away_while_stopped(
-    topics: Topics, open_store: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 2: a checkpoint older than delete.retention.ms is not gone on with: that would leave a ghost."""
     name = topics.create(
@@ -111,7 +123,7 @@ def test_a_tombstone_that_was_compacted_away_while_stopped(
     monkeypatch.setattr(policy_module, "_LEAST_RETENTION", 0.05)
     topics.produce(name, ("gone", "1"), ("stays", "1"))
     directory = Directory(name, decode=bytes)
-    open_store(directory, backend=RocksDB(tmp_path / "a")).close()
+    open_store(directory, backend=kept(tmp_path / "a")).close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     topics.produce(name, ("gone", None))
 
@@ -120,11 +132,11 @@ def test_a_tombstone_that_was_compacted_away_while_stopped(
         return not still_in_log(topics, name, b"gone")
 
     eventually(is_cleaned, 90)
-    store = open_store(directory, backend=RocksDB(tmp_path / "a"))
+    store = open_store(directory, backend=kept(tmp_path / "a"))
     assert set(store[name]) == {"stays", "roll"}
     assert store.rebuilds() == {(name, "tombstones"): 1}
     monkeypatch.setattr(policy_module, "_LEAST_RETENTION", 86_400.0)  # as if the check were not there
-    ghostly = open_store(directory, backend=RocksDB(tmp_path / "b"))
+    ghostly = open_store(directory, backend=kept(tmp_path / "b"))
     assert set(ghostly[name]) == {"stays", "roll", "gone"}
 
 
@@ -225,7 +237,7 @@ def test_another_cluster_under_the_same_path(
     ids=["key", "active", "index", "decode"],
 )
 def test_directories_defined_otherwise(
-    topics: Topics, open_store: Opener, tmp_path: Path, change: dict[str, Any]
+    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     """Guarantee 2: the entries are those of the new definition; back again, those of the old one."""
     name = topics.create()
@@ -233,26 +245,26 @@ def test_directories_defined_otherwise(
     plain, other = Directory(name), Directory(name, **change)
     fresh = {each: values(open_store(each), name) for each in (plain, other)}
     for each, rebuilds in ((plain, 0), (other, 1), (plain, 1)):
-        store = open_store(each, backend=RocksDB(tmp_path))
+        store = open_store(each, backend=kept(tmp_path))
         assert values(store, name) == fresh[each]
         assert sum(store.rebuilds().values()) == rebuilds
         store.close()
 
 
-def test_a_partition_added_while_stopped(topics: Topics, open_store: Opener, tmp_path: Path) -> None:
+def test_a_partition_added_while_stopped(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
     """Guarantees 1 and 3: it is read whole, the others from where they were."""
     name = topics.create(1, cleanup_policy="delete")
     topics.produce(name, ("a", "{}"), ("b", "{}"))
-    open_store(name, backend=RocksDB(tmp_path)).close()
+    open_store(name, backend=kept(tmp_path)).close()
     topics.cut(name, 2)  # so that nobody could read the first partition anew
     topics.grow(name, 3)
     topics.produce(name, ("c", "{}"), partition=2)
-    store = open_store(name, backend=RocksDB(tmp_path))
+    store = open_store(name, backend=kept(tmp_path))
     assert set(store[name]) == {"a", "b", "c"}
     assert not store.rebuilds()
 
 
-def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, tmp_path: Path) -> None:
+def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
     """Guarantees 3 and 4: "can't tell" stays so, until a program that can read them comes along."""
     name = topics.create()
     topics.produce(name, ("good", '{"n":1}'), ("good", "["), ("bad", "["))
@@ -261,20 +273,20 @@ def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, tmp_p
         return len(value) if value != b"[" else 1 // 0
 
     for _ in range(3):
-        store = open_store(Directory(name, decode=strict), backend=RocksDB(tmp_path))
+        store = open_store(Directory(name, decode=strict), backend=kept(tmp_path))
         assert store[name]["good"] == 7
         with pytest.raises(BadRecord):
             store[name].get("bad")
         assert sorted(error.offset for error in store.errors()) == [1, 2]
         store.close()
-    store = open_store(Directory(name, decode=len), backend=RocksDB(tmp_path))
+    store = open_store(Directory(name, decode=len), backend=kept(tmp_path))
     assert values(store, name) == {"good": 1, "bad": 1}
     assert not store.errors()
     assert not store.rebuilds()
 
 
 def test_keys_in_two_partitions_after_growth(
-    topics: Topics, open_store: Opener, tmp_path: Path, seeded: random.Random
+    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, seeded: random.Random
 ) -> None:
     """Guarantees 1 and 3: the newer timestamp wins, tombstones included, on both backends and after restarts."""
     name = topics.create(2)
@@ -298,12 +310,12 @@ def test_keys_in_two_partitions_after_growth(
         return {key: value.encode() for key, value in newest.items() if value is not None}
 
     write(2, 120)
-    open_store(directory, backend=RocksDB(tmp_path)).close()
+    open_store(directory, backend=kept(tmp_path)).close()
     topics.grow(name, 5)
     for _ in range(3):
         write(5, 40)
         write(2, 20)  # a writer that did not hear of it
-        store = open_store(directory, backend=RocksDB(tmp_path))
+        store = open_store(directory, backend=kept(tmp_path))
         write(5, 20)
         store.barrier(30)
         assert values(store, "d") == expected() == values(open_store(directory), "d")

@@ -152,7 +152,7 @@ def test_few_large_values_are_bounded_too(store: testing.InProcessStore, monkeyp
     with pytest.raises(WatchExpired):
         slow.take()
     log = store["d"]._served.table.changes
-    assert log._bytes == change_log._size(log._kept) <= 1250
+    assert log._bytes == sum(map(change_log.size_of, log._kept)) <= 1250
 
 
 def test_cursors_of_another_topic_and_of_before_the_first_watch_are_expired(store: testing.InProcessStore) -> None:
@@ -187,9 +187,11 @@ def test_a_bad_record_that_is_retried_is_a_change() -> None:
         watch = store["d"].watch()
         store.put("d", "a", b"bad")
         store.put("d", "b", b"2")
+        before = store["d"].watch().cursor
         good.set()
         assert store.retry() == []
         assert seen(watch.take()) == [("put", "b", None, b"2"), ("put", "a", b"1", b"bad")]
+        assert seen(store["d"].watch(before).take()) == [("put", "a", b"1", b"bad")]
 
 
 def test_how_a_watch_ends_is_how_the_store_ended() -> None:
@@ -245,6 +247,36 @@ def test_a_callback_goes_on_after_changes_were_missed(store: testing.InProcessSt
     eventually(lambda: keys == ["b"])
 
 
+def test_watches_that_share_a_log_go_on_from_each_other(store: testing.InProcessStore) -> None:
+    """Taken in parts, no further than another one, and forked: each has the cursor of what it returned."""
+    watch = store["d"].watch()
+    ahead = store["d"].watch(Cursor("in-process-d", {0: 4}))
+    tokens = [store.put("d", "a", {"n": number}) for number in range(4)]
+    fork = watch.fork()
+    (first,) = watch.take(most_bytes=1)
+    assert (first.offset, str(watch.cursor)) == (tokens[0].offset, str(first.cursor))
+    assert [change.cursor for change in fork.take(until=watch)] == [first.cursor]
+    assert fork.take(until=watch) == []
+    assert fork.in_step_with(watch)
+    assert [change.offset for change in watch.take()] == [token.offset for token in tokens[1:]]
+    assert not fork.in_step_with(watch)
+    late = store["d"].watch(first.cursor)
+    assert not late.in_step_with(fork)  # which has yet to see what the cursor may know of
+    assert [change.cursor for change in late.take()] == [change.cursor for change in fork.take()]
+    assert not ahead.in_step_with(watch)
+    assert [change.offset for change in ahead.take()] == [4]
+    assert all(each.in_step_with(watch) for each in (late, fork, ahead))
+
+
+def test_two_changes_of_a_record_are_taken_together() -> None:
+    with testing.store({Directory("d", key="id"): {"k": {"id": "x"}}}) as store:
+        watch = store["d"].watch()
+        store.put("d", "k", {"id": "y"})
+        store.put("d", "k", {"id": "y", "n": 2})
+        assert [change.key for change in watch.take(most_bytes=1)] == ["y", "x"]
+        assert [change.key for change in watch.take(most_bytes=1)] == ["y"]
+
+
 def test_asyncio_watches_without_a_thread(store: testing.InProcessStore) -> None:
     async def two() -> list[str]:
         keys = []
@@ -261,6 +293,31 @@ def test_asyncio_watches_without_a_thread(store: testing.InProcessStore) -> None
         return keys
 
     assert asyncio.run(two()) == ["b", "a"]
+
+
+def test_what_is_kept_no_more_is_known_of_every_partition(
+    topics: Topics, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 2: also where records of several partitions become visible together, no gap goes unnoticed."""
+    monkeypatch.setattr(change_log, "_MOST", 100)
+    name = topics.create(partitions=2)
+    store = open_store(name)
+    watch = store[name].watch()
+    cursors = [watch.cursor]
+    for _ in range(3):
+        with topics.transaction() as producer:  # so that both partitions come at once
+            for number in range(60):
+                producer.produce(name, "{}", f"{number}", number % 2)
+            producer.commit_transaction(10)
+        store.barrier(20)
+        cursors += [change.cursor for change in watch.take()]
+    expired = 0
+    for seen, cursor in enumerate(cursors):
+        try:
+            assert len(store[name].watch(cursor).take()) == 180 - seen
+        except WatchExpired:
+            expired += 1
+    assert 60 <= expired < 180
 
 
 def test_a_topic_that_is_created_again_ends_watches(topics: Topics, open_store: Opener) -> None:

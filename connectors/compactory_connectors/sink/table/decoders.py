@@ -34,13 +34,17 @@ def decoder_of(spec: ConverterSpec) -> Decoder:
     if name in {"AvroConverter", "JsonSchemaConverter"}:
         return _RegistryDecoder(spec.converter, avro=name == "AvroConverter")
     if name == "JsonConverter":
-        return Enveloped() if spec.converter.schemas_enable else lambda raw: Decoded(None, loads(raw))  # type: ignore[attr-defined]
+        return Enveloped() if spec.converter.schemas_enable else _bare  # type: ignore[attr-defined]
     if name == "StringConverter":
         return _text
     if name == "ByteArrayConverter":
         return partial(Decoded, _BYTES)
     layout, kind = _NUMBERS[name]
     return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
+
+
+def _bare(raw: bytes) -> Decoded:
+    return tuple.__new__(Decoded, (None, loads(raw)))  # a third of the time of its constructor
 
 
 def _text(raw: bytes) -> Decoded:

@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
 
-from ..record import SinkRecord
 from .plan import Plan, Row
 
-__all__ = ["Gathering", "Write", "Written"]
-
-Written: TypeAlias = tuple[SinkRecord, Row]
+__all__ = ["Gathering", "Write"]
 
 
 class Write(NamedTuple):
-    """Rows that one statement merges; ``replaced``: for some of them an older record of the key was left out."""
+    """Rows that are written at once."""
 
     plan: Plan
-    rows: list[Written]
-    replaced: bool
+    rows: list[Row]
 
 
 class Gathering:
     """Rows of one call by plan, newest first where the mode allows it; a further write where order asks for it."""
 
     def __init__(self, mode: str) -> None:
-        self._mode = mode
+        self._inserts = mode == "insert"
+        self._numbers = count()
         self._writes: list[Write] = []
-        self._rows: dict[Plan, dict[Any, Written]] = defaultdict(dict)
-        self._deleted: dict[Plan, dict[Any, Written]] = defaultdict(dict)
-        self._replaced = False
+        self._rows: dict[Plan, dict[Any, Row]] = defaultdict(dict)
+        self._deleted: dict[Plan, dict[Any, Row]] = defaultdict(dict)
 
-    def take(self, plan: Plan, written: Sequence[Written]) -> None:
+    def take(self, plan: Plan, rows: Sequence[Row]) -> None:
         """Rows of one plan, which come behind all that were taken before."""
         size = len(plan.key)
-        if self._mode == "insert" and not plan.deletes:
-            places: list[Any] = [record[:3] for record, _ in written]
-        else:
-            places = [(plan.target.text, *row[:size]) for _, row in written]
+        places: Iterable[Any] = [row[:size] for row in rows]
+        others = [(other, its) for other, its in self._rows.items() if other.target.text == plan.target.text]
         if plan.deletes:
-            if self._mode == "insert" and self._rows:
+            if self._inserts and others:
                 self._flush()
-            for rows in self._rows.values():
+            for _, its in others:
                 for place in places:
-                    rows.pop(place, None)
-            self._deleted[plan].update(zip(places, written, strict=True))
+                    its.pop(place, None)
+            self._deleted[plan].update(zip(places, rows, strict=True))
             return
-        others = (rows for other, rows in self._rows.items() if other is not plan)
-        if not all(rows.keys().isdisjoint(places) for rows in others):
+        if self._inserts:
+            places = self._numbers
+        elif not all(its.keys().isdisjoint(places) for other, its in others if other is not plan):
             self._flush()  # an older row of other columns has to be there first
-        rows = self._rows[plan]
-        before = len(rows)
-        rows.update(zip(places, written, strict=True))
-        self._replaced = self._replaced or len(rows) < before + len(written)
+        self._rows[plan].update(zip(places, rows))  # noqa: B905 - numbers never end
 
     def writes(self) -> list[Write]:
         """All of them, in order."""
@@ -63,7 +56,6 @@ class Gathering:
     def _flush(self) -> None:
         for plan, rows in (*self._deleted.items(), *self._rows.items()):
             if rows:
-                written = [*rows.values()]
-                self._writes.append(Write(plan, written, self._replaced))
+                self._writes.append(Write(plan, [*rows.values()]))
         self._rows.clear()
         self._deleted.clear()

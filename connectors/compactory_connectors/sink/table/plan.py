@@ -92,17 +92,23 @@ def _fields(decoded: Decoded, half: str) -> dict[str, Wanted]:
     return {name: Wanted(half, itemgetter(name), None) for name in value}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Plan:
-    """``columns`` begin with ``key``, those of the primary key. ``deletes``: records of this shape are tombstones."""
+    """``columns`` begin with ``key``, those of the primary key. ``deletes``: records of this shape are tombstones.
+
+    ``copies``: rows may be copied into the table itself. It was ``refused`` so often; ``pause`` writes go without.
+    """
 
     target: Target
     columns: tuple[str, ...]
     key: tuple[str, ...]
     deletes: bool
+    copies: bool
     statement: sql.Composed
     """Merges rows from ``staged``."""
     sources: tuple[tuple[Wanted, Texts], ...]
+    pause: int = 0
+    refused: int = 0
 
     def rows(
         self, records: Sequence[SinkRecord], keys: Sequence[Any], values: Sequence[Any]
@@ -146,4 +152,4 @@ def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str
     columns = tuple(wanted)
     statement = delete(target, key) if deletes else merge(mode, target, columns, key)
     sources = tuple((source, texts_of(source.schema, target.columns[name])) for name, source in wanted.items())
-    return Plan(target, columns, key, deletes, statement, sources)
+    return Plan(target, columns, key, deletes, mode == "upsert" and not deletes, statement, sources)

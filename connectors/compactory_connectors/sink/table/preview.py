@@ -59,7 +59,7 @@ def _topic(
     for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
-            rows[write.plan] += [tuple(None if value is None else str(value) for value in row) for _, row in write.rows]
+            rows[write.plan] += [tuple(None if value is None else str(value) for value in row) for row in write.rows]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
     for plan, found in rows.items():
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())

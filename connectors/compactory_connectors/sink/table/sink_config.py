@@ -69,6 +69,9 @@ class SinkConfig:
         "where partitions begin that were never used", "earliest", one_of("earliest", "latest"), name="compactory.start"
     )
     parallel: int = option("parts of a partition's keys at a time", "1", at_least(1), name="compactory.parallel")
+    dedupe: bool = option(
+        "drop messages of an outbox that were applied before, by their ids", "false", boolean, name="compactory.dedupe"
+    )
     connection: Connection
     key: Decoder
     value: Decoder

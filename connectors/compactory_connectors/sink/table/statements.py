@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import LiteralString, cast
 
@@ -18,19 +18,14 @@ __all__ = ["add_columns", "create_staging", "create_table", "delete", "merge", "
 
 def staging(target: Target, columns: tuple[str, ...]) -> str:
     """Name of the temporary table for rows of these columns: the same for the same table and columns."""
-    facts = repr((target.text, [(column, target.columns[column].kind) for column in columns]))
+    facts = repr((target.text, [target.columns[column] for column in columns]))
     return f"compactory_sink_{sha256(facts.encode()).hexdigest()[:16]}"
 
 
-def create_staging(name: str, target: Target, columns: tuple[str, ...]) -> Iterator[sql.Composed]:
-    """A temporary table with these columns, and what they must not hold."""
-    yield sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
-        sql.Identifier(name), _names(columns), target.name
-    )
-    needed = [column for column in columns if target.columns[column].not_null]
-    if needed:
-        alter = [sql.SQL("ALTER {} SET NOT NULL").format(sql.Identifier(column)) for column in needed]
-        yield sql.SQL("ALTER TABLE pg_temp.{} {}").format(sql.Identifier(name), sql.SQL(", ").join(alter))
+def create_staging(name: str, target: Target, columns: tuple[str, ...]) -> sql.Composed:
+    """A temporary table with these columns."""
+    statement = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA")
+    return statement.format(sql.Identifier(name), _names(columns), target.name)
 
 
 def merge(mode: str, target: Target, columns: tuple[str, ...], key: tuple[str, ...]) -> sql.Composed:

@@ -40,7 +40,6 @@ class Column:
 
     name: str
     kind: str
-    not_null: bool
     length: int
 
 

@@ -1,18 +1,18 @@
 """A sink's handler that writes rows: COPY into a temporary table, and one statement that merges it.
 
+Many rows are first tried to be copied into the table itself, which takes half the time where all their keys are new.
 Of the records of a key in a batch the newest is written, where the mode allows it. A record at fault is found while
-its row is made, by the line that COPY names, or by halves where the merge refuses it (see `applying`).
+its row is made, or by halves where Postgres refuses it (see `applying`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -21,7 +21,6 @@ from psycopg import sql
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import refusal
 
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
@@ -36,21 +35,14 @@ from .target import Target, read_target
 
 __all__ = ["TableWriter", "table_sink"]
 
-_LINE = re.compile(r"^COPY \S+, line (\d+)", re.MULTILINE)
-_PIECE = 100  # rows of a COPY where one before was refused
+_MANY = 1000
+"""Rows that are worth a try to copy them into the table itself."""
+_PAUSE = 8
+"""Writes of many rows without such a try after one that Postgres refused; twice as many after the next."""
 
 
 class _Unknown(Exception):
     """A record's table has to be looked at first."""
-
-
-class _Alike(NamedTuple):
-    """Records of one shape: their places, the first, and the keys and values of all."""
-
-    numbers: list[int]
-    first: Change
-    keys: list[Any]
-    values: list[Any]
 
 
 class TableWriter:
@@ -73,25 +65,29 @@ class TableWriter:
 
     def __call__(self, connection: psycopg.Connection[Any], records: Records) -> None:
         """Write a batch. Raises RecordRefused, psycopg.Error, ConfigError."""
-        if self._changed:  # of what was made then, a roll-back may have left nothing
-            self._plans.clear()
+        if self._changed or records.again:  # a roll-back may have left nothing of it, or somebody has mended the table
+            with self._lock:
+                self._plans.clear()
             self._changed = False
         for write in self.writes(connection, records) if records.prepared is None else records.prepared:
-            _write(connection, records, write)
+            _write(connection, write)
 
     def writes(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
         """What is to be written. Sets records aside; creates or changes tables where that is wanted."""
         with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
-            alike = self._alike(records, refused)
-            for shape, (numbers, change, keys, values) in alike.items():
+            topics, keys, values = self._changes(records, refused)
+            alike = _alike([*zip(topics, map(_shape, keys), map(_shape, values), strict=True)], refused)
+            for shape, numbers in alike.items():
+                first = numbers[0]
                 try:
-                    plan = self._plan(connection, shape, change)
+                    plan = self._plan(connection, shape, Change(shape[0], keys[first], values[first]))
                 except RecordRefused as error:
                     refused |= dict.fromkeys(numbers, str(error))
                     continue
-                rows, unfit = plan.rows([records[number] for number in numbers], keys, values)
+                halves = ([half[n] and half[n][1] for n in numbers] for half in (keys, values))
+                rows, unfit = plan.rows([records[n] for n in numbers], *halves)
                 refused |= {numbers[place]: reason for place, reason in unfit.items()}
                 placed += zip(numbers, repeat(plan), rows)
             if len(alike) > 1:
@@ -101,32 +97,22 @@ class TableWriter:
                 placed = [item for item in placed if item[0] in left]
             gathering = Gathering(self._config.insert_mode)
             for plan, items in groupby(placed, key=itemgetter(1)):
-                gathering.take(plan, [(records[number], row) for number, _, row in items])
+                gathering.take(plan, [row for _, _, row in items])
             return gathering.writes()
 
-    def _alike(self, records: Records, refused: dict[int, str]) -> dict[Any, _Alike]:
-        """Records behind the transforms by their shape, and by place why some are refused."""
-        raw_keys = [record.key if self._wants_key else None for record in records]
-        keys = _each(self._config.key, raw_keys, refused)
+    def _changes(self, records: Records, refused: dict[int, str]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Topics, keys and values behind the transforms, and by place why some records are refused."""
+        keys: Sequence[Any] = [None] * len(records)
+        if self._wants_key:
+            keys = _each(self._config.key, [record.key for record in records], refused)
         values = _each(self._config.value, [record.value for record in records], refused)
         values = [None if value is None or value[1] is None else value for value in values]
         topics: Sequence[str | None] = [record.topic for record in records]
-        if (chain := self._chain) is not None:
-            given = list(zip(topics, keys, values, strict=True))
-            changes = [change or (None, None, None) for change in _each(lambda one: chain.apply(*one), given, refused)]
-            topics, keys, values = ([change[half] for change in changes] for half in range(3))
-        found: dict[Any, _Alike] = {}
-        shapes = zip(topics, map(_shape, keys), map(_shape, values), strict=True)
-        for number, (shape, key, value) in enumerate(zip(shapes, keys, values, strict=True)):
-            if shape[0] is None or number in refused:  # a Filter drops it
-                continue
-            if shape not in found:
-                found[shape] = _Alike([], Change(shape[0], key, value), [], [])
-            numbers, _, its_keys, its_values = found[shape]
-            numbers.append(number)
-            its_keys.append(key and key[1])
-            its_values.append(value and value[1])
-        return found
+        if (chain := self._chain) is None:
+            return topics, keys, values
+        given = list(zip(topics, keys, values, strict=True))
+        changes = [change or (None,) * 3 for change in _each(lambda one: chain.apply(*one), given, refused)]
+        return [one[0] for one in changes], [one[1] for one in changes], [one[2] for one in changes]
 
     def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
         if shape not in self._plans:
@@ -190,6 +176,17 @@ def _shape(half: Decoded | None) -> Any:
     return tuple(value) if value.__class__ is dict else value.__class__
 
 
+def _alike(shapes: list[Any], refused: Mapping[int, str]) -> Mapping[Any, Sequence[int]]:
+    """The places of records by their shapes, but for those that are refused or that a Filter drops."""
+    if not refused and len({*shapes}) == 1 and shapes[0][0] is not None:
+        return {shapes[0]: range(len(shapes))}
+    found: dict[Any, list[int]] = defaultdict(list)
+    for number, shape in enumerate(shapes):
+        if shape[0] is not None and number not in refused:
+            found[shape].append(number)
+    return found
+
+
 def _settled(records: Records, refused: dict[int, str]) -> set[int]:
     """Set records aside that are refused, and those behind them; the places of the others."""
     left = set()
@@ -203,47 +200,54 @@ def _settled(records: Records, refused: dict[int, str]) -> set[int]:
     return left
 
 
-def _write(connection: psycopg.Connection[Any], records: Records, write: Write) -> None:
-    """Fill the temporary table but for rows that Postgres refuses, and merge it.
+def _write(connection: psycopg.Connection[Any], write: Write) -> None:
+    plan, rows = write
+    table = _staging(connection, plan)
+    merge = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(table) + plan.statement
+    if plan.copies and len(rows) >= _MANY:
+        if plan.pause == 0 and _copied_straight(connection, plan, rows, merge):
+            return
+        plan.pause -= 1
+    _copy(connection, table, plan, rows)
+    connection.execute(merge)
 
-    What was prepared is tried as it is: where Postgres refuses a row, the batch comes again without.
+
+def _copied_straight(connection: psycopg.Connection[Any], plan: Plan, rows: Sequence[Row], merge: sql.Composed) -> bool:
+    """Whether the table itself took all rows: not where it has one of their keys, or where COPY is not possible.
+
+    The merge of no rows shows that the key is unique, that the role may merge, and that no rule is passed over.
     """
-    plan, left, size = write.plan, write.rows, len(write.rows)
-    name = _staging(connection, plan)
+    try:
+        with connection.transaction():
+            connection.execute(merge)
+            _copy(connection, plan.target.name, plan, rows)
+    except psycopg.OperationalError:
+        raise
+    except psycopg.Error:
+        plan.refused += 1
+        plan.pause = _PAUSE * 2 ** min(plan.refused, 10)
+        return False
+    return True
+
+
+def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, plan: Plan, rows: Sequence[Row]) -> None:
     columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
-    copy = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier("pg_temp", name), columns)
-    while left:
-        piece, left = left[:size], left[size:]
-        if records.failed:
-            piece = [written for written in piece if not records.waits(written[0])]
-        try:
-            savepoint = nullcontext() if records.prepared else connection.transaction()
-            with savepoint, connection.cursor() as cursor, cursor.copy(copy) as copying:
-                for _, row in piece:
-                    copying.write_row(row)
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.SyntaxError) as error:  # hstore's is the last
-            line = _LINE.search(error.diag.context or "")
-            if (
-                line is None or write.replaced or records.prepared
-            ):  # an older record of the key may have to be written in its place
-                raise
-            number, size = int(line[1]), _PIECE
-            records.set_aside(piece[number - 1][0], refusal(error))
-            left = piece[: number - 1] + piece[number:] + left
-    staged = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(sql.Identifier("pg_temp", name))
-    connection.execute(staged + plan.statement)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns)
+    with connection.cursor() as cursor, cursor.copy(statement) as copying:
+        for row in rows:
+            copying.write_row(row)
 
 
-def _staging(connection: psycopg.Connection[Any], plan: Plan) -> str:
+def _staging(connection: psycopg.Connection[Any], plan: Plan) -> sql.Identifier:
     """A temporary table with the columns of the plan, made once for a connection; emptied, as halves share it."""
     name = staging(plan.target, plan.columns)
+    table = sql.Identifier("pg_temp", name)
     found = connection.execute("SELECT pg_relation_size(to_regclass(%s))", [f'pg_temp."{name}"']).fetchone()
     if found is None or found[0] is None:
-        for statement in create_staging(name, plan.target, plan.columns):
-            connection.execute(statement)
+        connection.execute(create_staging(name, plan.target, plan.columns))
     elif found[0]:
-        connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier("pg_temp", name)))
-    return name
+        connection.execute(sql.SQL("TRUNCATE {}").format(table))
+    return table
 
 
 def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
@@ -268,6 +272,7 @@ def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
         on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
         dead_letters=config.dead_letters or None,
         dead_letter_headers=config.dead_letter_headers,
+        dedupe=config.dedupe,
         start=cast("Start", config.start),
         properties=config.consumer,
     )

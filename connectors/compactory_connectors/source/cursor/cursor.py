@@ -48,5 +48,5 @@ class Cursor:
         numbers = {name: value.get(name) for name in ("timestamp", "timestamp_nanos", "incrementing")}
         for name, number in numbers.items():
             if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
-                raise ValueError(f"{name}: not a whole number")
+                raise ValueError(f"{name} is not a whole number")
         return cls(**numbers)

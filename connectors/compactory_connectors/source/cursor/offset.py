@@ -20,18 +20,13 @@ from .phase import Phase
 from .resend_reason import ResendReason
 from .seen_snapshot import SeenSnapshot
 
-__all__ = [
-    "SEEN_LIMIT",
-    "Edit",
-    "Identity",
-    "PartialPoll",
-    "ResendReason",
-    "SourceOffset",
-]
+__all__ = ["SEEN_LIMIT", "Edit", "PartialPoll", "SourceOffset"]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
 than its share is not written; after a restart the rows of those ids are sent once more."""
+
+_NOTHING_SEEN = {"snapshot": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +113,10 @@ class SourceOffset:
         """How far the connector's own columns have got."""
         return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
+    def at(self, cursor: Cursor) -> SourceOffset:
+        """With the cursor of the connector's own columns."""
+        return replace(self, **asdict(cursor))
+
     def on(
         self, identity: Identity, snapshot: Snapshot, wal: int | None = None, *, comparable: bool = True
     ) -> SourceOffset:
@@ -188,8 +187,7 @@ class SourceOffset:
 
     def without_topic(self, *, sweep: bool) -> SourceOffset:
         """Trust nothing that is said of the topic, an older copy of which was put back."""
-        nowhere = replace(self, timestamp=None, timestamp_nanos=None, incrementing=None, ids=None, topic_end=0)
-        return replace(nowhere.afresh(ResendReason.TOPIC), sweep=sweep)
+        return replace(self.at(Cursor()).afresh(ResendReason.TOPIC), ids=None, topic_end=0, sweep=sweep)
 
     def with_keys(self, keys: str) -> SourceOffset:
         """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
@@ -252,14 +250,12 @@ class SourceOffset:
         left_out = any(seen_snapshot and len(seen_snapshot.seen or ()) > share for seen_snapshot in known)
         resend_reason = self.resend_reason or (ResendReason.IDS if left_out else None)
         value: dict[str, Any] = {
-            "timestamp": self.timestamp,
-            "timestamp_nanos": self.timestamp_nanos,
-            "incrementing": self.incrementing,
-            **_fields(self.seen_snapshot, share),
+            **asdict(self.cursor),
+            **(self.seen_snapshot.fields(share) if self.seen_snapshot else _NOTHING_SEEN),
             **self.identity.fields(),
             "topic": self.topic,
             "shape": self.shape,
-            "durable": _fields(self.durable, share),
+            "durable": self.durable.fields(share) if self.durable else _NOTHING_SEEN,
             "pages": [{**poll.seen_snapshot.fields(share), "after": poll.after} for poll in self.partial_polls],
             "sweep": self.sweep,
             "partitions": self.partitions,
@@ -314,9 +310,7 @@ class SourceOffset:
             sweep=bool(value.get("sweep", False)),
             partitions=tuple(map(int, value.get("partitions", ()))),
             fresh=tuple(map(int, value.get("fresh", ()))),
-            timestamp=cursor.timestamp,
-            timestamp_nanos=cursor.timestamp_nanos,
-            incrementing=cursor.incrementing,
+            **asdict(cursor),
             rewind=rewind,
             spread=value.get("spread"),
             edited=_edit(value),
@@ -365,7 +359,3 @@ def _partial_poll(value: dict[str, Any]) -> PartialPoll:
         raise ValueError("a partial poll without its snapshot")
     phase, *place = value["after"]
     return PartialPoll(seen_snapshot, (phase, *place))
-
-
-def _fields(seen_snapshot: SeenSnapshot | None, limit: int) -> dict[str, Any]:
-    return {"snapshot": None} if seen_snapshot is None else seen_snapshot.fields(limit)

@@ -259,10 +259,7 @@ def _cursor(value: bytes | None) -> Cursor | None:
     fields = _payload(orjson.loads(value)) if value is not None else None
     if fields is None:
         return None
-    numbers = {name: fields.get(name) for name in ("timestamp", "timestamp_nanos", "incrementing")}
-    for name, number in numbers.items():
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise ValueError(f"{name} is not a whole number")
-    if numbers["timestamp"] is None and numbers["incrementing"] is None:
+    cursor = Cursor.read(fields)
+    if cursor.empty:
         raise ValueError("it has neither timestamp nor incrementing")
-    return Cursor(**numbers)
+    return cursor

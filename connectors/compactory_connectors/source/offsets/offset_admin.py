@@ -27,7 +27,7 @@ from ..poll.table import TableReader
 from ..postgres.server import Server, connected, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
 from ..publish.topics import length
-from ..reconcile.pending import Difference, difference, pending_rows
+from ..reconcile.pending import Difference, difference
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running
 
@@ -92,7 +92,7 @@ class OffsetAdmin:
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
         """Rows that a poll from this offset would take now."""
-        return pending_rows(self._server, self.plans[table], offset)
+        return open_reader(self._server, self.plans[table], offset).count()
 
     def resets(self, names: Sequence[str]) -> Decide:
         """Decides on forgetting the offsets of these tables, whether or not they still exist."""

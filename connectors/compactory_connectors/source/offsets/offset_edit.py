@@ -22,7 +22,8 @@ from compactory.kafka.client import Kafka
 from ..config.connector import ConnectorConfig
 from ..cursor.cursor import Cursor
 from ..cursor.id_ranges import IdRanges
-from ..cursor.offset import Edit, Identity, SourceOffset
+from ..cursor.identity import Identity
+from ..cursor.offset import Edit, SourceOffset
 from ..cursor.phase import Phase
 from ..plan.row_function import Headers
 from ..plan.table_plan import Reading, TablePlan
@@ -128,15 +129,8 @@ def moved(
     """
     if (problem := refusal(plan, cursor)) is not None:
         raise ConfigError(problem)
-    base = before or SourceOffset(identity=_NOWHERE, topic=topic)
-    base = replace(
-        base,
-        timestamp=cursor.timestamp,
-        timestamp_nanos=cursor.timestamp_nanos,
-        incrementing=cursor.incrementing,
-        partial_polls=(),
-        edited=edit,
-    )
+    base = (before or SourceOffset(identity=_NOWHERE, topic=topic)).at(cursor)
+    base = replace(base, partial_polls=(), edited=edit)
     if plan.reading is Reading.PLACE:
         return base.polled(base.seen_snapshot)
     if plan.reading is Reading.NEW_ROWS:
@@ -144,14 +138,7 @@ def moved(
         return replace(known, ids=_ids(before, cursor.incrementing or 0, skip=skip))
     if before is None or skip:
         start = now or replace(base.polled(), durable=None, sweep=False)
-        return replace(
-            start.beyond(cursor),
-            topic=base.topic,
-            timestamp=base.timestamp,
-            timestamp_nanos=base.timestamp_nanos,
-            incrementing=base.incrementing,
-            edited=edit,
-        )
+        return replace(start.beyond(cursor).at(cursor), topic=base.topic, edited=edit)
     if before.seen_snapshot is None and before.phase is not Phase.REWINDING:
         return base  # a first load that is not finished: every row is due anyway
     return base.beyond(cursor)
@@ -171,17 +158,8 @@ def imported(
     With ``compare`` every row is read and those that the topic lacks are sent; otherwise those beyond the cursor.
     """
     if compare:
-        known = cursor or Cursor()
-        return SourceOffset(
-            identity=_NOWHERE,
-            topic=topic,
-            sweep=plan.sweeps,
-            phase=Phase.COMPARING,
-            timestamp=known.timestamp,
-            timestamp_nanos=known.timestamp_nanos,
-            incrementing=known.incrementing,
-            edited=edit,
-        )
+        base = SourceOffset(identity=_NOWHERE, topic=topic, phase=Phase.COMPARING, sweep=plan.sweeps, edited=edit)
+        return base.at(cursor or Cursor())
     used = _used(plan, cursor)
     return moved(plan, None, used, topic=topic, edit=edit, now=now) if used is not None else None
 

@@ -21,6 +21,7 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
+from .offset_builder import id_of
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
 
@@ -131,18 +132,10 @@ class PlaceReader(Reader):
         """The offset at a place; the one before without any."""
         if not at or self.plan.reading is Reading.WHOLE:
             return base
-        texts = [None if part is None else part.decode() for part in at]
-        number = self._number(texts[-1]) if self.plan.incrementing else None
+        if self.plan.incrementing and at[-1] is None:
+            raise RowFailed(f"column {self.plan.incrementing}: NULL, which the incrementing column must not be")
+        number = id_of(self.plan, at[-1]) if self.plan.incrementing else None
         if not self.plan.timestamps:
             return replace(base, incrementing=number)
-        milliseconds, nanos = instant_of(texts[0] or "", self.plan.zone)
+        milliseconds, nanos = instant_of((at[0] or b"").decode(), self.plan.zone)
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)
-
-    def _number(self, text: str | None) -> int:
-        column = self.plan.incrementing
-        if text is None:
-            raise RowFailed(f"column {column}: NULL, which the incrementing column must not be")
-        try:
-            return int(text)
-        except ValueError:  # numeric with a fraction
-            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None

@@ -20,7 +20,7 @@ from ..cursor.phase import Phase
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
-from ..record.record import RowFailed
+from .offset_builder import id_of
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
 
@@ -148,7 +148,7 @@ class NewRowsReader(Reader):
 
     def _after(self, base: SourceOffset, rows: Sequence[RawRow], at: PollSnapshot) -> SourceOffset:
         """The offset with these rows sent."""
-        numbers = [self._number(row) for row in rows]
+        numbers = [id_of(self.plan, row[self._render.phase + 1]) for row in rows]
         ids = (base.ids or IdRanges()).adding(numbers)
         settled = ids.settled(at.snapshot.xmin)[1]
         highest = max([number for number in (base.incrementing, *numbers) if number is not None], default=None)
@@ -179,11 +179,3 @@ class NewRowsReader(Reader):
         ):
             return True
         return bool(stored.ids.unflushed) and not done.ids.unflushed
-
-    def _number(self, row: RawRow) -> int:
-        raw = row[self._render.phase + 1]
-        try:
-            return int(raw or 0)
-        except ValueError:  # numeric with a fraction
-            column = self.plan.incrementing
-            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None

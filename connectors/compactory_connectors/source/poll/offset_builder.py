@@ -15,7 +15,7 @@ from ..plan.table_plan import TablePlan
 from ..postgres.server import PollSnapshot, RawRow
 from ..record.record import RowFailed
 
-__all__ = ["OffsetBuilder", "recent"]
+__all__ = ["OffsetBuilder", "id_of", "recent"]
 
 
 class OffsetBuilder:
@@ -31,7 +31,10 @@ class OffsetBuilder:
     def page(self, base: SourceOffset, visible: SeenSnapshot, ends: Sequence[RawRow]) -> SourceOffset:
         """The offset after a page that is not the poll's last."""
         phase, *places = ends[-1][:-1]
-        after: tuple[int, *tuple[str | None, ...]] = (int(phase or 0), *(_optional(part) for part in places))
+        after: tuple[int, *tuple[str | None, ...]] = (
+            int(phase or 0),
+            *(None if part is None else part.decode() for part in places),
+        )
         return replace(self._progress(base, ends), partial_polls=(*base.partial_polls, PartialPoll(visible, after)))
 
     def poll(
@@ -75,34 +78,30 @@ class OffsetBuilder:
         living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
         if not living or not (self.plan.timestamps or self.plan.incrementing):
             return base
-        number = self._number if self.plan.incrementing else lambda _: 0
         if not self.plan.timestamps:
-            return replace(base, incrementing=max(base.incrementing or 0, *(number(row[0]) for row in living)))
-        text, highest = max((_text(row[0]), number(row[1]) if len(row) > 1 else 0) for row in living)
-        milliseconds, nanos = instant_of(text, self.plan.zone)
+            return replace(
+                base, incrementing=max(base.incrementing or 0, *(id_of(self.plan, row[0]) for row in living))
+            )
+        with_id = bool(self.plan.incrementing)
+        stamp, highest = max((row[0] or b"", id_of(self.plan, row[1]) if with_id else 0) for row in living)
+        milliseconds, nanos = instant_of(stamp.decode(), self.plan.zone)
         known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
         if None not in known and (milliseconds, nanos, highest) <= known:
             return base
-        incrementing = highest if self.plan.incrementing else None
+        incrementing = highest if with_id else None
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=incrementing)
 
-    def _number(self, raw: bytes | None) -> int:
-        try:
-            return int(raw or 0)
-        except ValueError:  # numeric with a fraction
-            column = self.plan.incrementing
-            raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
+
+def id_of(plan: TablePlan, raw: bytes | None) -> int:
+    """The value of a row's incrementing column, 0 for NULL. Raises RowFailed if it has a fraction."""
+    try:
+        return int(raw or 0)
+    except ValueError:
+        column = plan.incrementing
+        raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
 
 
 def recent(ends: Iterable[RawRow], snapshot: Snapshot) -> Iterator[int]:
     """The ids of row versions that the snapshot's floor does not cover, in 64 bits: of a large table few are."""
     wide = (widen(int(xid), snapshot.xmax) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
     return (xid for xid in wide if xid >= snapshot.xmin)
-
-
-def _optional(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode()
-
-
-def _text(raw: bytes | None) -> str:
-    return raw.decode() if raw is not None else ""

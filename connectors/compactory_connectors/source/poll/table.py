@@ -133,7 +133,8 @@ class TableReader(Reader):
                     patience = patience or max(_PATIENCE, time.monotonic() - began)
                     rendered = chunk.render()
                     self._loaded += chunk.rows
-                    xids.update(() if self.plan.stamped else recent(chunk.ends, at.snapshot))
+                    if not self.plan.stamped:
+                        xids.update(recent(chunk.ends, at.snapshot))
                     if not chunk.more:
                         break
                     seen_here = seen_here or self._visible(at.snapshot)
@@ -146,11 +147,12 @@ class TableReader(Reader):
                         return False
                     base = replace(page, partial_polls=base.partial_polls)
             rests = at.written if rendered.records or base.phase is Phase.COMPARING else base.written
-            seen = set[int]() if self.plan.stamped else seen_ids(self._server, at.snapshot, xids)
-            done = replace(self._offset_builder.poll(base, at, seen, seen_here, chunk.ends), written=rests)
+            if not self.plan.stamped:
+                xids = seen_ids(self._server, at.snapshot, xids)
+            done = replace(self._offset_builder.poll(base, at, xids, seen_here, chunk.ends), written=rests)
         self._ahead = None
         persist = bool(rendered.records) or self._worth_storing(done)
-        yield replace(self._batch(rendered, done, resend_reason), persist=persist)
+        yield self._batch(rendered, done, resend_reason, persist=persist)
         return True
 
     def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
@@ -162,12 +164,14 @@ class TableReader(Reader):
                 for chunk in chunks:
                     expect(chunk.render().records)
 
-    def _batch(self, found: Rendered, offset: SourceOffset, resend_reason: ResendReason | None) -> RecordBatch:
+    def _batch(
+        self, found: Rendered, offset: SourceOffset, resend_reason: ResendReason | None, *, persist: bool = True
+    ) -> RecordBatch:
         load = None
         if self._load is not None:
             of, began = self._load
             load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
-        return RecordBatch(found.records, offset, True, found.skipped, found.removals, resend_reason, load)
+        return RecordBatch(found.records, offset, persist, found.skipped, found.removals, resend_reason, load)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""

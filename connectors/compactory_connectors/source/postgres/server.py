@@ -25,7 +25,7 @@ from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.database.watched_connection import connect
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
-from ..cursor.offset import Identity
+from ..cursor.identity import Identity
 from .page_size import PAGE_ROWS, PageFill
 
 __all__ = [

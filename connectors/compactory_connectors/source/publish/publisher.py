@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
-from compactory.kafka.client import Kafka, kafka_errors
+from compactory.kafka.client import Kafka, kafka_errors, take_transactional_id
 
 from ..control.removal import Copy
 from ..plan.row_function import Headers
@@ -42,8 +42,8 @@ _FENCED = {
 }
 
 _REFUSALS = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of the connector, or make"
-    " the row smaller",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of a connector, or make"
+    " the row or message smaller",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes and segment.bytes of the topic",
     KafkaError.POLICY_VIOLATION: "a policy of the broker's refuses it",
     KafkaError.INVALID_RECORD: "the broker refuses it; a compacted topic takes no record without a key",
@@ -157,7 +157,7 @@ class Publisher:
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
             with self._guarded(taking):
-                self._producer.init_transactions(timeout)
+                take_transactional_id(self._producer, self._offsets_topic, timeout)
         if self._lease is not None:
             self._lease.confirm()
 
@@ -165,8 +165,7 @@ class Publisher:
         self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
     ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
-        with self._sending("publish in a transaction" if self._transactions else "publish"):
-            self._begin()
+        with self._transaction("publish in a transaction" if self._transactions else "publish"):
             self._enqueue(topic, records)
             for copy in deleted_copies:
                 self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
@@ -174,7 +173,6 @@ class Publisher:
                 if not self._transactions:
                     self.flush()
                 self._enqueue(self._offsets_topic, [offset])
-            self._end()
 
     def flush(self) -> None:
         """Wait until Kafka has what was handed over so far. For the records of `publish`, while it takes them."""
@@ -186,18 +184,14 @@ class Publisher:
 
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
-        with self._sending("write offsets"):
-            self._begin()
+        with self._transaction("write offsets"):
             for key, value, headers in offsets:
                 self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
-            self._end()
 
     def transact(self, send: Callable[[Producer], object]) -> None:
         """Have ``send`` produce within a transaction; on return Kafka has acknowledged all of it."""
-        with self._sending("publish in a transaction"):
-            self._begin()
+        with self._transaction("publish in a transaction"):
             send(self._producer)
-            self._end()
 
     def abort(self) -> None:
         """End the open transaction where there is one, so that readers need not wait for its end; never raises.
@@ -219,17 +213,21 @@ class Publisher:
             self._producer.flush(0)
         del self._producer
 
-    def _begin(self) -> None:
-        if self._transactions:
-            self._began = time.monotonic()
-            self._producer.begin_transaction()
-
-    def _end(self) -> None:
-        if self._transactions:
-            self._producer.commit_transaction(self._timeout)
-            self._began = None
-        else:
-            self.flush()
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[None]:
+        """Where transactions are on, all that is sent within it is one; on leaving it Kafka has acknowledged that."""
+        if self._lease is not None:
+            self._lease.check()
+        with self._guarded(doing):
+            if self._transactions:
+                self._began = time.monotonic()
+                self._producer.begin_transaction()
+            yield
+            if self._transactions:
+                self._producer.commit_transaction(self._timeout)
+                self._began = None
+            else:
+                self.flush()
 
     def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
         produce = self._producer.produce
@@ -273,11 +271,6 @@ class Publisher:
 
     def _remember(self, error: KafkaError) -> None:
         self._last_error = error
-
-    def _sending(self, doing: str) -> AbstractContextManager[None]:
-        if self._lease is not None:
-            self._lease.check()
-        return self._guarded(doing)
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:

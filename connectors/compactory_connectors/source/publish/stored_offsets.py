@@ -1,11 +1,9 @@
-"""The stored offsets of all connectors, table by table, for operators and for commands that edit them.
-
-Reading needs only Kafka. The source itself reads :func:`topics.stored_values`, and writes with `publisher`.
-"""
+"""The stored offsets of all connectors, table by table. Reading needs only Kafka; `publisher` writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +16,7 @@ from ..cursor.offset import Edit, SourceOffset
 from ..setting import nearest
 from .topics import OFFSETS_TOPIC, newest_records
 
-__all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets"]
+__all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,15 @@ class StoredOffset:
         """The fields of the value, none where it can't be read."""
         return orjson.loads(self.value) if self.value is not None and self.offset is not None else {}
 
+    @property
+    def topic(self) -> str | None:
+        """The topic that it is about, where that is written down; also of an offset that can't be read otherwise."""
+        if self.offset is not None:
+            return self.offset.topic[0] if self.offset.topic is not None else None
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            return str(orjson.loads(self.value or b"")["topic"][0])
+        return None
+
 
 def read_offsets(kafka: Kafka) -> list[StoredOffset]:
     """Every connector's offsets, sorted; none when there is no offsets topic. Records of anything else are passed over.
@@ -54,6 +61,14 @@ def read_offsets(kafka: Kafka) -> list[StoredOffset]:
     newest = newest_records(kafka, OFFSETS_TOPIC).items()
     found = [stored for key, message in newest if (stored := _stored(key, message)) is not None]
     return sorted(found, key=lambda stored: (stored.connector, stored.table))
+
+
+def sharing(topic: str, table: str, offsets: Iterable[StoredOffset]) -> list[str]:
+    """Other tables than ``table`` (``db.schema.table``) that are published to the topic, by their offsets.
+
+    The same table under another connector's name is not another table: the connector was renamed.
+    """
+    return sorted({stored.table for stored in offsets if stored.topic == topic} - {table, "query"})
 
 
 def connectors_like(name: str, offsets: Iterable[StoredOffset]) -> str:

@@ -54,7 +54,7 @@ class TopicCleanup:
     """Other tables that are published to the topic."""
     catch_up: Callable[[], bool]
     send: Callable[[Sequence[Copy], RecordBatch], None]
-    _running: Generator[int] | None = None
+    _running: Generator[int | None] | None = None
     _leaving: bool = False  # this poll's tombstones
     _passing: bool = False  # all of this poll: it was approved
     _refused: bool = False  # a poll
@@ -130,7 +130,7 @@ class TopicCleanup:
                 return 0
             self._running = self._sweep()
         try:
-            return next(self._running)
+            return next(self._running) or 0
         except StopIteration:
             self._running = None
         except BaseException:
@@ -155,12 +155,12 @@ class TopicCleanup:
     def _name(self) -> str:
         return self.reader.plan.qualified
 
-    def _sweep(self) -> Generator[int]:
+    def _sweep(self) -> Generator[int | None]:
         self._due = time.monotonic() + self.interval if self.interval else float("inf")
         self._left, partitions = False, self.reader.offset.partitions
         steps = self.sweeper.run()
         try:
-            yield from self._end((yield from _steps(steps)), partitions)
+            yield from self._end((yield from steps), partitions)
         except RowError as error:
             self._doubt(f"the key of a row is not known, and may be one that the table seems to lack: {error}")
         finally:
@@ -265,14 +265,3 @@ class TopicCleanup:
 
     def _look_again(self) -> None:
         self._due = time.monotonic() + (_LOOK_AGAIN if self.sweeper.knows else _LOOK_DEARLY)
-
-
-def _steps(steps: Generator[None, None, Found]) -> Generator[int, None, Found]:
-    """The same, in tombstones sent: none."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Found = end.value
-            return found
-        yield 0

@@ -10,14 +10,13 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..control.removal import too_many
 from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
 from ..plan.table_plan import key_of
-from ..postgres.server import Server
+from ..postgres.server import Server, connected
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
@@ -54,32 +53,23 @@ def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collectio
 
     Raises LeaseLost where a source has the lease, ConfigError, Unreachable, CompactoryError.
     """
-    lease = Lease(connector, lambda _status: None)
-    try:
+    with closing(Lease(connector, lambda _status: None)) as lease:
         lease.take()
-        with postgres_errors(connector.connection):
-            server = Server.open(connector.connection.conninfo)
-        try:
-            with postgres_errors(connector.connection):
-                return _send(connector, kafka, server, lease, table, keys)
-        finally:
-            server.close()
-    finally:
-        lease.close()
+        with connected(connector.connection) as server, closing(Publisher.of(connector, kafka, lease)) as publisher:
+            return _send(connector, kafka, server, publisher, table, keys)
 
 
 def _send(
-    connector: ConnectorConfig, kafka: Kafka, server: Server, lease: Lease, table: str, keys: Collection[bytes]
+    connector: ConnectorConfig, kafka: Kafka, server: Server, publisher: Publisher, table: str, keys: Collection[bytes]
 ) -> ResentRows:
     plan = next(plan for plan in plan_tables(server, connector) if plan.qualified == table)
-    with closing(Publisher.of(connector, kafka, lease)) as publisher:
-        publisher.open()
-        key = key_of(connector.name, server.database, plan)
-        stored = next((item for item in read_offsets(kafka) if item.key == key), None)
-        if stored is None or stored.value is None:
-            raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
-        guard = RemovalGuard(server, plan, publisher, partial(_tell, table))
-        return resend_rows(server, kafka, plan, guard, keys, (key, stored.value))
+    publisher.open()
+    key = key_of(connector.name, server.database, plan)
+    stored = next((item for item in read_offsets(kafka) if item.key == key), None)
+    if stored is None or stored.value is None:
+        raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
+    guard = RemovalGuard(server, plan, publisher, partial(_tell, table))
+    return resend_rows(server, kafka, plan, guard, keys, (key, stored.value))
 
 
 def _tell(table: str, stopped: int) -> None:

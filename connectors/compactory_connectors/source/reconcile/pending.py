@@ -1,4 +1,4 @@
-"""What the next poll of a table would send: counted, and for a move from Kafka Connect compared with the topic."""
+"""Every row of a table compared with its topic: what a move from Kafka Connect would send and remove."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 
 from ..control.removal import too_many
-from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..poll.reader import Reader
 from ..poll.readers import open_reader
@@ -19,7 +18,7 @@ from ..record.record import RowError
 from .comparison import Comparison
 from .key_ranges import living_keys
 
-__all__ = ["Difference", "difference", "pending_rows"]
+__all__ = ["Difference", "difference"]
 
 _EXAMPLES = 3
 
@@ -36,11 +35,6 @@ class Difference:
     removed: int
     held: bool
     examples: tuple[tuple[bytes | None, bytes | None], ...]
-
-
-def pending_rows(server: Server, plan: TablePlan, offset: SourceOffset | None) -> int:
-    """Rows that a poll would take now. Raises psycopg.Error and TableReplaced."""
-    return open_reader(server, plan, offset).count()
 
 
 def difference(server: Server, kafka: Kafka, plan: TablePlan, percent: int) -> Difference:

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME
-
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
@@ -26,6 +24,7 @@ from ..publish.removal_guard import RemovalGuard
 from ..publish.topics import TopicReader
 from ..record.record import RowError
 from .checker import Row
+from .sweeper import stamps
 from .table_side import TableSide
 
 __all__ = ["ResentRows", "refuse_resend", "resend_rows"]
@@ -107,12 +106,7 @@ def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None]
             return []
         found: dict[tuple[bytes, int], int | None] = {}
         for messages in topic.read_to(topic.ends()):
-            for message in messages:
-                key, partition = message.key(), message.partition()
-                if isinstance(key, bytes) and partition is not None and key in records:
-                    kind, stamp = message.timestamp()
-                    stamp = stamp if kind == TIMESTAMP_CREATE_TIME else -1
-                    found[key, partition] = stamp if message.value() is not None else None
+            found.update(stamps(messages, records.__contains__))
     homes = {key: home_of(key, count, partitioner) for key in records}
     gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
     now = int(time.time() * 1000)

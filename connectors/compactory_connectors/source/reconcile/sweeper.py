@@ -28,7 +28,7 @@ from ..publish.topics import TopicReader
 from .comparison import KEYS, Comparison
 from .key_ranges import KeyRange, KeyRanges, living_keys
 
-__all__ = ["Found", "Steps", "Sweeper"]
+__all__ = ["Found", "Steps", "Sweeper", "stamps"]
 
 Steps = Generator[None, None, "Found"]
 
@@ -173,12 +173,7 @@ class Sweeper:
         wanted = suspects | self._several
         newest: dict[tuple[bytes, int], int | None] = {}
         for messages in self._topic() if wanted else ():
-            for message in messages:
-                key, partition = message.key(), message.partition()
-                if isinstance(key, bytes) and partition is not None and hash(key) in wanted:
-                    alive = message.value() is not None
-                    kind, stamp = message.timestamp()
-                    newest[key, partition] = (stamp if kind == TIMESTAMP_CREATE_TIME else -1) if alive else None
+            newest.update(stamps(messages, lambda key: hash(key) in wanted))
             yield
         vanished = tuple(
             Copy(key, part) for (key, part), stamp in newest.items() if stamp is not None and hash(key) in suspects
@@ -189,3 +184,15 @@ class Sweeper:
     def _topic(self) -> Iterator[list[Message]]:
         with TopicReader(self._kafka, self._plan.topic, ahead=False) as topic:
             yield from topic.read_to(topic.ends(), most=_SLICE, pause=_PAUSE)
+
+
+def stamps(
+    messages: Iterable[Message], wanted: Callable[[bytes], bool]
+) -> Iterator[tuple[tuple[bytes, int], int | None]]:
+    """Key and partition of each record of a wanted key, with its timestamp as `removal.misplaced` takes it."""
+    for message in messages:
+        key, partition = message.key(), message.partition()
+        if isinstance(key, bytes) and partition is not None and wanted(key):
+            kind, stamp = message.timestamp()
+            alive = message.value() is not None
+            yield (key, partition), (stamp if kind == TIMESTAMP_CREATE_TIME else -1) if alive else None

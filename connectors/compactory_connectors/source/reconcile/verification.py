@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..plan.planning import plan_tables
 from ..plan.table_plan import TablePlan
-from ..postgres.server import Server
+from ..postgres.server import connected
 from ..publish.stored_offsets import matching
 from .outcome import Outcome
 from .progress import Progress, untold
@@ -36,17 +35,12 @@ def verify(
 
     Raises ConfigError with all problems, Unreachable, and CompactoryError for a statement that Postgres refuses.
     """
-    with postgres_errors(connector.connection):
-        server = Server.open(connector.connection.conninfo)
-    try:
-        with postgres_errors(connector.connection):
-            plans = plan_tables(server, connector)
+    with connected(connector.connection) as server:
+        plans = plan_tables(server, connector)
         chosen = chosen_plans(plans, server.database, tables)
         _refuse(chosen)
         for name, (its, whole) in by_topic(plans, chosen, topic).items():
             yield Verifier(connector, kafka, server, its, options, progress, overall).run(name, whole=whole)
-    finally:
-        server.close()
 
 
 def chosen_plans(plans: Sequence[TablePlan], database: str, tables: Sequence[str]) -> list[TablePlan]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.postgres_errors import postgres_errors
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
@@ -165,11 +164,10 @@ class Verifier:
 
     def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""
-        with postgres_errors(self._connector.connection):
-            for number, (table, offset) in enumerate(zip(self._sides, topic_state.offsets, strict=True)):
-                with table.look(offset) as look:
-                    yield number, look
-                    self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
+        for number, (table, offset) in enumerate(zip(self._sides, topic_state.offsets, strict=True)):
+            with table.look(offset) as look:
+                yield number, look
+                self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
 
     def _topic_state(self, topic: str, whole: bool) -> _TopicState:
         """What is stored now. An offset that is about another topic of that name says nothing of this one."""
@@ -217,8 +215,7 @@ class Verifier:
         return undecided | dict(decided[: self._options.most])
 
     def _sources(self) -> list[str]:
-        with postgres_errors(self._connector.connection):
-            return self._server.running(self._connector.name)
+        return self._server.running(self._connector.name)
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

@@ -13,6 +13,7 @@ from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan, key_of
 from ..postgres.server import Server
+from ..publish.stored_offsets import StoredOffset
 from ..publish.topic_ends import TopicEnds
 from ..publish.topics import OFFSETS_TOPIC
 
@@ -27,16 +28,15 @@ class LeftBehind(CompactoryError):
     retryable = True
 
 
-def stored_offset(value: bytes | None, plan: TablePlan) -> SourceOffset | None:
-    """The offset that a record of the offsets topic has; None where there is none. Raises CompactoryError."""
-    try:
-        return None if value is None else SourceOffset.loads(value)
-    except ValueError as error:
+def stored_offset(stored: StoredOffset | None, plan: TablePlan) -> SourceOffset | None:
+    """The offset of a table, None where none is stored. Raises CompactoryError for one that can't be read."""
+    if stored is not None and stored.problem is not None:
         raise CompactoryError(
-            f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({error}); it was written by"
-            " something else or a newer version; compactory source offsets reset forgets it, and the next run loads"
-            " the table afresh"
-        ) from error
+            f"the offset of {plan.qualified} in topic {OFFSETS_TOPIC!r} can't be read ({stored.problem}); it was"
+            " written by something else or a newer version; compactory source offsets reset forgets it, and the next"
+            " run loads the table afresh"
+        )
+    return stored.offset if stored is not None else None
 
 
 def usable(
@@ -55,19 +55,17 @@ def usable(
 
 
 def refuse_left_behind(
-    connector: ConnectorConfig, server: Server, plans: Iterable[TablePlan], values: Mapping[bytes, bytes]
+    connector: ConnectorConfig, server: Server, plans: Iterable[TablePlan], offsets: Mapping[bytes, StoredOffset]
 ) -> None:
     """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
     for plan in plans:
-        try:
-            stored = stored_offset(values.get(key_of(connector.name, server.database, plan)), plan)
-        except CompactoryError:
-            continue  # told where the table is opened
+        stored = offsets.get(key_of(connector.name, server.database, plan))
+        offset = stored.offset if stored is not None else None
         here = server.identity(plan.oid)
-        if stored is not None and stored.identity.ahead_of(here):
+        if offset is not None and offset.identity.ahead_of(here):
             raise LeftBehind(
                 f"the server at {connector.connection.server} is on timeline {here.timeline}, and {plan.qualified} was"
-                f" already read on timeline {stored.identity.timeline} of the same system: an old primary that nobody"
+                f" already read on timeline {offset.identity.timeline} of the same system: an old primary that nobody"
                 " shut down? Shut it down, or leave it out of connection.url (with several hosts, loadBalanceHosts=true"
                 " finds the other one); where an old backup was restored on purpose, compactory source offsets reset"
                 " has its tables loaded afresh"

@@ -15,12 +15,12 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.records import Topic
 
 from ..cursor.offset import SourceOffset
-from ..cursor.offset_keys import sessions_of, sharing
 from ..plan.planning import Plans, find_plans
 from ..plan.table_plan import TablePlan, key_of
 from ..poll.readers import open_reader
 from ..postgres.server import Server
-from ..publish.topics import ensure, stored_values
+from ..publish.stored_offsets import StoredOffset, read_offsets, sharing
+from ..publish.topics import ensure
 from .resume import refuse_left_behind, stored_offset, usable
 from .table_task import SessionContext, TableTask
 
@@ -72,14 +72,16 @@ class TableRegistry:
             found = self._publishable(found)
         plans = found.plans
         self._context.board.warn(*found.warnings)
-        refuse_left_behind(self._connector, self._server, plans, stored_values(self._context.kafka))
+        refuse_left_behind(self._connector, self._server, plans, self._stored())
         self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
         self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
-        values = stored_values(self._context.kafka)
-        self._server.begin_session(self._connector.name, sessions_of(self._connector.name, values))
-        self._add(plans, values, strict=strict)
+        stored = self._stored()
+        offsets = [item.offset for item in stored.values() if item.connector == self._connector.name]
+        sessions = {session for offset in offsets if offset and (session := offset.identity.session)}
+        self._server.begin_session(self._connector.name, sessions)
+        self._add(plans, stored, strict=strict)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._nothing())
             self._context.board.warn(self._nothing())
@@ -195,12 +197,12 @@ class TableRegistry:
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(
-        self, plans: Sequence[TablePlan], values: Mapping[bytes, bytes] | None = None, *, strict: bool = False
+        self, plans: Sequence[TablePlan], stored: Mapping[bytes, StoredOffset] | None = None, *, strict: bool = False
     ) -> None:
         """Begin to poll these tables, each from its offset; a damaged offset leaves its table out unless ``strict``."""
         if not plans:
             return
-        values = stored_values(self._context.kafka) if values is None else values
+        stored = self._stored() if stored is None else stored
         topics = self._context.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._check_ends(topics)
         self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
@@ -209,16 +211,20 @@ class TableRegistry:
             key = key_of(self._connector.name, self._server.database, plan)
             topic = (plan.topic, self._topic_ids.get(plan.topic))
             try:
-                stored = stored_offset(values.get(key), plan)
+                known = stored_offset(stored.get(key), plan)
             except CompactoryError as error:
                 if strict:
                     raise
                 self._leave_out(plan.qualified, str(error))
                 continue
-            self._open(
-                plan, key, usable(stored, topic, plan, self._context.ends), topic, sharing(plan.topic, key, values)
-            )
+            name = f"{self._server.database}.{plan.qualified}"
+            others = sharing(plan.topic, name, stored.values()) if plan.query is None else []
+            self._open(plan, key, usable(known, topic, plan, self._context.ends), topic, others)
         self._note_neighbours()
+
+    def _stored(self) -> dict[bytes, StoredOffset]:
+        """The offsets of all connectors, by the keys of their records."""
+        return {item.key: item for item in read_offsets(self._context.kafka)}
 
     def _note_neighbours(self) -> None:
         """Tell tables that share a topic of each other; offsets say so only of tables that were polled before."""

@@ -33,7 +33,7 @@ from ..reconcile.cleanup import TopicCleanup
 from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.sweeper import Sweeper
-from ..record.record import RowError
+from ..record.record import RowError, RowFailed
 from .partition_growth import PartitionGrowth
 from .schedule import Schedule
 
@@ -169,7 +169,11 @@ class TableTask:
         return sent > 0
 
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
-        """Publish the pages of one poll; how many records they had, and whether it was all of them."""
+        """Publish the batches of one poll; how many records they had, and whether it was all of them.
+
+        The reader selects rows, converts them and covers them with an offset; here a batch is compared with the topic,
+        its removals are checked, and it is published.
+        """
         sent = 0
         rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
         comparison = self._comparison
@@ -179,7 +183,8 @@ class TableTask:
                 self._comparison = None  # until the batch is in the topic: of one that is not, it would say that it is
                 batch = found if comparison is None else comparison.without_known(found, self.plan)
                 batch = self.cleanup.check(batch) if gated else batch
-                self._report(batch)
+                if batch.skipped:
+                    self._report(batch.skipped)
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
                 self.context.board.loading(self.name, batch.load)
@@ -242,19 +247,18 @@ class TableTask:
             return
         self._comparison = Comparison.with_topic(self.context.kafka, self.plan.topic)
 
-    def _report(self, batch: RecordBatch) -> None:
+    def _report(self, skipped: Sequence[RowFailed]) -> None:
         """Count rows that were skipped, and log what the connector wants to know of them."""
-        if not batch.skipped:
-            return
         errors = self.context.connector.errors
-        first = not self.context.board.skipped(self.name, len(batch.skipped))
-        shown = batch.skipped[: _LOGGED if errors.log_each else int(first)]
+        first = not self.context.board.skipped(self.name, len(skipped))
+        shown = skipped[: _LOGGED if errors.log_each else int(first)]
         for row in shown:
             log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
-        if len(batch.skipped) > len(shown):
-            log.warning("rows skipped", table=self.name, count=len(batch.skipped))
+        if len(skipped) > len(shown):
+            log.warning("rows skipped", table=self.name, count=len(skipped))
 
     def _publish(self, batch: RecordBatch) -> None:
+        """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset."""
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
@@ -265,7 +269,7 @@ class TableTask:
             self.context.board.resent(self.name, batch.resend_reason, len(batch.records))
 
     def _send(self, batch: RecordBatch) -> RecordBatch:
-        """Publish a batch, its tombstones left to a sweep where it is not known whether they are of living rows."""
+        """Publish a batch. Its tombstones are left to a sweep if the guard can't tell whether their rows live."""
         size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
         began = time.monotonic()
         try:

@@ -17,16 +17,22 @@ __all__ = ["Resolved", "resolve"]
 
 _HASH: Final = "_hash"
 _RANK: Final = "_rank"
-_ALIKE: Final = "_alike"
+_LOADED: Final = "_loaded"
+_UNDECIDED: Final = "_undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """``rows`` have each key once. ``undecided`` are rows of a key that differ where no order says which one counts."""
+    """``rows`` have each key once. ``undecided`` are rows of a key that differ where no order says which one counts.
+
+    Of ``repeated`` rows whose key occurs again, so many are ``loaded`` and so many ``rejected`` as undecided.
+    """
 
     rows: DataFrame
-    undecided: DataFrame | None
-    """None: there are none of the same key."""
+    undecided: DataFrame
+    repeated: int
+    loaded: int
+    rejected: int
 
 
 def resolve(
@@ -35,8 +41,10 @@ def resolve(
     key: Sequence[str],
     orders: Sequence[Order],
     keep: Callable[[DataFrame], DataFrame],
-) -> Resolved:
-    """One row a key. Rows that are equal in ``columns`` are one; the others are decided by ``orders``, or not at all.
+) -> Resolved | None:
+    """One row a key; None where each key occurs once.
+
+    Rows that are equal in ``columns`` are one; the others are decided by ``orders``, or not at all.
 
     ``keep`` persists a frame for as long as the result is used.
 
@@ -45,31 +53,40 @@ def resolve(
     """
     from pyspark.sql import functions as sf
 
-    hashed = rows.withColumn(_HASH, sf.xxhash64(*map(quoted, key)))
+    hashed = rows.select("*", sf.xxhash64(*map(quoted, key)).alias(_HASH))
     again = keep(hashed.groupBy(_HASH).count().where("count > 1").select(_HASH))
     if again.isEmpty():
-        return Resolved(rows=rows, undecided=None)
-    single = hashed.join(again, _HASH, "left_anti").select(*map(quoted, rows.columns))
-    ranked = keep(_ranked(hashed.join(again, _HASH, "left_semi"), columns, key, orders))
-    best = ranked.where(sf.col(_RANK) == 1)
-    decided = best.where(_ALIKE).dropDuplicates(list(key)).select(*map(quoted, rows.columns))
-    undecided = best.where(~sf.col(_ALIKE)).select(*map(quoted, rows.columns))
-    return Resolved(rows=single.unionByName(decided), undecided=undecided)
+        return None
+    names = [*map(quoted, rows.columns)]
+    repeated = keep(_decided(hashed.join(again, _HASH, "left_semi"), columns, key, orders))
+    [counted] = repeated.agg(sf.count("*"), sf.count_if(_LOADED), sf.count_if(_UNDECIDED)).collect()
+    single = hashed.join(again, _HASH, "left_anti").select(*names)
+    return Resolved(
+        rows=single.unionByName(repeated.where(_LOADED).select(*names)),
+        undecided=repeated.where(_UNDECIDED).select(*names),
+        repeated=counted[0],
+        loaded=counted[1],
+        rejected=counted[2],
+    )
 
 
-def _ranked(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders: Sequence[Order]) -> DataFrame:
-    """Rank 1: first by the order. Alike: all of rank 1 have the same in every column."""
+def _decided(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders: Sequence[Order]) -> DataFrame:
+    """Of the rows of a key that the order puts first, one is loaded if all have the same in every column."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     keys = [sf.col(quoted(name)) for name in key]
     order = [_order(rows, number, each) for number, each in enumerate(orders)]
     ranks = sf.rank().over(Window.partitionBy(*keys).orderBy(*order)) if order else sf.lit(1)
-    ranked = rows.withColumn(_RANK, ranks)
     same = Window.partitionBy(*keys, sf.col(_RANK))
     nulls = [sf.isnull(quoted(name)) for name in columns]  # the hash passes over null: (a, null) was (null, a)
     content = sf.xxhash64(*map(quoted, columns), *nulls)
-    return ranked.withColumn(_ALIKE, sf.min(content).over(same) == sf.max(content).over(same))
+    alike = sf.min(content).over(same) == sf.max(content).over(same)
+    one = sf.row_number().over(same.orderBy(sf.lit(0))) == 1
+    first = sf.col(_RANK) == 1
+    return rows.select("*", ranks.alias(_RANK)).select(
+        "*", (first & alike & one).alias(_LOADED), (first & ~alike).alias(_UNDECIDED)
+    )
 
 
 def _order(rows: DataFrame, number: int, order: Order) -> Column:

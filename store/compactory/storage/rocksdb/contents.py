@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 from compactory.errors import BackendFailed
-from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.checkpoint import Checkpoint, checkpoint_of
 from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
 from compactory.storage.rocksdb.keys import MAX_PARTS, part_prefix
@@ -38,13 +37,7 @@ class State:
             state = cls(held["topic"])
             state.parts = dict(held["parts"])
             state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
-            checkpoint = held["checkpoint"]
-            checkpoint["positions"] = _numbered(checkpoint["positions"])
-            tails = checkpoint.pop("tails", {}).items()  # its name in folders of format 2
-            checkpoint["last_record_epochs"] = {int(number): tuple(tail) for number, tail in tails}
-            caught_up = checkpoint["caught_up"].items()
-            checkpoint["caught_up"] = {int(number): CaughtUp(**mark) for number, mark in caught_up}
-            state.checkpoint = Checkpoint(**checkpoint)
+            state.checkpoint = checkpoint_of(held["checkpoint"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it lacks {error}") from error
         return state
@@ -52,14 +45,12 @@ class State:
     def data(self) -> bytes:
         """Return the bytes to store."""
         assert self.checkpoint is not None
-        checkpoint = asdict(self.checkpoint)
-        checkpoint["tails"] = checkpoint.pop("last_record_epochs")
         held = {
             "format": FORMAT,
             "topic": self.topic,
             "parts": self.parts,
             "sizes": self.sizes,
-            "checkpoint": checkpoint,
+            "checkpoint": self.checkpoint.fields(),
         }
         return orjson.dumps(held, option=orjson.OPT_NON_STR_KEYS)
 

@@ -10,6 +10,7 @@ from compactory.storage.rocksdb.contents import Contents
 from compactory.storage.rocksdb.database import Database, Snapshot
 from compactory.storage.rocksdb.key_space import RocksPostings
 from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
+from compactory.storage.saved_file import Bucket
 
 __all__ = ["Entries", "RocksDirectoryStorage"]
 
@@ -31,9 +32,20 @@ class RocksDirectoryStorage:
         """Return the writing side of an index."""
         return self._contents.postings(self._directory, index)
 
+    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> None:
+        """Nothing to do: the database has it."""
+
     def reading(self) -> RocksReading:
         """Return the committed state of this moment."""
-        return RocksReading(self._contents, self._directory, self._part.prefix, self._part.size())
+        return RocksReading(self._contents, self._directory, self._part.prefix, self.sizes())
+
+    def memory(self) -> dict[str, int]:
+        """Nothing: it is on disk, and the caches belong to all directories."""
+        return {}
+
+    def frozen(self, _term_of: Callable[[str, bytes], Term | None]) -> RocksReading:
+        """Return what was committed last."""
+        return self.reading()
 
     def snapshot(self, part: str) -> RocksSnapshot:
         """Return a mapping as it was committed last."""
@@ -82,12 +94,22 @@ class Entries(Mapping[bytes, bytes]):
 class RocksReading:
     """A directory as it was committed at one moment. For any thread."""
 
-    def __init__(self, contents: Contents, directory: str, prefix: bytes, size: int) -> None:
+    def __init__(self, contents: Contents, directory: str, prefix: bytes, sizes: dict[int, int]) -> None:
+        self._sizes = sizes
+        size = sum(sizes.values())
         self._contents = contents
         self._directory = directory
         self._prefix = prefix
         self._snapshot = contents.database.snapshot()
         self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, prefix, lambda: size)
+
+    def reading(self) -> RocksReading:
+        """Return itself: it does not change."""
+        return self
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many entries came from each partition."""
+        return self._sizes
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys."""

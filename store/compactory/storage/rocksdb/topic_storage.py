@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compactory.errors import BackendFailed, CompactoryError
@@ -14,6 +14,7 @@ from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
 from compactory.storage.rocksdb.keys import STATE
+from compactory.storage.saving import Cut
 
 __all__ = ["RocksTopicStorage"]
 
@@ -82,6 +83,9 @@ class RocksTopicStorage:
             self.database.flush()
             self._written = False
             self._flushed_at = time.monotonic()
+
+    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
+        """Nothing to do: `flush` has brought it to disk."""
 
     def figures(self) -> Mapping[str, float]:
         """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.

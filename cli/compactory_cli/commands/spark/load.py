@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,15 +20,15 @@ from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import FileFormat, Rules
 from compactory_connectors.spark.rules.rules_file import read_rules
-from compactory_connectors.spark.session import SparkOptions, open_session
+from compactory_connectors.spark.session import SparkOptions, session
 from compactory_connectors.spark.target import Mode
 
-from ..context.configuration import Configuration
-from ..context.failure import StepFailed
-from ..context.session import Problems
-from ..views.spark_progress import StageBars
-from ..views.spark_view import show
-from .spark_targets import Aim, References, TableAim, TopicAim, aim_at
+from ...context.configuration import Configuration
+from ...context.failure import StepFailed
+from ...context.session import Problems
+from ...views.spark_progress import StageBars
+from ...views.spark_view import show
+from .targets import Aim, References, TableAim, TopicAim, aim_at
 
 __all__ = ["LoadCommand"]
 
@@ -91,22 +92,14 @@ class LoadCommand:
             aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
-            spark = open_session(f"compactory load {self.directory}", self._spark_options())
-            stages.end()
-            stages.watch(spark)
-            try:
+            with session(f"compactory load {self.directory}", self._spark_options()) as spark, stages.watching(spark):
                 target = aim.target(spark, report.load_id, self.dry_run)
-                try:
+                with closing(target):
                     if isinstance(target, PostgresTarget) and not self.dry_run:
                         plan = replace(plan, repeated=target.repeated)
                     plan = replace(plan, references=partial(references.frame, spark))
                     # basedpyright takes a cached property for an attribute that may be set
                     Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]
-                finally:
-                    target.close()
-            finally:
-                stages.watch(None)
-                spark.stop()
 
     def _spark_options(self) -> SparkOptions:
         return replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))

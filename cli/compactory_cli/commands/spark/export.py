@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
-from .spark import Conf, Format, Jars, Master, spark_options
+from ...context.flags import Flags, argument, command, option
+from .command import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.export.job import ExportOptions
     from compactory_connectors.spark.export.manifest import Manifest
     from compactory_connectors.spark.session import SparkOptions
 
-    from ..context.configuration import Configuration
+    from ...context.configuration import Configuration
 
 __all__ = ["export"]
 
@@ -68,8 +68,8 @@ def export(
     """
     from compactory_connectors.spark.export.job import ExportOptions
 
-    from ..context.failure import StepFailed
-    from ..context.session import begin
+    from ...context.failure import StepFailed
+    from ...context.session import begin
 
     options = ExportOptions(
         format=form,
@@ -93,25 +93,20 @@ def _run(
 ) -> Manifest:
     from compactory_connectors.spark.export.job import export as run
     from compactory_connectors.spark.failures import spark_failures
-    from compactory_connectors.spark.session import open_session
+    from compactory_connectors.spark.session import session
 
-    from ..context.reading import resolve
-    from ..views.spark_progress import StageBars
+    from ...context.reading import resolve
+    from ...views.spark_progress import StageBars
 
     [directory] = resolve(configuration, [name])
     with spark_failures(), StageBars() as stages:
         stages.begin("starting Spark", None)
-        spark = open_session(f"compactory export {name}", spark_options)
-        try:
-            stages.end()
-            stages.watch(spark)
+        with session(f"compactory export {name}", spark_options) as spark, stages.watching(spark):
             return run(spark, configuration.kafka(), directory, path, options, stages)
-        finally:
-            spark.stop()
 
 
 def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
-    from ..views.terminal import number, output, print_json, table
+    from ...views.terminal import number, output, print_json, table
 
     if as_json:
         print_json({"path": path, **_short(manifest)})

@@ -15,9 +15,9 @@ from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import Reference, Rules
 
-from ..context.configuration import Configuration
-from ..context.loading import load_connectors
-from ..context.session import Problems
+from ...context.configuration import Configuration
+from ...context.loading import load_connectors
+from ...context.session import Problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

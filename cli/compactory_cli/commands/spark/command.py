@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
-from ..context.loading import Providers
+from ...context.flags import Flags, argument, command, option
+from ...context.loading import Providers
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.session import SparkOptions
@@ -116,8 +116,8 @@ def load(
     2: bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns
     the topic.
     """
-    from ..context.session import begin
-    from .spark_load import LoadCommand
+    from ...context.session import begin
+    from .load import LoadCommand
 
     configuration = begin(flags)
     LoadCommand(

@@ -1,0 +1,87 @@
+"""Requests for writes: their bodies and conditions as operations. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from compactory.mastered.operation import Kind, Operation
+
+from .http_errors import BadRequest, UnsupportedMedia
+
+__all__ = ["MERGE_PATCH", "NDJSON", "check_media", "line_operation", "operation_of", "value_of"]
+
+MERGE_PATCH = "application/merge-patch+json"
+NDJSON = "application/x-ndjson"
+_JSON = "application/json"
+_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_LONGEST_KEY = 255  # characters of an Idempotency-Key
+_KINDS = ("put", "patch", "delete", "post")
+_LINE = {"op", "key", "value", "if_match", "if_none_match", "idempotency_key"}
+
+
+def check_media(content_type: str | None, *allowed: str) -> None:
+    """Raise UnsupportedMedia for a body of another type.
+
+    A body has to say that it is JSON: a web page of another host can't, without the browser asking us first.
+    """
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind not in allowed:
+        raise UnsupportedMedia(f"the body is {kind or 'of no type'}; send Content-Type: {allowed[0]}")
+
+
+def value_of(body: bytes) -> Any:
+    """Return the JSON of a body. Raises BadRequest."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error.msg}") from None
+
+
+def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, str]) -> Operation:
+    """Return the operation of a request. Raises BadRequest."""
+    return Operation(
+        kind=kind,
+        key=key,
+        value=value,
+        if_match=_tags("If-Match", headers.get("if-match")),
+        if_none_match=_tags("If-None-Match", headers.get("if-none-match")),
+        idempotency_key=_idempotency_key(headers.get("idempotency-key")),
+    )
+
+
+def line_operation(line: bytes) -> Operation:
+    """Return the operation of one line of a bulk write. Raises BadRequest."""
+    given = value_of(line)
+    if not isinstance(given, dict) or given.get("op") not in _KINDS:
+        raise BadRequest(f'a line must be {{"op": …, "key": …, "value": …}} with op one of {", ".join(_KINDS)}')
+    unknown = given.keys() - _LINE
+    texts = [given.get(name) for name in ("key", "if_match", "if_none_match", "idempotency_key")]
+    if unknown or not all(text is None or isinstance(text, str) for text in texts):
+        raise BadRequest(f"a line has these fields, all text but value: {', '.join(sorted(_LINE))}")
+    if given["op"] != "post" and given.get("key") is None:
+        raise BadRequest("key: is missing")
+    headers = {name.replace("_", "-"): given[name] for name in ("if_match", "if_none_match", "idempotency_key")
+               if given.get(name) is not None}  # fmt: skip
+    return operation_of(given["op"], given.get("key"), given.get("value"), headers)
+
+
+def _tags(name: str, header: str | None) -> tuple[str, ...] | None:
+    if header is None:
+        return None
+    tags = ("*",) if header.strip() == "*" else tuple(_TAG.findall(header))
+    if not tags:
+        raise BadRequest(f'{name}: must be * or entity tags in quotes, as ETag has them: "…"')
+    return tags
+
+
+def _idempotency_key(header: str | None) -> str | None:
+    if header is None:
+        return None
+    key = header.strip().removeprefix('"').removesuffix('"')
+    if not key or len(key) > _LONGEST_KEY or not key.isprintable():
+        raise BadRequest(f"Idempotency-Key: must have 1 to {_LONGEST_KEY} printable characters")
+    return key

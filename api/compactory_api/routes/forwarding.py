@@ -1,0 +1,88 @@
+"""Requests handed on to the server that owns a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from threading import local
+from urllib.parse import urlsplit
+
+__all__ = ["FORWARDED", "OWNER", "Forwarding", "OwnerSilent", "OwnerUnreached"]
+
+FORWARDED = "compactory-forwarded"  # says that another server sent the request: it must not be handed on again
+OWNER = "compactory-owner"  # in the answer to such a request: a server of ours has answered
+_THREADS = 32
+_SECONDS = 3.0  # after which an owner counts as gone; its fence makes that safe
+_BYTES_A_SECOND = 200_000  # of a body: so much longer may its answer take
+_IDLE = 10.0  # seconds; servers close idle connections, and a request into a closed one may look answered by nobody
+_SENT = ("authorization", "content-type", "if-match", "if-none-match", "idempotency-key", "prefer")
+_RETURNED = ("content-type", "etag", "compactory-offset", "location", "retry-after", "cache-control", "allow")
+
+
+class OwnerUnreached(Exception):
+    """Nobody answers at the owner's address: the request was not sent."""
+
+
+class OwnerSilent(Exception):
+    """The request was sent, and no answer came."""
+
+
+class Forwarding:
+    """Connections to owners, kept by a few threads. For one event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "compactory-forward")
+        self._kept = local()
+
+    async def send(
+        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Return the owner's status, headers and body. Raises OwnerUnreached, OwnerSilent."""
+        sent = {name: headers[name] for name in _SENT if name in headers} | {FORWARDED: "1"}
+        sent["host"] = urlsplit(url).netloc
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._ask, url, method, path, sent, body)
+
+    def close(self) -> None:
+        """End the threads that wait for nothing."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(
+        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = self._connected(url)
+        assert connection.sock is not None
+        connection.sock.settimeout(_SECONDS + len(body) / _BYTES_A_SECOND)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (HTTPException, OSError) as error:
+            connection.close()
+            raise OwnerSilent(type(error).__name__) from error
+        if answer.getheader(OWNER) is None:
+            raise OwnerUnreached("another program answers there")
+        if connection.sock is not None:
+            self._kept.connection = (url, connection, time.monotonic())
+        found = {name: value for name in _RETURNED if (value := answer.getheader(name)) is not None}
+        return answer.status, found, content
+
+    def _connected(self, url: str) -> HTTPConnection:
+        """Return the thread's connection if it is still good, else a new one."""
+        kept = self._kept.__dict__.pop("connection", None)
+        if kept is not None:
+            if kept[0] == url and time.monotonic() - kept[2] < _IDLE:
+                found: HTTPConnection = kept[1]
+                return found
+            kept[1].close()
+        parts = urlsplit(url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise OwnerUnreached(type(error).__name__) from error
+        return connection

@@ -1,0 +1,111 @@
+"""What became of a write: processors write it to other directories, under the entry's key and the write's ETag."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, unquote
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from compactory.directory import Directory
+from compactory.mastered.operation import etag_of
+from compactory.store import GlobalStore
+
+from ..protocol.document import Outcome
+from ..protocol.freshness import wait_of
+from ..protocol.http_errors import NoEntry, NoResource
+from ..protocol.openapi import problems
+from ..protocol.path import decode_segment, raw_path
+from ..protocol.values import embedder
+
+__all__ = ["Outcomes", "outcome_routes"]
+
+_LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
+_PLACE = b"/outcomes/"
+_TAG = re.compile(r"(.+-\d+)-(\d+)")  # topic id and partition, offset
+
+
+class Outcomes:
+    """Looks for outcomes in a store. For one event loop."""
+
+    def __init__(self, store: GlobalStore) -> None:
+        self._store = store
+
+    async def completed(
+        self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Response
+    ) -> Response:
+        """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
+        if directory.rules is None or not directory.rules.outcomes:
+            return stored
+        if key is None:
+            key = unquote(stored.headers["location"].rpartition("/")[2])
+        tag = stored.headers["etag"].strip('"')
+        seconds = wait_of(prefer.encode()) if prefer is not None and "wait" in prefer else 0.0
+        found = await self.find(directory, key, tag, seconds)
+        kept = ("etag", "compactory-offset", "cache-control", "content-type", "location")
+        headers = {name: stored.headers[name] for name in kept if name in stored.headers}
+        place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
+        headers["compactory-status"] = place
+        if found is None:
+            return Response(stored.body, 202, headers)
+        return Response(orjson.dumps(found[1]), stored.status_code, headers | {"compactory-outcome": found[0]})
+
+    async def find(self, directory: Directory[Any], key: str, tag: str, seconds: float) -> tuple[str, Any] | None:
+        """Return the directory and the value of the outcome of a write, or of a later one of its key."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + seconds, _LOOKS[0]
+        while True:
+            for name in directory.rules.outcomes if directory.rules is not None else ():
+                with suppress(KeyError, ValueError):  # none, or one that is no JSON
+                    entry = self._store[name].entry(key)
+                    if _covers(orjson.loads(entry.value).get("event"), tag):
+                        return name, embedder(self._store[name].directory)(entry.value)
+            if loop.time() >= deadline:
+                return None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LOOKS[1])
+
+
+def outcome_routes(store: GlobalStore, outcomes: Outcomes) -> APIRouter:
+    """Return the route. It raises the errors of `problem`'s table."""
+    routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
+
+    @routes.get(
+        "/outcomes/{key:path}",
+        operation_id="get_outcome",
+        summary="Tell what became of a write that processors finish",
+        responses={200: {"model": Outcome}, **problems(400, 401, 404, 421, 502, 503)},
+        openapi_extra={
+            "parameters": [
+                {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
+                {"name": "Prefer", "in": "header", "description": "wait=SECONDS", "schema": {"type": "string"}},
+            ]
+        },
+    )
+    async def outcome(directory: str, request: Request, event: str | None = None) -> Response:
+        view, key = store[directory], decode_segment(raw_path(request.scope).partition(_PLACE)[2])
+        if view.directory.rules is None or not view.directory.rules.outcomes:
+            raise NoResource(f"directory {directory!r} has no outcomes")
+        prefer = request.headers.get("prefer")
+        if event is None:
+            try:
+                entry = view.entry(key)
+            except KeyError:
+                raise NoEntry(directory, key) from None
+            event = etag_of(entry.topic, store.topic_id(entry.topic), entry.partition, entry.offset)
+        found = await outcomes.find(view.directory, key, event, wait_of(prefer.encode()) if prefer else 0.0)
+        state, value = found or ("pending", None)
+        body = orjson.dumps({"key": key, "event": event, "state": state, "value": value})
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+    return routes
+
+
+def _covers(found: Any, asked: str) -> bool:
+    """Whether an outcome is of the event asked for, or of a later one of the same key."""
+    ours, wanted = _TAG.fullmatch(str(found)), _TAG.fullmatch(asked)
+    return bool(ours and wanted and ours[1] == wanted[1] and int(ours[2]) >= int(wanted[2]))

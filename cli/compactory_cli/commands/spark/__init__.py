@@ -1,0 +1,1 @@
+"""``compactory spark``: loads and exports by Spark."""

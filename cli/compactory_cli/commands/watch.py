@@ -1,0 +1,82 @@
+"""``compactory watch``: the changes of a directory as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..context.flags import Flags, argument, command, option
+from ..views.terminal import json_or_text, output, print_json, printable
+
+if TYPE_CHECKING:
+    from compactory import Change
+
+    from ..context.configuration import Configuration
+
+__all__ = ["watch"]
+
+
+@command
+def watch(
+    flags: Flags,
+    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
+    since: Annotated[
+        str | None, option("--since", metavar="CURSOR", help="Begin behind this cursor, of a line that --json printed.")
+    ] = None,
+    prefix: Annotated[str, option("--prefix", metavar="TEXT", help="Only keys that begin with this.")] = "",
+) -> None:
+    """Print the changes of a directory as they come, until Ctrl-C.
+
+    Reads the topic to its end and goes on from there, or asks the server at COMPACTORY_URL. Only a server keeps former
+    changes for --since. With --json a line has key, old and new value, place and cursor. Exits with 1 if changes since
+    the cursor are gone; the message has the cursor to go on from.
+    """
+    from ..context.session import begin
+
+    configuration = begin(flags)
+    changes = _ask if configuration.url else _read
+    for change in changes(configuration, directory, since, prefix):
+        if flags.json:
+            print_json(change)
+        else:
+            value = "" if change["kind"] == "delete" else f" {_text(change['new'])}"
+            line = f"{change['kind']:6} {printable(change['key'])}{value}"
+            output().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _ask(configuration: Configuration, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
+    from ..context.remote import Server
+
+    return Server(configuration.url or "", configuration.tokens.any).changes(directory, since, prefix)
+
+
+def _read(configuration: Configuration, name: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
+    from compactory import Cursor
+
+    from ..context.reading import read, resolve
+
+    cursor = None if since is None else Cursor.parse(since)
+    with read(configuration, resolve(configuration, [name])) as store:
+        for change in store[name].watch(cursor):
+            if change.key.startswith(prefix):
+                yield _shown(change)
+
+
+def _shown(change: Change[Any]) -> dict[str, Any]:
+    """A change as a server sends it."""
+    return {
+        "kind": change.kind,
+        "key": change.key,
+        "old": None if change.raw_old is None else json_or_text(change.raw_old),
+        "new": None if change.raw is None else json_or_text(change.raw),
+        "partition": change.partition,
+        "offset": change.offset,
+        "timestamp_ms": change.timestamp_ms,
+        "cursor": str(change.cursor),
+    }
+
+
+def _text(value: Any) -> str:
+    import json
+
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,52 @@
+"""Ids of the messages that a reader has handled, noted in the transaction of their effect.
+
+A message that Kafka has twice, under one id, then takes effect once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import scalar_row
+
+from compactory.errors import ConfigError
+from compactory_sql import query
+
+from .caller import driver
+
+__all__ = ["KEEP", "MESSAGE_ID", "forget_handled", "note_handled"]
+
+MESSAGE_ID: Final = "compactory-message-id"
+"""The header of a message's id."""
+
+KEEP: Final = timedelta(days=7)
+"""How long ids are kept."""
+
+
+def note_handled(conn: Any, reader: str, topic: str, ids: Iterable[str]) -> set[str]:
+    """Note message ids of a topic as handled by a reader, and return the ids that were not noted before.
+
+    ``conn`` is a synchronous connection of psycopg, or a session or connection of SQLAlchemy on psycopg. The ids are
+    noted if its transaction commits; it is never committed here. A second reader of the same name waits for that. Ids
+    are kept for seven days. Raises ConfigError where the database lacks the table or its role the right, WriteRefused
+    in autocommit without a transaction, psycopg.Error.
+    """
+    inner = driver(conn, "note_handled", "id")
+    given = {"reader": reader, "topic": topic, "ids": list(ids), "keep": KEEP}
+    place = f"database {inner.info.dbname!r}"
+    try:
+        return set(inner.cursor(row_factory=scalar_row).execute(query("database/note_handled"), given).fetchall())
+    except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable) as error:
+        raise ConfigError(f"{place} has no table of handled messages: `compactory sql install` adds it") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigError(
+            f"role {inner.info.user!r} may not note handled messages in {place}: `compactory sink roles` grants it"
+        ) from error
+
+
+def forget_handled(conn: psycopg.Connection[Any], reader: str, topic: str, ids: Iterable[str]) -> None:
+    """Forget ids that were noted in this transaction: their messages are to be handled later. Raises psycopg.Error."""
+    conn.execute(query("database/forget_handled"), {"reader": reader, "topic": topic, "ids": list(ids)})

@@ -1,0 +1,129 @@
+"""The consumer group of a processor: where partitions go on, and what is kept of their events that are not done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from compactory import Directory, GlobalStore
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
+from compactory.kafka.client import Kafka, KafkaException, TopicPartition
+from compactory.records import Partition, StoreState
+from compactory.token import Token
+from compactory_connectors.sink.group import Group
+
+from .pending import LARGEST, Parked, group_of
+from .processor import Processor
+
+__all__ = ["KeptEvents", "Members"]
+
+log = structlog.get_logger("compactory.process")
+
+_SECONDS = 20.0  # Kafka ends the transaction of a process that died within 10
+
+
+class KeptEvents:
+    """The topic of events that are not done, read by each process. Owned by one thread."""
+
+    def __init__(self, kafka: Kafka, name: str) -> None:
+        self.topic = group_of(name)
+        self._kafka = kafka
+        kept = Directory("kept", topic=self.topic, decode=Parked.parse)
+        own = kafka.properties()  # a store that is closed ends what is asked through its `Kafka`
+        self._store = GlobalStore(own, [kept], missing_topic="wait", start_timeout=30.0)
+        self._written: dict[int, Token] = {}
+
+    def start(self) -> None:
+        """Create the topic where it is missing, and read it. Raises ConfigError, Unreachable, StartTimeout."""
+        config = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST)}
+        if not self._kafka.topics([self.topic]):
+            self._kafka.create_topic(self.topic, partitions=1, config=config)
+        self._store.start()
+
+    def close(self) -> None:
+        """End the store."""
+        self._store.close()
+
+    def note(self, token: Token) -> None:
+        """Remember that this process has written there."""
+        self._written[token.partition] = token
+
+    def read_to_the_end(self) -> None:
+        """Wait for everything that is in the topic. Raises Unreachable where an open transaction holds it back."""
+        try:
+            self._store.barrier(_SECONDS)
+        except WaitTimeout as error:
+            raise Unreachable("Kafka", f"topic {self.topic!r} can't be read to its end: {error}") from error
+
+    def current(self) -> bool:
+        """Whether all that this process has written is read back."""
+        at = self._store.positions()
+        return self._store.state is StoreState.READY and all(
+            at.get(token.place, 0) > token.offset for token in self._written.values()
+        )
+
+    def events(self) -> list[Parked]:
+        """Return all that are kept, as far as read."""
+        return list(self._store["kept"].values())
+
+
+class Members(Group):
+    """Membership whose offsets are committed in the transactions of a producer, with the topic's id beside them.
+
+    Owned by one thread.
+    """
+
+    def __init__(self, kafka: Kafka, processor: Processor) -> None:
+        super().__init__(kafka, [processor.topic], group_of(processor.name), {})
+        self._kafka = kafka
+        self._processor = processor
+        self.topic_id: str | None = None
+
+    def metadata(self) -> Any:
+        """Return what fences a member that the group has gone on without."""
+        return self._consumer.consumer_group_metadata()
+
+    def place(self, partition: Partition, offset: int) -> TopicPartition:
+        """Return an offset to commit."""
+        return TopicPartition(partition.topic, partition.partition, offset, self.topic_id or "")
+
+    def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
+        """Do nothing: a transaction has done it."""
+
+    def hold(self, held: bool) -> None:
+        """Fetch nothing, or go on, and stay in the group."""
+        listed = [TopicPartition(*part) for part, position in self.positions.items() if position is not None]
+        try:
+            (self._consumer.pause if held else self._consumer.resume)(listed)
+        except KafkaException as error:
+            log.debug("could not pause or resume yet", error=str(error))
+
+    def locate(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return where partitions go on, once no transaction is open that might move that.
+
+        Raises Unreachable, ConfigError, CompactoryError where the log does not have what comes next.
+        """
+        topic = self._processor.topic
+        found = self._kafka.topics([topic]).get(topic)
+        if found is None:
+            raise ConfigError(f"topic {topic!r} does not exist; create it")
+        if self.topic_id not in (None, found.topic_id):
+            raise CompactoryError(f"topic {topic!r} was deleted and created again; start the processor anew")
+        self.topic_id = found.topic_id
+        starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
+        try:
+            answers = self._consumer.committed([TopicPartition(*part) for part in partitions], timeout=_SECONDS)
+        except KafkaException as error:
+            raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
+        located = {}
+        for answer in answers:
+            part = Partition(answer.topic, answer.partition)
+            first = (starts if self._processor.start == "earliest" else ends)[part]
+            same = not answer.metadata or answer.metadata == self.topic_id  # else it is of a topic that was deleted
+            located[part] = max(answer.offset, starts[part]) if answer.offset >= 0 and same else first
+            if located[part] > ends[part]:
+                place = f"partition {part.partition} of {topic!r}"
+                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {located[part]}: it was cut off")
+        return located

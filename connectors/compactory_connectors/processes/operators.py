@@ -1,0 +1,58 @@
+"""What operators do with events that were set aside. They write to the topic that the running processors read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+
+from compactory.errors import ConfigError, Unreachable
+from compactory.kafka.client import Kafka, KafkaError
+
+from .membership import KeptEvents
+from .pending import LARGEST, Parked, group_of
+
+__all__ = ["drop", "kept_events", "retry"]
+
+_SECONDS = 10.0
+
+
+def kept_events(kafka: Kafka, name: str) -> list[Parked]:
+    """Return the events of a processor that are not done, oldest first. Raises ConfigError where it never ran."""
+    if not kafka.topics([group_of(name)]):
+        raise ConfigError(
+            f"no processor {name!r} has run on Kafka at {kafka.bootstrap}: it has no topic {group_of(name)!r}"
+        )
+    with closing(KeptEvents(kafka, name)) as kept:
+        kept.start()
+        return sorted(kept.events(), key=lambda parked: (parked.timestamp_ms, parked.place, parked.offset))
+
+
+def retry(kafka: Kafka, name: str, events: Iterable[str] = ()) -> int:
+    """Have events that were set aside tried again, all or those named by id; return their number."""
+    return _order(
+        kafka, name, events, lambda parked: replace(parked, state="waiting", attempts=0, due=time.time()).data()
+    )
+
+
+def drop(kafka: Kafka, name: str, events: Iterable[str] = ()) -> int:
+    """Forget events that were set aside, all or those named by id; return their number."""
+    return _order(kafka, name, events, lambda _parked: None)
+
+
+def _order(kafka: Kafka, name: str, events: Iterable[str], value: Callable[[Parked], bytes | None]) -> int:
+    chosen, failures = set(events), list[KafkaError]()
+    found = [parked for parked in kept_events(kafka, name) if parked.state == "failed"]
+    if unknown := chosen - {parked.id for parked in found}:
+        raise ConfigError(f"event {event!r} is not set aside" for event in sorted(unknown))
+    producer = kafka.producer(
+        {"acks": "all", "enable.idempotence": True}, {"message.max.bytes": LARGEST}, lambda _: None
+    )
+    ordered = [parked for parked in found if not chosen or parked.id in chosen]
+    for parked in ordered:
+        producer.produce(group_of(name), value(parked), parked.id,
+                         on_delivery=lambda error, _: failures.append(error) if error else None)  # fmt: skip
+    if producer.flush(_SECONDS) or failures:
+        raise Unreachable("Kafka", f"topic {group_of(name)!r} did not take the order; give it again")
+    return len(ordered)

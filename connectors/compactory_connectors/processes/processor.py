@@ -1,0 +1,125 @@
+"""`Processor`: a function on the events of a topic, and the rules by which it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compactory.codec.decoding import decoder
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory_connectors.jobs.job import Retry
+
+from .event import Event, Failed, Output, Refused
+
+__all__ = ["Processor", "Retry", "processor"]
+
+Function = Callable[[Event], Any]
+
+_RETRY = Retry(max_attempts=10, first=0.5, limit=60.0)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Processor:
+    """A function and its rules. Immutable; run by a `ProcessRunner` or ``compactory process run``.
+
+    ``function``     takes an `Event`, sync or async; returns an `Output`, several or None. In a chain it returns the
+                     value of the outcome instead
+    ``name``         of the consumer group: processes of one name share the partitions, and what is under way
+    ``topic``        whose events it is called for
+    ``decode``       makes an event's value: dict, a class (as of a `Directory`), or a callable that takes bytes
+    ``created``, ``failed``  the topics of a chain. The outcome of each event is written to one of them, with the
+                     event's id in field ``event``, and removed from the other
+    ``retry``        the attempts, and the pauses between them
+    ``concurrency``  calls at a time, of different keys
+    ``start``        where partitions begin that the group never had
+
+    Raises ConfigError with all problems.
+    """
+
+    function: Function
+    name: str
+    topic: str
+    decode: Any = dict
+    created: str | None = None
+    failed: str | None = None
+    retry: Retry = _RETRY
+    concurrency: int = 8
+    start: Literal["earliest", "latest"] = "earliest"
+
+    def __post_init__(self) -> None:
+        problems = list(self.retry.problems())
+        if not _NAME.fullmatch(self.name):
+            problems.append("name: must have 1 to 200 letters, digits, dots, dashes or underscores")
+        if not self.topic:
+            problems.append("topic: must not be empty")
+        if self.concurrency < 1:
+            problems.append("concurrency: must be at least 1")
+        if (self.created is None) != (self.failed is None) or (self.created and self.created == self.failed):
+            problems.append("created and failed: a chain needs both, and they must be different topics")
+        if self.topic in (self.created, self.failed):
+            problems.append(f"created and failed: {self.topic!r} is the topic that is read")
+        if problems:
+            raise ConfigError(f"processor {self.name!r}: {problem}" for problem in problems)
+
+    def __call__(self, event: Event) -> Any:
+        """Call the function itself, say in a test."""
+        return self.function(event)
+
+    def decoder(self) -> Callable[[bytes], Any]:
+        """Return what makes values of bytes."""
+        found: Callable[[bytes], Any] = decoder(Directory(self.topic, decode=self.decode))
+        return found
+
+    def outputs(self, event: Event) -> list[Output]:
+        """Call the function; return what is to be written. Raises what it raises, Refused for other results."""
+        if self.created is None:
+            return list(_outputs(self._called(event)))
+        try:
+            value = self._called(event)
+        except Failed as error:
+            return self.failure(event, str(error))
+        if value is None and event.value is not None:
+            raise Refused("the function returned None, and the outcome of an event that has a value needs one")
+        return self._outcome(event, value, None)
+
+    def failure(self, event: Event, reason: str) -> list[Output]:
+        """Return what is to be written for an event that is given up."""
+        return [] if self.failed is None else self._outcome(event, None, {"error": reason})
+
+    def _called(self, event: Event) -> Any:
+        found = self.function(event)
+        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+    def _outcome(self, event: Event, created: Any, failed: Any) -> list[Output]:
+        assert self.created is not None
+        assert self.failed is not None
+        return [
+            Output(topic=topic, key=event.key, value=None if value is None else {**value, "event": event.id})
+            for topic, value in ((self.created, created), (self.failed, failed))
+        ]
+
+
+def processor(topic: str, *, name: str | None = None, **rules: Any) -> Callable[[Function], Processor]:
+    """Make a `Processor` of the decorated function. ``name`` is the function's where none is given."""
+    return lambda function: Processor(function=function, name=name or function.__name__, topic=topic, **rules)
+
+
+def _outputs(found: Any) -> Iterator[Output]:
+    listed = () if found is None else (found,) if isinstance(found, Output) else found
+    if not isinstance(listed, Iterable):
+        raise Refused(f"the function returned {type(found).__name__}, not an Output, several or None")
+    for item in listed:
+        if not isinstance(item, Output):
+            raise Refused(f"the function returned {type(item).__name__} among its outputs")
+        item.data()
+        yield item
+
+
+async def _awaited(found: Any) -> Any:
+    return await found

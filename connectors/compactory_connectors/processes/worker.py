@@ -1,0 +1,82 @@
+"""A running processor as what it shows of itself: probes, status, metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from compactory.records import Partition
+from compactory.worker import Metric
+
+__all__ = ["Board", "ProcessWorker"]
+
+_COUNTERS = {
+    "events": "Events that are done",
+    "retries": "Attempts that failed and are repeated",
+    "failed": "Events set aside by this process",
+}
+
+
+@dataclass(slots=True)
+class Board:
+    """Figures of one runner. Its thread writes them; any may read."""
+
+    lag: Mapping[Partition, int] = field(default_factory=dict)
+    waiting: int = 0
+    set_aside: int = 0
+    error: str | None = None
+    """What is away, or why it has ended."""
+    located: bool = False
+    """Whether it ever had partitions."""
+    polled_at: float = field(default_factory=time.monotonic)
+    counters: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTERS, 0)))
+
+    def count(self, **figures: int) -> None:
+        """So many more."""
+        self.counters.update(figures)
+
+
+class ProcessWorker:
+    """Implements `compactory.worker.Worker`. Thread-safe. A function that never returns does not make it not live."""
+
+    def __init__(self, runner: Any, *, polling_ttl: float = 300.0) -> None:
+        self._runner = runner
+        self._board: Board = runner.board
+        self._ttl = polling_ttl
+        self.name = f"process {runner.processor.name}"
+
+    def live(self) -> bool:
+        """Whether it polls Kafka; one that waits for Kafka is alive."""
+        return self._runner.alive and time.monotonic() - self._board.polled_at < self._ttl
+
+    def ready(self) -> bool:
+        """Whether it has had partitions at some time since the start."""
+        return self._board.located
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return why nothing could be processed yet."""
+        return [] if self.ready() else [{"process": self._runner.processor.name, "detail": self._board.error}]
+
+    def status(self) -> dict[str, Any]:
+        """Return its figures."""
+        board = self._board
+        lag = [{**part._asdict(), "lag": lag} for part, lag in sorted(board.lag.items())]
+        figures = {"waiting": board.waiting, "set_aside": board.set_aside, **board.counters}
+        return {"partitions": lag, **figures, "detail": board.error}
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return its figures."""
+        name, board = (self._runner.processor.name,), self._board
+        for counter, text in _COUNTERS.items():
+            yield Metric(name=f"compactory_process_{counter}_total", kind="counter", help=text, labels=("process",),
+                         samples={name: board.counters[counter]})  # fmt: skip
+        for gauge, text, figure in (
+            ("waiting", "Events that were read and are not done", board.waiting),
+            ("set_aside", "Events of its partitions that are set aside", board.set_aside),
+            ("lag", "Events that were not read yet", sum(board.lag.values())),
+        ):
+            yield Metric(name=f"compactory_process_{gauge}", kind="gauge", help=text, labels=("process",),
+                         samples={name: figure})  # fmt: skip

@@ -1,0 +1,85 @@
+"""A change of one entry, as watches and projections get it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.cursor import Cursor
+from compactory.entries.change_log import AppliedChange
+
+__all__ = ["Change"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Change(Generic[T]):
+    """A change of one entry, by the record at ``partition`` and ``offset``, with that record's timestamp.
+
+    A record that moves an entry from one lookup key to another makes two changes at one offset. Immutable.
+    """
+
+    _applied: AppliedChange
+    _topic_id: str | None
+    _positions: Mapping[int, int]
+    _decoded: Callable[[str, bytes], T]
+
+    def __repr__(self) -> str:
+        return f"<Change {self.kind} {self.key!r} at {self.partition}:{self.offset}>"
+
+    @property
+    def key(self) -> str:
+        """The lookup key."""
+        return self._applied[0].decode()
+
+    @property
+    def partition(self) -> int:
+        """The partition of the record."""
+        return unpack(self._applied[3])[0]
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record."""
+        return unpack(self._applied[3])[1]
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of the record, in milliseconds since 1970 UTC."""
+        return unpack(self._applied[3])[2]
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where a watch goes on that has seen this change. A projection's change knows of its own partition only."""
+        return Cursor(self._topic_id, self._positions)
+
+    @property
+    def kind(self) -> Literal["put", "delete"]:
+        """Whether the key has a value now."""
+        return "delete" if self._applied[2] is None else "put"
+
+    @property
+    def old(self) -> T | None:
+        """The value before, decoded afresh; None where there was none. Raises DecodeError (``validate="read"``)."""
+        old = self._applied[1]
+        return None if old is None else self._decoded(self.key, old)
+
+    @property
+    def new(self) -> T | None:
+        """The value now, decoded afresh; None for a delete. Raises DecodeError (``validate="read"``)."""
+        new = self._applied[2]
+        return None if new is None else self._decoded(self.key, new)
+
+    @property
+    def raw_old(self) -> bytes | None:
+        """The bytes of the value before, exactly as they were in the topic; None where there was none."""
+        old = self._applied[1]
+        return None if old is None else old[:-METADATA_SIZE]
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the value now, exactly as they are in the topic; None for a delete."""
+        new = self._applied[2]
+        return None if new is None else new[:-METADATA_SIZE]

@@ -1,0 +1,1 @@
+"""Directories whose master is Kafka: writes that are checked, and that only one process at a time may make."""

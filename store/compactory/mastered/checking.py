@@ -1,0 +1,169 @@
+"""Decides what an operation writes: current state + operation → record, or the reason why not. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import orjson
+
+from compactory.codec.decoding import key_text, path
+from compactory.codec.encoding import Encoding
+from compactory.directory import Directory
+from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
+from compactory.mastered.current_state import CurrentState, Held
+from compactory.mastered.operation import Operation, merged
+from compactory.write_rules import WriteRules
+
+__all__ = ["Checker", "Unchanged"]
+
+_DEEPEST = 64  # levels of nesting in a value
+_LISTED = 20  # problems of one value
+
+
+class Unchanged(Exception):
+    """A ``post`` of exactly the entry that is there: the repeat of an earlier one."""
+
+    def __init__(self, key: str, held: Held) -> None:
+        super().__init__(key)
+        self.key = key
+        self.held = held
+
+
+class Checker:
+    """The rules of one directory. Owned by the writer's thread.
+
+    ``known`` tells for each directory that is referenced whether it has a key.
+    """
+
+    def __init__(self, directory: Directory[Any], rules: WriteRules, known: Mapping[str, Container[str]]) -> None:
+        self.largest = 1 << 20
+        """Bytes of key and value together that the topics take."""
+        self._name = directory.name
+        self._rules = rules
+        self._known = known
+        self._encoding: Encoding[Any] = Encoding(directory, orjson.dumps)
+        self._key = re.compile(rules.key_pattern) if rules.key_pattern is not None else None
+        self._derived = [(name, path(name)) for name in rules.key_from]
+        self._references = [(name, path(name), target) for name, target in rules.references.items()]
+        self._schema_errors = _schema_errors(rules)
+
+    def key_of(self, operation: Operation) -> str:
+        """Return the key of the entry that the operation is about. Raises WriteRefused."""
+        if operation.key is not None:
+            self._encoding.key(operation.key)
+            if self._key is not None and not self._key.fullmatch(operation.key):
+                raise WriteRefused(f"the key does not match key_pattern of directory {self._name!r}")
+            return operation.key
+        if not self._derived:
+            raise WriteRefused(f"directory {self._name!r} derives no keys (it has no key_from): name one with PUT")
+        document = self._object(operation.value)
+        values = [read(document) for _, read in self._derived]
+        missing = [f"{name}: is missing, and the key is derived from it"
+                   for (name, _), value in zip(self._derived, values, strict=True) if value is None]  # fmt: skip
+        if missing:
+            raise WriteRefused(missing)
+        return hashlib.sha256(orjson.dumps(values)).hexdigest()[:32]
+
+    def record(
+        self, operation: Operation, key: str, held: Held | None, etag: Callable[[Held], str], state: CurrentState
+    ) -> tuple[dict[str, Any] | None, bytes, bytes | None]:
+        """Return the document, the record's key and its value; None for a tombstone.
+
+        Raises EntryMissing, PreconditionFailed, Conflict, WriteRefused, Unchanged.
+        """
+        _check_conditions(operation, key, etag(held) if held is not None else None)
+        if held is None and operation.kind in ("patch", "delete"):
+            raise EntryMissing(f"directory {self._name!r} has no entry {key!r}")
+        if operation.kind == "delete":
+            return None, self._encoding.key(key), None
+        document = self._document(operation, held)
+        name, data = self._encoded(key, document)
+        if len(name) + len(data) > self.largest:
+            raise WriteRefused(f"the entry takes {len(name) + len(data)} bytes; the topic takes {self.largest}")
+        if operation.kind == "post" and held is not None:
+            if held.document == document:
+                raise Unchanged(key, held)
+            raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
+        self._check_others(key, document, state)
+        return document, name, data
+
+    def _document(self, operation: Operation, held: Held | None) -> dict[str, Any]:
+        if operation.kind == "patch":
+            assert held is not None
+            return self._object(merged(held.document, self._object(operation.value)))
+        document = dict(self._object(operation.value))
+        if held is not None and self._rules.internal:  # who can't see them can't send them back
+            kept = held.document
+            document |= {name: kept[name] for name in self._rules.internal if name in kept and name not in document}
+        return document
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise WriteRefused("the value must be a JSON object")
+        if _deeper(value, _DEEPEST):
+            raise WriteRefused(f"the value is nested more than {_DEEPEST} levels deep")
+        return value
+
+    def _encoded(self, key: str, document: dict[str, Any]) -> tuple[bytes, bytes]:
+        problems = self._schema_errors(document)
+        if problems:
+            raise WriteRefused(problems)
+        try:
+            return self._encoding.record(key, document)
+        except WriteRefused as error:
+            told: Callable[..., list[Any]] | None = getattr(error.__cause__, "errors", None)  # of a pydantic model
+            if told is None:
+                raise
+            found = told(include_url=False, include_input=False, include_context=False)
+            raise WriteRefused(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in found) from error
+
+    def _check_others(self, key: str, document: dict[str, Any], state: CurrentState) -> None:
+        taken = state.other_with_unique_value(key, document)
+        if taken is not None:
+            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
+        for name, read, target in self._references:
+            value = read(document)
+            if value is None:
+                continue
+            try:
+                wanted = key_text(name, value).decode()
+            except DecodeError as error:
+                raise WriteRefused(f"{name}: {error}") from error
+            own = target == self._name
+            if not (wanted == key or state.entry(wanted) if own else wanted in self._known[target]):
+                raise Conflict(f"{name}: directory {target!r} has no such entry")
+
+
+def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
+    wanted, unwanted = operation.if_match, operation.if_none_match
+    if wanted is not None and (tag is None or ("*" not in wanted and tag not in wanted)):
+        raise PreconditionFailed(f"entry {key!r} is not the one that If-Match names: read it again")
+    if unwanted is not None and tag is not None and ("*" in unwanted or tag in unwanted):
+        raise PreconditionFailed(f"entry {key!r} exists already, which If-None-Match excludes")
+
+
+def _schema_errors(rules: WriteRules) -> Callable[[Any], list[str]]:
+    if rules.schema is None:
+        return lambda _document: []
+    import jsonschema_rs
+
+    validator = jsonschema_rs.validator_for(dict(rules.schema), mask="the value")
+
+    def errors(document: Any) -> list[str]:
+        if validator.is_valid(document):
+            return []
+        found = [f"{'.'.join(map(str, error.instance_path)) or 'value'}: {error.message}"
+                 for error in validator.iter_errors(document)]  # fmt: skip
+        return found[:_LISTED]
+
+    return errors
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(part, levels - 1) for part in parts)

@@ -1,0 +1,162 @@
+"""A producer of which only one works at a time: whoever opens the next one fences it (KIP-98)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from compactory.errors import CompactoryError, LeaseLost
+from compactory.kafka.client import (
+    Kafka,
+    KafkaError,
+    KafkaException,
+    Message,
+    kafka_errors,
+    take_transactional_id,
+)
+
+__all__ = ["FencedProducer", "OutcomeUnknown", "Place", "Record"]
+
+Record = tuple[str, bytes, bytes | None]  # topic, key, value
+Place = tuple[int, int]  # partition and offset
+
+_DEFAULTS: dict[str, Any] = {
+    "partitioner": "murmur2_random",  # as Java clients, the source and DirectoryWriter: a key stays in its partition
+    "compression.type": "lz4",
+    "linger.ms": 0,
+    # After a commit the broker writes its markers for some milliseconds and refuses the next transaction until then.
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 100,
+}
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001
+_SHORT = 2.0  # seconds for an abort: a fence or the time-out of the transaction ends it all the same
+
+
+class OutcomeUnknown(CompactoryError):
+    """The commit was asked for and not answered. ``retryable`` with an Idempotency-Key only."""
+
+
+class FencedProducer:
+    """Writes records in transactions under the transactional id of a directory's topic. Owned by one thread.
+
+    After any error it must be closed: opening the next one ends whatever transaction is still open.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, timeout: float, largest: int) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._id = f"compactory-writes-{topic}"
+        self._timeout = timeout
+        self._trouble: KafkaError | None = None
+        own = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": int(timeout * 1000),
+            "message.timeout.ms": int(timeout * 1000),
+            "message.max.bytes": largest,  # the client never splits a batch, which the topic would refuse whole
+            "enable.idempotence": True,
+            "acks": "all",
+        }
+        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+
+    def open(self) -> None:
+        """Fence every earlier producer of this id. On return its open transaction is ended, one way or the other.
+
+        Raises Unreachable, ConfigError, CompactoryError.
+        """
+        with self._mapped(f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"):
+            take_transactional_id(self._producer, self._topic, self._timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Have all that `send` writes within it committed on leaving.
+
+        Raises OutcomeUnknown where Kafka does not answer the commit. After any other error nothing was written:
+        LeaseLost where another producer was opened, Unreachable, CompactoryError.
+        """
+        try:
+            with self._mapped("write in a transaction"):
+                self._producer.begin_transaction()
+                yield
+                self.before_commit()
+        except BaseException:
+            self._abort()
+            raise
+        self._commit()
+
+    def send(self, records: Sequence[Record]) -> list[Place]:
+        """Send records; return their places once every in-sync replica has them. Within a `transaction`."""
+        deadline = time.monotonic() + self._timeout
+        places: list[Place | None] = [None] * len(records)
+        failures: list[KafkaError] = []
+        for number, (topic, key, value) in enumerate(records):
+            self._produce(topic, key, value, _report(places, failures, number), deadline)
+        self._producer.flush(max(0.0, deadline - time.monotonic()))
+        if failures:
+            raise KafkaException(failures[0])
+        if None in places:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
+        return [place for place in places if place is not None]
+
+    def before_commit(self) -> None:
+        """Do nothing; a test stops the process here."""
+
+    def close(self) -> None:
+        """Drop what is unsent and end the client's threads."""
+        self._producer.purge()
+        with suppress(KafkaException):
+            self._producer.flush(0)
+        del self._producer
+
+    def _produce(self, topic: str, key: bytes, value: bytes | None, report: Any, deadline: float) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=report)
+            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, "the queue stays full")) from None  # noqa: SLF001
+                self._producer.poll(0.02)
+            else:
+                return
+
+    def _commit(self) -> None:
+        try:
+            self._producer.commit_transaction(self._timeout)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                self._abort()
+                with self._mapped("commit a transaction"):
+                    raise
+            raise OutcomeUnknown(f"Kafka did not confirm the commit: {error.args[0].str()}") from error
+
+    def _abort(self) -> None:
+        with suppress(KafkaException):  # it is fenced, or never began
+            self._producer.abort_transaction(_SHORT)
+
+    def _remember(self, error: KafkaError) -> None:
+        self._trouble = error
+
+    @contextmanager
+    def _mapped(self, doing: str) -> Iterator[None]:
+        try:
+            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._trouble):
+                yield
+        except CompactoryError as failed:
+            cause = failed.__cause__
+            behind = [cause.args[0]] if isinstance(cause, KafkaException) else []
+            behind += [self._trouble] if self._trouble is not None else []  # a purged record says less than its cause
+            if any(error.code() in _FENCED for error in behind):
+                raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
+            raise
+
+
+def _report(places: list[Place | None], failures: list[KafkaError], number: int) -> Any:
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None:
+            failures.append(error)
+        elif partition is not None and offset is not None and offset >= 0:
+            places[number] = (partition, offset)
+
+    return delivered

@@ -1,0 +1,79 @@
+"""A wanted write of one entry, and its result."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from compactory.errors import WriteRefused
+from compactory.token import Token
+
+__all__ = ["Kind", "Operation", "Written", "etag_of", "merged"]
+
+Kind = Literal["put", "patch", "delete", "post"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One wanted write.
+
+    ``kind``           ``put`` replaces or creates, ``patch`` merges (RFC 7396), ``delete`` removes, ``post`` creates
+    ``key``            the entry's key; None for a ``post`` whose key is derived
+    ``value``          a JSON object; for a ``patch`` the merge patch
+    ``if_match``       entity tags of which the entry must have one, ``*`` for any; None: no condition
+    ``if_none_match``  entity tags of which the entry must have none, ``*``: it must not exist; None: no condition
+    ``idempotency_key``  the repeat of an operation with this key gets the first answer
+    """
+
+    kind: Kind
+    key: str | None = None
+    value: Any = field(default=None, repr=False)
+    if_match: tuple[str, ...] | None = None
+    if_none_match: tuple[str, ...] | None = None
+    idempotency_key: str | None = None
+
+    def fingerprint(self) -> str:
+        """Return a digest that two operations share only if they are the same. Raises WriteRefused for no JSON."""
+        parts = [self.kind, self.key, self.value, self.if_match, self.if_none_match]
+        try:
+            return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        except TypeError as error:
+            raise WriteRefused("the value is not JSON, or is nested too deeply") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """The result of a write that is in the log. ``content`` is the value as stored, without internal fields."""
+
+    status: Literal["created", "replaced", "deleted"]
+    key: str
+    content: bytes | None = field(repr=False)
+    token: Token
+    repeated: bool = False
+    """Whether an earlier operation was this one, and its answer is given again."""
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of the entry's record, as lookups over HTTP answer it, without quotes."""
+        return etag_of(self.token.topic, self.token.topic_id, self.token.partition, self.token.offset)
+
+
+def etag_of(topic: str, topic_id: str | None, partition: int, offset: int) -> str:
+    """Return the entity tag of a record."""
+    return f"{topic_id or topic}-{partition}-{offset}"
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return ``target`` with a JSON merge patch applied (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result

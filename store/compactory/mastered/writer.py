@@ -1,0 +1,357 @@
+"""MasteredWriter: the writes of a directory whose master is Kafka, made by one process at a time."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import islice
+from threading import Lock, Thread
+from typing import Any, Self
+
+import orjson
+
+from compactory.directory import Directory
+from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
+from compactory.ingest.gc_tuning import collector_paused
+from compactory.kafka.client import Kafka
+from compactory.mastered.answers import Answers
+from compactory.mastered.batch import Decision, Item, Ownership, Repeat, Write, failure
+from compactory.mastered.checking import Checker, Unchanged
+from compactory.mastered.current_state import CurrentState, Held
+from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
+from compactory.mastered.fitness import rule_problems, topic_problems
+from compactory.mastered.operation import Operation, Written, etag_of
+from compactory.records import StoreState
+from compactory.store import GlobalStore
+from compactory.token import Token
+
+__all__ = ["MasteredWriter", "start_writers"]
+
+log = logging.getLogger("compactory.writer")
+
+_MOST = 1000  # operations of one transaction
+_HOLD_OFF = 1.0  # seconds after it was fenced in which a process leaves the ownership to the other one
+_LOOK = 0.02  # seconds between two looks at who the owner is
+_RECORD_BYTES = 1_000_000  # the client's own limit
+_OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
+_OWNER = "owner"  # key of the record that names the owner
+_STOP = None
+
+
+class MasteredWriter:
+    """Writes one directory that has ``rules``. Guarantees 17 and 18 hold between all processes that write through one.
+
+    ``store``      a `GlobalStore` that has the directory and those that it references
+    ``directory``  the directory or its name
+    ``url``        address under which this process takes forwarded requests; None: it takes none
+    ``timeout``    seconds that Kafka may take; a write fails after that
+
+    One process at a time owns a directory. It takes over by opening a producer with the directory's transactional id,
+    which fences the former owner, reads the topic to its end, and then checks operations in the order in which they
+    come: against the entries at the end of the log. Operations that wait are written in one transaction together, with
+    the answers to those that have an Idempotency-Key. They are answered after the commit. Refusals are too: so no
+    answer of a former owner can be wrong.
+
+    ``start`` must have returned before the first write. All methods may be called by any thread.
+    """
+
+    def __init__(
+        self, store: GlobalStore, directory: str | Directory[Any], *, url: str | None = None, timeout: float = 10.0
+    ) -> None:
+        problems = rule_problems(store.directories)
+        if problems:
+            raise ConfigError(problems)
+        self._view = store[directory]
+        self.directory = self._view.directory
+        rules = self.directory.rules
+        if rules is None:
+            raise ConfigError(f"directory {self.directory.name!r} is not mastered in Kafka: it has no rules")
+        self.url = url
+        self._rules = rules
+        self._store = store
+        self._timeout = timeout
+        self._kafka: Kafka = store._engine.kafka  # noqa: SLF001 (the same cluster, with the same rights)
+        self._topic = self.directory.topic
+        self._answers_topic = f"{self._topic}-writes"
+        self._notes = GlobalStore(  # a broker may take a moment to know a topic that was just created
+            self._kafka.properties(),  # a store that is closed ends what is asked through its `Kafka`
+            [Directory("notes", topic=self._answers_topic)], missing_topic="wait", start_timeout=30.0,
+        )  # fmt: skip
+        self._checker = Checker(self.directory, rules, {name: store[name] for name in rules.references.values()})
+        self._record_bytes = _RECORD_BYTES
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._handing_over = Lock()  # nothing is queued after _STOP
+        self._fenced_at = float("-inf")
+        self._owned: Ownership | None = None  # written by the thread
+        self._thread: Thread | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        start_writers([self])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def owns(self) -> bool:
+        """Whether this process was the owner when it last looked."""
+        return self._owned is not None
+
+    @property
+    def owner(self) -> str | None:
+        """The address of the owner as far as known here; None if there was none yet, or it has no address."""
+        return self._noted().get("url")
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the topic, as far as Kafka tells. Raises Unreachable."""
+        found = self._kafka.topics([self._topic], self._timeout)
+        if not found:
+            return [f"topic {self._topic!r} does not exist: create it with cleanup.policy=compact"]
+        topics = [self._topic, self._answers_topic]
+        configs = self._kafka.topic_configs(topics, self._timeout)
+        wrong = [problem for name in configs for problem in topic_problems(name, configs[name], self._rules)]
+        return [*wrong, *self._kafka.lacking_rights(topics, ["Write"], self._timeout)]
+
+    def start(self) -> None:
+        """Create the topic of answers if it is not there, read it, and take operations. See `start_writers`."""
+        self._kafka.create_topic(self._answers_topic, partitions=1, config={"cleanup.policy": "compact"})
+        self._notes.start()
+        topics = [self._topic, self._answers_topic]
+        configs = self._kafka.topic_configs(topics, self._timeout).values()
+        self._record_bytes = min([_RECORD_BYTES, *(int(config["max.message.bytes"]) for config in configs)])
+        self._checker.largest = self._record_bytes - _OVERHEAD
+        self._thread = Thread(target=self._run, name=f"compactory-write-{self.directory.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Refuse new operations, answer those that wait, end the thread. Idempotent; complete on return."""
+        with self._handing_over:
+            self._closed = True
+            self._queue.put(_STOP)
+        if self._thread is not None:
+            self._thread.join()
+        self._notes.close()
+
+    def put(self, key: str, value: dict[str, Any], **conditions: Any) -> Written:
+        """Create or replace an entry. ``conditions`` are those of `Operation`. Raises what `write` does."""
+        return self.write(Operation(kind="put", key=key, value=value, **conditions))
+
+    def patch(self, key: str, value: dict[str, Any], **conditions: Any) -> Written:
+        """Merge a patch into an entry (RFC 7396). Raises what `write` does."""
+        return self.write(Operation(kind="patch", key=key, value=value, **conditions))
+
+    def delete(self, key: str, **conditions: Any) -> Written:
+        """Remove an entry. Raises what `write` does."""
+        return self.write(Operation(kind="delete", key=key, **conditions))
+
+    def post(self, value: dict[str, Any], **conditions: Any) -> Written:
+        """Create an entry whose key is derived from its fields; the same value again gets the same answer."""
+        return self.write(Operation(kind="post", value=value, **conditions))
+
+    def write(self, operation: Operation) -> Written:
+        """Write; return once it is committed. This process becomes the owner where it is not.
+
+        Raises WriteRefused (422), Conflict, PreconditionFailed, EntryMissing: nothing was written. Raises WriteFailed,
+        which says whether the outcome is ``unknown``; the same operation with its Idempotency-Key tells then.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                [result] = self.submit([operation]).result()
+            except LeaseLost as error:
+                if time.monotonic() > deadline:
+                    raise failure(self._topic, operation, error, unknown=False) from error
+                time.sleep(_LOOK)
+                continue
+            if isinstance(result, CompactoryError):
+                raise result
+            return result
+
+    def submit(
+        self, operations: Sequence[Operation], *, take_over: bool = True
+    ) -> Future[list[Written | CompactoryError]]:
+        """Have operations written in one transaction; return the future of what `write` would give or raise for each.
+
+        It fails with LeaseLost, and nothing is written, if another process is the owner and ``take_over`` is off, or
+        if another one took over. Then ask the `owner`.
+        """
+        item = Item(operations, take_over)
+        item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
+        with self._handing_over:
+            if not self._closed and self._thread is not None:
+                self._queue.put(item)
+                return item.future
+        item.future.set_exception(NotReady(f"directory {self.directory.name!r} takes no writes now"))
+        return item.future
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            first = self._queue.get()
+            batch = [] if first is None else [first]
+            stopping = first is _STOP
+            with suppress(queue.Empty):
+                while sum(len(item.operations) for item in batch) < _MOST:
+                    item = self._queue.get_nowait()
+                    stopping |= item is _STOP
+                    if item is not None:
+                        batch.append(item)
+            self._answer(batch)
+        self._drop()
+
+    def _answer(self, batch: Sequence[Item]) -> None:
+        """Write a batch and answer each of its operations, whatever happens."""
+        try:
+            owned = self._own(take_over=any(item.take_over for item in batch))
+            with collector_paused():
+                decided = [self._decided(owned, operation) for item in batch for operation in item.operations]
+                self._commit(owned, decided)
+                results = map(self._result, decided)
+                answers = [list(islice(results, len(item.operations))) for item in batch]
+        except Exception as error:  # noqa: BLE001 (each caller gets it)
+            self._fail(batch, error)
+        else:
+            for item, answer in zip(batch, answers, strict=True):
+                item.future.set_result(answer)
+
+    def _fail(self, batch: Sequence[Item], error: Exception) -> None:
+        if self._owned is not None:
+            self._fenced_at = time.monotonic()
+            self._drop()
+        expected = isinstance(error, CompactoryError)
+        if not expected:
+            log.error("writes of directory %s failed", self.directory.name, exc_info=error)
+        unknown = not expected or isinstance(error, OutcomeUnknown)
+        for item in batch:
+            if isinstance(error, LeaseLost):
+                item.future.set_exception(error)
+            else:
+                item.future.set_result([failure(self._topic, each, error, unknown=unknown) for each in item.operations])
+
+    def _own(self, *, take_over: bool) -> Ownership:
+        owned = self._owned
+        if owned is not None and owned.topic_id == self._store.topic_id(self._topic):
+            owned.state.prune(self._store.positions())
+            return owned
+        self._drop()
+        if not take_over or time.monotonic() - self._fenced_at < _HOLD_OFF:
+            raise LeaseLost(f"another process writes directory {self.directory.name!r}")
+        self._owned = self._taken_over()
+        return self._owned
+
+    def _taken_over(self) -> Ownership:
+        """Fence the former owner, then read both topics to their ends. Raises what may come of that."""
+        if self._store.state is not StoreState.READY:
+            raise NotReady(f"the store is {self._store.state.value}: writes need all entries of {self._topic!r}")
+        producer = FencedProducer(self._kafka, self._topic, self._timeout, self._record_bytes)
+        try:
+            producer.open()
+            self._read_to_the_end()
+        except BaseException:
+            producer.close()
+            raise
+        notes = self._notes["notes"]
+        records = {key: notes.raw(key) for key in notes}
+        log.info("this process writes directory %s from now on", self.directory.name)
+        return Ownership(
+            producer,
+            CurrentState(self._view, self._rules.unique),
+            Answers(records, self._rules.remember, self._rules.remember_at_most),
+            self._store.topic_id(self._topic),
+        )
+
+    def _read_to_the_end(self) -> None:
+        for store, topic in ((self._store, self._topic), (self._notes, self._answers_topic)):
+            found = self._kafka.topics([topic], self._timeout)
+            if topic not in found:
+                raise NotReady(f"topic {topic!r} does not exist")
+            ends = self._kafka.high_watermarks(found[topic].all(), self._timeout)
+            tokens = [Token(*place, end - 1, found[topic].topic_id) for place, end in ends.items() if end]
+            store.wait_for(*tokens, timeout=self._timeout)
+
+    def _drop(self) -> None:
+        owned, self._owned = self._owned, None
+        if owned is not None:
+            owned.producer.close()
+
+    def _decided(self, owned: Ownership, operation: Operation) -> Decision:
+        try:
+            repeat = owned.repeated(operation) if operation.idempotency_key is not None else None
+            if repeat is not None:
+                return repeat
+            key = self._checker.key_of(operation)
+            held = owned.state.entry(key)
+            document, name, data = self._checker.record(operation, key, held, self._etag, owned.state)
+        except Unchanged as same:
+            return Write(operation, same.key, "created", same.held)
+        except CompactoryError as error:
+            return error
+        status: Any = "deleted" if data is None else "created" if held is None else "replaced"
+        write = Write(operation, key, status, owned.state.write(key, document, data), name)
+        if operation.idempotency_key is not None:
+            owned.keyed[operation.idempotency_key] = write
+        return write
+
+    def _commit(self, owned: Ownership, decided: Sequence[Decision]) -> None:
+        """Write in one transaction: entries, answers to keep, and who the owner is."""
+        owned.keyed.clear()
+        writes = [decision for decision in decided if isinstance(decision, Write) and decision.name is not None]
+        if all(isinstance(decision, Repeat) for decision in decided):
+            return
+        records: list[Record] = [(self._topic, write.name or b"", write.held.data) for write in writes]
+        if not owned.announced or not records:  # a refusal, too, must know that nobody has taken over
+            records.append((self._answers_topic, _OWNER.encode(), orjson.dumps({"url": self.url})))
+        with owned.producer.transaction():
+            places = owned.producer.send(records)
+            for write, place in zip(writes, places, strict=False):
+                write.held.partition, write.held.offset = place
+            kept = self._kept(owned, writes)
+            gone = [(self._answers_topic, key, None) for key in owned.answers.outdated()]
+            owned.producer.send([*((self._answers_topic, *record) for record in kept.values()), *gone])
+        owned.announced = True
+        for key, (_, value) in kept.items():
+            owned.answers.keep(key, value)
+
+    def _kept(self, owned: Ownership, writes: Sequence[Write]) -> dict[str, tuple[bytes, bytes]]:
+        """Return the records of the answers that repeats may ask for, by Idempotency-Key."""
+        return {
+            write.operation.idempotency_key: owned.answers.record(write.operation, self._written(write))
+            for write in writes
+            if write.operation.idempotency_key is not None
+        }
+
+    def _result(self, decision: Decision) -> Written | CompactoryError:
+        if isinstance(decision, CompactoryError):
+            return decision
+        return self._written(decision) if isinstance(decision, Write) else decision.written(self._written)
+
+    def _written(self, write: Write) -> Written:
+        held = write.held
+        content = held.data
+        if content is not None and self._rules.internal:
+            content = orjson.dumps(self._rules.shown(held.document))
+        token = Token(self._topic, held.partition, held.offset, self._store.topic_id(self._topic))
+        return Written(status=write.status, key=write.key, content=content, token=token, repeated=write.name is None)
+
+    def _etag(self, held: Held) -> str:
+        return etag_of(self._topic, self._store.topic_id(self._topic), held.partition, held.offset)
+
+    def _noted(self) -> Mapping[str, Any]:
+        with suppress(CompactoryError):
+            found: dict[str, Any] = self._notes["notes"].get(_OWNER) or {}
+            return found
+        return {}
+
+
+def start_writers(writers: Sequence[MasteredWriter]) -> None:
+    """Check the topics of all directories, then start. Raises ConfigError with every problem at once, Unreachable."""
+    problems = [problem for writer in writers for problem in writer.problems()]
+    if problems:
+        raise ConfigError(problems)
+    for writer in writers:
+        writer.start()

@@ -1,0 +1,212 @@
+"""The file in which the tables of one topic are saved: mapped at a start, read bucket by bucket. Safe to read.
+
+    MAGIC
+    buckets …       some records each, in the order of the table, by columns: see `packed`
+    where …         for each directory: the place of each bucket, and by hash of topic key and lookup key its bucket
+    description     JSON: topic, checkpoint, and what each directory has
+    end             place and length of the description, SHA-256 of all before
+
+Bucket 0 has the records whose lookup key several topic keys share: they depend on each other. The file is replaced at
+once when it is complete. It holds bytes and JSON alone: reading one runs nothing that is in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct, error
+from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
+
+import orjson
+
+from compactory.storage.checkpoint import Checkpoint, checkpoint_of
+
+__all__ = ["Bucket", "HashIndex", "SavedDirectory", "SavedFile", "SavedFileWriter", "written"]
+
+_MAGIC = b"compactory saved tables 1\n"
+_END = Struct("<QQ32s")
+_LENGTH = Struct("<I")
+_PLACE = Struct("<Q")
+_HASHED = Struct("<II")  # hash of a key, and the bucket that has it
+
+
+class Bucket(NamedTuple):
+    """Records by columns; ``names`` are their lookup keys, ``terms`` those of each index, in the directory's order."""
+
+    keys: Sequence[bytes]
+    packed_records: Sequence[bytes]
+    names: Sequence[bytes]
+    terms: Sequence[Sequence[Any]]
+
+
+class HashIndex:
+    """By hash of a key the buckets that may have it, as it is written."""
+
+    def __init__(self, size: int) -> None:
+        self.rows = [bytearray() for _ in range(size)]
+
+    def add(self, keys: Sequence[bytes], bucket: int) -> None:
+        """Note that a bucket has these keys."""
+        rows, size = self.rows, len(self.rows)
+        for digest in map(crc32, keys):
+            rows[digest % size] += _HASHED.pack(digest, bucket)
+
+
+def packed(fields: Sequence[bytes]) -> bytes:
+    """Return byte strings as one: `Struct` takes them apart at the speed of C, and never reads beyond the end."""
+    layout = "".join(map("%ds".__mod__, map(len, fields))).encode()
+    return b"".join((_LENGTH.pack(len(layout)), layout, *fields))
+
+
+def _unpacked(data: Any, at: int) -> tuple[bytes, ...]:
+    begin = at + _LENGTH.size
+    end = begin + _LENGTH.unpack_from(data, at)[0]
+    return Struct(data[begin:end]).unpack_from(data, end)
+
+
+class SavedDirectory:
+    """What a file has of one directory, ``count`` entries outside of bucket 0. For any thread."""
+
+    def __init__(self, data: Any, found: Mapping[str, Any]) -> None:
+        self.count = int(found["count"])
+        self.buckets = int(found["buckets"])
+        self._data = data
+        self._places = int(found["places"])
+        self._keys = int(found["keys"])
+        self._names = None if found["names"] is None else int(found["names"])
+        self._rows = int(found["rows"])
+        self._indexes = int(found["indexes"])
+        self._parts = {str(name): int(place) for name, place in found["parts"].items()}
+        if not (0 < self.buckets <= len(data) and self._rows > 0):
+            raise ValueError(f"it has {self.buckets} buckets and {self._rows} rows of hashes")
+
+    def part(self, name: str) -> dict[bytes, bytes]:
+        """Return a small mapping that is kept whole."""
+        fields = _unpacked(self._data, self._parts[name]) if name in self._parts else ()
+        half = len(fields) // 2
+        return dict(zip(fields[:half], fields[half:], strict=True))
+
+    def bucket(self, number: int) -> Bucket:
+        """Return a bucket's records."""
+        fields = _unpacked(self._data, self._at(self._places, number))
+        rows = len(fields) - self._indexes
+        keyed = self._names is not None
+        count = rows // (3 if keyed else 2)
+        keys = fields[:count]
+        terms = [[_term(each) for each in orjson.loads(column)] for column in fields[rows:]]
+        return Bucket(keys, fields[count : 2 * count], fields[2 * count : rows] if keyed else keys, terms)
+
+    def buckets_of(self, key: bytes, *, named: bool) -> list[int]:
+        """Return the buckets that may have a topic key or, ``named``, a lookup key; bucket 0 left out."""
+        table = self._keys if self._names is None or not named else self._names
+        digest = crc32(key)
+        at = self._at(table, digest % self._rows)
+        begin = at + _LENGTH.size
+        row = self._data[begin : begin + _LENGTH.unpack_from(self._data, at)[0]]
+        return [bucket for found, bucket in _HASHED.iter_unpack(row) if found == digest]
+
+    def _at(self, table: int, number: int) -> int:
+        return int(_PLACE.unpack_from(self._data, table + _PLACE.size * number)[0])
+
+
+class SavedFile:
+    """A file that was read well: its digest is right, and it is of the topic."""
+
+    def __init__(self, path: Path, topic: str) -> None:
+        """Map a file. Raises OSError where there is none, ValueError for one that can't be used."""
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < len(_MAGIC) + _END.size:
+                raise ValueError("it was cut off")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("it is not of this format")
+        at, length, digest = _END.unpack_from(data, len(data) - _END.size)
+        with memoryview(data) as view, view[: len(data) - _END.size] as checked:
+            if at + length != len(checked) or hashlib.sha256(checked).digest() != digest:
+                raise ValueError("its digest is wrong: it was damaged or cut off")
+        try:
+            found = orjson.loads(data[at : at + length])
+            if found["topic"] != topic:
+                raise ValueError(f"it holds topic {found['topic']!r}")
+            self.checkpoint = checkpoint_of(found["checkpoint"])
+            self.directories = {name: SavedDirectory(data, each) for name, each in found["directories"].items()}
+        except (KeyError, TypeError, AttributeError, error) as lack:
+            raise ValueError(f"it lacks {lack}") from lack
+
+
+class SavedFileWriter:
+    """Writes one; for one thread. What is written counts once `finish` has replaced the former file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._at = 0
+        self._add(_MAGIC)
+
+    def bucket(self, bucket: Bucket, *, keyed: bool) -> int:
+        """Write a bucket; return its place."""
+        names = bucket.names if keyed else ()
+        terms = [orjson.dumps(column) for column in bucket.terms]
+        return self._add(packed([*bucket.keys, *bucket.packed_records, *names, *terms]))
+
+    def part(self, mapping: Mapping[bytes, bytes]) -> int:
+        """Write a mapping whole; return its place."""
+        return self._add(packed([*mapping, *mapping.values()]))
+
+    def index(self, index: HashIndex) -> int:
+        """Write the hashes of keys and the buckets that have them; return the place."""
+        return self.places([self._add(_LENGTH.pack(len(row)) + row) for row in index.rows])
+
+    def places(self, places: Sequence[int]) -> int:
+        """Write the places of buckets; return the place of that."""
+        return self._add(Struct(f"<{len(places)}Q").pack(*places))
+
+    def finish(self, topic: str, checkpoint: Checkpoint, directories: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the description and the end."""
+        found = {"topic": topic, "checkpoint": checkpoint.fields(), "directories": directories}
+        description = orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS)
+        at = self._add(description)
+        self._file.write(_END.pack(at, len(description), self._digest.digest()))
+
+    def _add(self, data: bytes) -> int:
+        at, self._at = self._at, self._at + len(data)
+        self._digest.update(data)
+        self._file.write(data)
+        return at
+
+
+@contextmanager
+def written(path: Path) -> Iterator[BinaryIO | None]:
+    """Give a file that replaces ``path`` when the block ends well; None where another process writes one just now."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = new.exists() and new.stat().st_ino == os.fstat(file.fileno()).st_ino
+        except BlockingIOError:
+            mine = False
+        except OSError:  # a file system without locks
+            mine = True
+        if not mine:  # another process writes it, or has just put it in place
+            yield None
+            return
+        file.truncate(0)
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+def _term(term: Any) -> Any:
+    """Return a term as it was before JSON made a list of a tuple."""
+    return tuple(map(_term, term)) if isinstance(term, list) else term

@@ -1,0 +1,231 @@
+"""Tables in memory are saved in a file, by a thread of its own, from a cut that costs no reader anything."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any, Protocol
+from zlib import crc32
+
+from compactory.cleanup import apart
+from compactory.codec.packed_record import METADATA_SIZE
+from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.saved_file import Bucket, HashIndex, SavedFile, SavedFileWriter, written
+
+__all__ = ["SMALL_PARTS", "Cut", "SavedFolder", "Saving", "fetched", "file_name", "place_of", "stored"]
+
+log = logging.getLogger("compactory.store")
+
+SMALL_PARTS = ("graves", "quarantine")  # mappings that are saved whole
+_BUCKET = 64  # records: a lookup reads one, 20 µs, until the dict has it
+_QUIET = 12  # times as long a file holds of a topic in which nothing happens
+_PATIENCE = 10.0  # seconds that closing waits for the file that is being written
+_METADATA = slice(-METADATA_SIZE, None)
+
+
+class Records(Protocol):
+    """Topic key → packed record as at the cut; see `MemorySnapshot`."""
+
+    names: Sequence[bytes]
+
+    def __getitem__(self, key: bytes) -> bytes: ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """A table at one moment. ``shared`` has the metadata of records whose lookup key several topic keys have.
+
+    ``columns`` gives the bucket of some topic keys and packed records. For any thread.
+    """
+
+    directory: str
+    keyed: bool
+    indexes: int
+    records: Records
+    shared: frozenset[bytes]
+    parts: Mapping[str, Mapping[bytes, bytes]]
+    columns: Callable[[Sequence[bytes], Sequence[bytes]], Bucket]
+
+
+class SavedFolder:
+    """The files of a store, one for each topic. Raises BackendFailed where the folder can't be made."""
+
+    def __init__(self, path: Path, every: float) -> None:
+        self.path = path
+        self.every = every
+
+    def read(self, topic: str) -> SavedFile | None:
+        """Return what was saved of a topic; None where nothing was, or it can't be used."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as failure:
+            raise BackendFailed(f"{self.path}: {failure.strerror}", str(self.path)) from failure
+        return _read(self.path / file_name(topic), topic)
+
+    def saving(self, topic: str, saved: SavedFile | None = None) -> Saving:
+        """Return what writes the file of a topic; ``saved`` is the one that is gone on with."""
+        return Saving(self.path / file_name(topic), topic, self.every, None if saved is None else saved.checkpoint)
+
+
+class Saving:
+    """Writes the file of one topic again and again. Belongs to the reader's thread, but for the thread that writes."""
+
+    def __init__(self, path: Path, topic: str, every: float, saved: Checkpoint | None) -> None:
+        self._path = path
+        self._topic = topic
+        self._every = every
+        self._thread: Thread | None = None
+        self._saved = saved  # the newest that is in the file, or was to be
+
+    def begin(self, checkpoint: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
+        """Write the file where that is due: the tables are complete, and the last file is old, whoever wrote it.
+
+        Where nothing has changed it says when all was last caught up, for which an hour is near enough.
+        """
+        if not checkpoint.complete or (self._thread is not None and self._thread.is_alive()):
+            return
+        if self._saved is not None:
+            unchanged = checkpoint.positions == self._saved.positions
+            with suppress(OSError):  # there is none
+                if 0 <= time.time() - self._path.stat().st_mtime < self._every * (_QUIET if unchanged else 1):
+                    return
+        self._saved = checkpoint
+        self._thread = apart("save", self._save, checkpoint, cuts())
+
+    def finish(self) -> None:
+        """Wait for the file that is being written; after ten seconds it is given up."""
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+
+    def _save(self, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> None:
+        began = time.monotonic()
+        try:
+            save(self._path, self._topic, checkpoint, cuts)
+        except StoreClosed:
+            log.info("%s was not written: the store was closed meanwhile", self._path)
+        except Exception as failure:  # noqa: BLE001 (a store goes on without it)
+            why = failure.strerror if isinstance(failure, OSError) else type(failure).__name__  # never a value
+            log.error("%s was not written, tried again in %g s: %s", self._path, self._every, why)
+        else:
+            log.debug("%s was written in %.1f s", self._path, time.monotonic() - began)
+
+
+def save(path: Path, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> None:
+    """Write the file of a topic; it replaces the former one at once when it is complete."""
+    try:
+        with written(path) as file:
+            if file is not None:
+                writer = SavedFileWriter(file)
+                directories = {cut.directory: _directory(writer, cut) for cut in cuts}
+                writer.finish(topic, checkpoint, directories)
+    finally:
+        for cut in cuts:
+            cut.records.close()
+
+
+def file_name(topic: str) -> str:
+    """Return the name of a topic's file; the checksum tells apart what a file system may take for the same."""
+    return f"{topic[:200]}-{crc32(topic.encode()):08x}.saved"
+
+
+def fetched(address: str, topic: str) -> SavedFile | None:
+    """Return a topic's file at a path or URL (see `place_of`); None where it can't be used."""
+    place = place_of(address, topic)
+    if "://" not in place:
+        return _read(Path(place), topic)
+    system, path = _file_system(place)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy"
+            system.get_file(path, str(copy))
+            return _read(copy, topic)  # the mapping outlives the name
+    except Exception as failure:  # noqa: BLE001 (any of a dozen libraries')
+        log.warning("nothing came from %s, the topic is read from its beginning: %s", place, type(failure).__name__)
+        return None
+
+
+def stored(address: str, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> str:
+    """Write a topic's file to a path or URL; return which. Raises BackendFailed, ConfigError."""
+    place = place_of(address, topic)
+    try:
+        if "://" not in place:
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+            save(Path(place), topic, checkpoint, cuts)
+            return place
+        system, path = _file_system(place)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy"
+            save(copy, topic, checkpoint, cuts)
+            system.put_file(str(copy), path)
+    except CompactoryError:
+        raise
+    except Exception as failure:
+        raise BackendFailed(f"{place} can't be written: {type(failure).__name__}: {failure}", place) from failure
+    return place
+
+
+def place_of(address: str, topic: str) -> str:
+    """Return where a topic's file is: ``address`` itself, or in it where it ends with / or is a folder."""
+    if address.endswith("/") or Path(address).is_dir():
+        return f"{address.rstrip('/')}/{file_name(topic)}"
+    return address
+
+
+def _file_system(place: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(place)
+    except (ImportError, ValueError) as failure:
+        raise ConfigError(f"{place} needs fsspec and its package for that protocol: {failure}") from failure
+    return system, path
+
+
+def _read(path: Path, topic: str) -> SavedFile | None:
+    try:
+        return SavedFile(path, topic)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as failure:
+        log.warning("%s can't be used, the topic is read from its beginning: %s", path, failure)
+        return None
+
+
+def _directory(writer: SavedFileWriter, cut: Cut) -> dict[str, Any]:
+    """Write the records of one directory; return its part of the description."""
+    records, names = cut.records, cut.records.names
+    shared = [key for key in names if records[key][_METADATA] in cut.shared] if cut.shared else []
+    apart = set(shared)
+    alone = [key for key in names if key not in apart] if apart else names
+    rows = len(names) // _BUCKET + 1
+    by_key, by_name = HashIndex(rows), HashIndex(rows)
+    places = []
+    for number, keys in enumerate((shared, *(alone[at : at + _BUCKET] for at in range(0, len(alone), _BUCKET)))):
+        bucket = cut.columns(keys, [records[key] for key in keys])
+        places.append(writer.bucket(bucket, keyed=cut.keyed))
+        if number:
+            by_key.add(keys, number)
+            if cut.keyed:
+                by_name.add(bucket.names, number)
+        time.sleep(0)  # lets readers run
+    return {
+        "count": len(alone),
+        "buckets": len(places),
+        "indexes": cut.indexes,
+        "places": writer.places(places),
+        "rows": rows,
+        "keys": writer.index(by_key),
+        "names": writer.index(by_name) if cut.keyed else None,
+        "parts": {name: writer.part(mapping) for name, mapping in cut.parts.items()},
+    }

@@ -1,0 +1,89 @@
+"""The rules for writes of a directory that is mastered in Kafka. Imports nothing of ours but errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from compactory.errors import ConfigError
+
+__all__ = ["WriteRules"]
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class WriteRules:
+    """The rules that each write of a directory mastered in Kafka has to obey. Immutable.
+
+    ``schema``      a JSON Schema for values; None: only the directory's ``decode`` checks them (a pydantic model, say)
+    ``key_pattern``  a regular expression that a whole key must match
+    ``key_from``    fields from whose values a POST derives the key
+    ``unique``      lists of fields whose values no two entries share; each needs a unique `Index` of the directory
+    ``references``  field → directory of the same store that must have an entry with the field's value as its key
+    ``internal``    top-level fields that no answer shows; a PUT that leaves them out keeps them
+    ``outcomes``    directories of the same store in which processors tell what became of a write
+    ``remember``    seconds for which the first answer to an Idempotency-Key is kept
+    ``remember_at_most``  number of those answers; beyond it the oldest are forgotten
+    ``min_insync_replicas``  the least ``min.insync.replicas`` that the topic may have
+
+    Raises ConfigError with every problem at once.
+    """
+
+    schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    key_pattern: str | None = None
+    key_from: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    references: Mapping[str, str] = field(default_factory=dict)
+    internal: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()
+    remember: float = _DAY
+    remember_at_most: int = 100_000
+    min_insync_replicas: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key_from", tuple(self.key_from))
+        object.__setattr__(self, "outcomes", tuple(self.outcomes))
+        object.__setattr__(self, "unique", tuple(map(tuple, self.unique)))
+        object.__setattr__(self, "internal", tuple(self.internal))
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigError(problems)
+
+    def shown(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a value as answers show it: without its internal fields."""
+        if document.keys().isdisjoint(self.internal):
+            return document
+        return {name: value for name, value in document.items() if name not in self.internal}
+
+
+def _problems(rules: WriteRules) -> Iterator[str]:
+    if rules.schema is not None:
+        yield from _schema_problems(rules.schema)
+    if rules.key_pattern is not None:
+        try:
+            re.compile(rules.key_pattern)
+        except re.error as error:
+            yield f"key_pattern is not a regular expression: {error}"
+    if not all(rules.unique):
+        yield "unique: each item must list one or more fields"
+    if not 0 < rules.remember <= 366 * _DAY:
+        yield "remember must be a number of seconds above 0 and at most a year"
+    if not 0 < rules.remember_at_most <= 10_000_000:
+        yield "remember_at_most must be a number from 1 to 10,000,000"
+    if rules.min_insync_replicas < 1:
+        yield "min_insync_replicas must be 1 or more"
+
+
+def _schema_problems(schema: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        import jsonschema_rs
+    except ImportError:
+        yield "schema needs the package jsonschema-rs: pip install 'compactory[api]'"
+        return
+    try:
+        jsonschema_rs.validator_for(dict(schema))
+    except (ValueError, TypeError) as error:
+        yield f"schema is not a JSON Schema: {str(error).splitlines()[0]}"

@@ -1,0 +1,147 @@
+"""compactory.client and the commands on it, against a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from compactory import (
+    ConfigError,
+    Conflict,
+    Directory,
+    EntryMissing,
+    Index,
+    PreconditionFailed,
+    UnknownDirectory,
+    Unreachable,
+    WaitTimeout,
+    WriteFailed,
+    WriteRefused,
+    WriteRules,
+)
+from compactory.client import AsyncClient, Client
+from compactory_api.protocol.access import Access, Scope
+from tests.api.serving import Serving
+from tests.cli.conftest import NOBODY_HOME, Shell
+from tests.store.topics import Topics
+
+
+@dataclass(frozen=True)
+class Tenant:
+    email: str
+    seats: int = 1
+
+
+@pytest.fixture
+def serving(serve: Callable[..., Serving], topics: Topics) -> Serving:
+    rules = WriteRules(schema={"required": ["email"]}, key_from=("email",), unique=(("email",),))
+    tenants = Directory("tenants", topic=topics.create(), indexes=[Index("email", unique=True)], rules=rules)
+    return serve(tenants, access=Access(anonymous=Scope.WRITE))
+
+
+def test_a_client_reads_what_it_wrote_and_raises_the_servers_errors(serving: Serving) -> None:
+    with Client(f"http://127.0.0.1:{serving.port}") as client:
+        tenants = client.directory(Directory("tenants", decode=Tenant))
+        made = tenants.put("a/b", Tenant("a@x"), create=True)
+        for seats in range(2, 20):
+            made = tenants.put("a/b", Tenant("a@x", seats), if_match=made.etag)
+            assert tenants.get("a/b") == made  # at once: the client carries the token
+        assert made.value == Tenant("a@x", 19)
+        assert tenants.patch("a/b", {"seats": 3}).value.seats == 3
+        posted = tenants.post(Tenant("ä@x"))
+        assert tenants.get(posted.key).value.email == "ä@x"
+        refusals: list[tuple[type[Exception], Callable[[], Any]]] = [
+            (Conflict, lambda: tenants.put("c", Tenant("a@x"))),
+            (PreconditionFailed, lambda: tenants.put("a/b", Tenant("b@x"), create=True)),
+            (EntryMissing, lambda: tenants.get("z")),
+            (UnknownDirectory, lambda: client.directory("nobody").get("z")),
+        ]
+        for error, call in refusals:
+            with pytest.raises(error):
+                call()
+        with pytest.raises(WriteRefused) as refused:
+            client.directory("tenants").put("c", {"seats": 1})
+        assert "email" in refused.value.problems[0]
+        tenants.delete("a/b", idempotency_key="once")
+        tenants.delete("a/b", idempotency_key="once")
+        with pytest.raises(EntryMissing):
+            tenants.get("a/b")
+
+
+def test_coroutines_read_what_they_wrote(serving: Serving) -> None:
+    async def main() -> None:
+        async with AsyncClient(f"http://127.0.0.1:{serving.port}") as client:
+            tenants = client.directory("tenants")
+            await asyncio.gather(*(tenants.put(f"t{n}", {"email": f"{n}@x"}) for n in range(20)))
+            found = await asyncio.gather(*(tenants.get(f"t{n}") for n in range(20)))
+            assert [entry.value["email"] for entry in found] == [f"{n}@x" for n in range(20)]
+            await tenants.delete("t1")
+            with pytest.raises(EntryMissing):
+                await tenants.get("t1")
+
+    asyncio.run(main())
+
+
+def test_a_write_is_repeated_with_its_key_and_an_unknown_outcome_is_never_called_a_failure() -> None:
+    """The server's answers are made up: which of them means what is the client's own."""
+    sent: list[httpx2.Request] = []
+    script: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        step = script.pop(0) if len(script) > 1 else script[0]
+        if isinstance(step, Exception):
+            raise step
+        status, document, headers = step
+        return httpx2.Response(status, json=document, headers=headers)
+
+    stored = (200, {"n": 1}, {"etag": '"id-0-7"', "compactory-offset": "t:0:7"})
+    busy = (503, {"type": "urn:compactory:problem:not-ready", "detail": "it loads"}, {})
+    unknown = (503, {"type": "urn:compactory:problem:write-failed", "detail": "?", "outcome": "unknown"}, {})
+    lost, refused = httpx2.ReadTimeout("late"), httpx2.ConnectError("nobody")
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    entries = Client("http://here", timeout=0.5, http=http).directory("d")
+
+    script[:] = [lost, busy, unknown, stored]
+    assert entries.put("k", {"n": 1}).etag == "id-0-7"
+    assert len({request.headers["idempotency-key"] for request in sent}) == 1
+    script[:] = [stored]
+    entries.get("k")
+    assert sent[-1].headers["compactory-min-offset"] == "t:0:7"
+    script[:] = [(412, {"type": "urn:compactory:problem:not-fresh-enough", "detail": "behind"}, {})]
+    with pytest.raises(WaitTimeout):
+        entries.get("k")
+    for begin in (lost, unknown):
+        script[:] = [begin, busy]
+        with pytest.raises(WriteFailed) as failed:
+            entries.put("k", {"n": 1})
+        assert failed.value.unknown == ("k",)
+    script[:] = [refused]
+    with pytest.raises(Unreachable):
+        entries.put("k", {"n": 1})
+    script[:] = [(403, {"type": "urn:compactory:problem:forbidden", "detail": "no"}, {})]
+    with pytest.raises(ConfigError, match="no"):
+        entries.put("k", {"n": 1})
+
+
+def test_put_and_delete_write_through_a_server(serving: Serving, compactory: Shell) -> None:
+    url = f"http://127.0.0.1:{serving.port}"
+    made = compactory("put", "tenants", "t1", '{"email": "a@x"}', "--create", "--json", COMPACTORY_URL=url)
+    assert made.code == 0, made.err
+    assert made.json["value"] == {"email": "a@x"}
+    merged = compactory(
+        "put", "tenants", "t1", '{"n": 1}', "--merge", "--if-match", made.json["etag"], COMPACTORY_URL=url
+    )
+    assert json.loads(merged.out) == {"email": "a@x", "n": 1}
+    assert compactory("put", "tenants", "t2", '{"email": "a@x"}', COMPACTORY_URL=url).code == 1
+    assert compactory("delete", "tenants", "t1", COMPACTORY_URL=url).code == 0
+    assert "no entry 't1'" in compactory("delete", "tenants", "t1", COMPACTORY_URL=url).err
+    assert compactory("put", "tenants", "t1", "[]", COMPACTORY_URL=url).code == 2
+    assert "set COMPACTORY_URL" in compactory("delete", "tenants", "t1").err
+    assert compactory("delete", "tenants", "t1", COMPACTORY_URL=f"http://{NOBODY_HOME}").code == 3

@@ -1,0 +1,118 @@
+"""Writes of directories mastered in Kafka over HTTP: one server, two servers, refusals."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from compactory import Directory, Index, WriteRules
+from compactory_api.protocol.access import Access, Scope, Tokens
+from tests.api.serving import Answer, Serving
+from tests.store.topics import Topics, eventually
+
+Serve = Callable[..., Serving]
+LOCAL = Access(anonymous=Scope.WRITE)
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def tenants(topics: Topics) -> Directory[dict[str, Any]]:
+    rules = WriteRules(schema={"required": ["email"]}, key_from=("email",), unique=(("email",),), internal=("token",))
+    return Directory("tenants", topic=topics.create(), indexes=[Index("email", unique=True)], rules=rules)
+
+
+def write(
+    serving: Serving, method: str, key: str | None, value: Any = None, headers: Mapping[str, str] | None = None
+) -> Answer:
+    path = "/v1/directories/tenants/entries" + ("" if key is None else f"/{key}")
+    body = None if value is None else json.dumps(value).encode()
+    return serving.ask(path, method, body=body, headers={**(JSON if body else {}), **(headers or {})})
+
+
+def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_it(
+    serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = serve(tenants, access=LOCAL)
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        made = write(serving, "PUT", "a%2Fb", {"email": "a@x", "token": "secret"})
+    assert (made.status, made.json) == (201, {"email": "a@x"})
+    assert made.headers["location"] == "/v1/directories/tenants/entries/a%2Fb"
+    assert "'a/b'" in caplog.text
+    assert "secret" not in caplog.text
+    offset = made.headers["compactory-offset"]
+    read = serving.entry("tenants", "a%2Fb", headers={"Compactory-Min-Offset": offset, "Prefer": "wait=10"})
+    assert (read.status, read.json, read.headers["etag"]) == (200, {"email": "a@x"}, made.headers["etag"])
+    patched = write(serving, "PATCH", "a%2Fb", {"n": 1}, {"If-Match": made.headers["etag"]})
+    assert (patched.status, patched.json) == (200, {"email": "a@x", "n": 1})
+    assert write(serving, "PUT", "a%2Fb", {"email": "b@x"}, {"If-Match": made.headers["etag"]}).status == 412
+    posted = write(serving, "POST", None, {"email": "c@x"})
+    assert posted.status == 201
+    assert write(serving, "POST", None, {"email": "c@x"}).headers["etag"] == posted.headers["etag"]
+    assert write(serving, "DELETE", "a%2Fb").status == 204
+    listed = serving.ask("/v1/directories/tenants/entries", headers={"Compactory-Min-Offset": offset})
+    assert "secret" not in listed.body.decode()
+
+
+def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any], topics: Topics) -> None:
+    postgres = topics.create()
+    serving = serve(tenants, Directory("rows", topic=postgres), access=LOCAL)
+    write(serving, "PUT", "t1", {"email": "a@x"})
+    refusals = [
+        (write(serving, "PUT", "t2", {"email": "a@x"}), 409, "conflict"),
+        (write(serving, "PUT", "t2", {}), 422, "invalid-write"),
+        (write(serving, "PUT", "t1", {"email": "b@x"}, {"If-None-Match": "*"}), 412, "precondition-failed"),
+        (write(serving, "PUT", "t1", {"email": "b@x"}, {"If-Match": "nothing"}), 400, "bad-request"),
+        (write(serving, "DELETE", "t9"), 404, "no-entry"),
+        (write(serving, "PUT", "t1", {"email": "x" * (1 << 20)}), 413, "too-large"),
+        (serving.entry("tenants", "t1", method="PUT", body=b"{", headers=JSON), 400, "bad-request"),
+        (serving.entry("tenants", "t1", method="PUT", body=b"{}"), 415, "unsupported-media-type"),
+    ]
+    for answer, status, kind in refusals:
+        assert (answer.status, answer.problem) == (status, kind)
+    elsewhere = serving.entry("rows", "1", method="PUT", body=b"{}", headers=JSON)
+    assert (elsewhere.status, elsewhere.problem, elsewhere.headers["allow"]) == (405, "method-not-allowed", "GET, HEAD")
+    assert "Postgres" in elsewhere.json["detail"]
+
+
+def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[Any]) -> None:
+    serving = serve(tenants, access=LOCAL)
+    lines = [json.dumps({"op": "put", "key": f"t{n}", "value": {"email": f"{n % 4}@x"}}) for n in range(5)]
+    lines += ["{", json.dumps({"op": "patch", "key": "t0", "value": {"n": 1}})]
+    answer = serving.ask(
+        "/v1/directories/tenants/entries:bulkWrite", "POST", body="\n".join(lines).encode(),
+        headers={"Content-Type": "application/x-ndjson"},
+    )  # fmt: skip
+    found = [json.loads(line) for line in answer.body.splitlines()]
+    assert [line["status"] for line in found] == [201, 201, 201, 201, 409, 400, 200]
+    assert [line["line"] for line in found] == [1, 2, 3, 4, 5, 6, 7]
+    assert found[4]["problem"]["type"].endswith(":conflict")
+
+
+def test_only_the_write_scope_writes(serve: Serve, tenants: Directory[Any]) -> None:
+    tokens = Tokens(read="reader", write="writer", admin="admin")
+    serving = serve(tenants, access=Access(tokens))
+    statuses = {
+        token: write(serving, "PUT", "t1", {"email": "a@x"}, {"Authorization": f"Bearer {token}"}).status
+        for token in ("nobody", "reader", "writer", "admin")
+    }
+    assert statuses == {"nobody": 401, "reader": 403, "writer": 201, "admin": 200}
+
+
+def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants: Directory[Any]) -> None:
+    """Guarantee 18: two servers share one owner; when it goes, the other takes over with all that was written."""
+    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    first = write(one, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
+    owner, other = (one.server.app.writes._writers["tenants"], two.server.app.writes._writers["tenants"])
+    eventually(lambda: other.owner)  # until it has read who the owner is, it would take over
+    assert write(two, "PUT", "t2", {"email": "a@x"}).status == 409
+    assert write(two, "PUT", "t2", {"email": "b@x"}).status == 201
+    assert (owner.owns, other.owns) == (True, False)
+    one.stop()
+    again = write(two, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
+    assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
+    assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
+    assert other.owns

@@ -1,0 +1,47 @@
+"""A write over HTTP that waits for what a processor makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from compactory import Directory, WriteRules
+from compactory_api.protocol.access import Access, Scope
+from compactory_connectors.processes import ProcessRunner
+from tests.api.conftest import serve  # noqa: F401 (a fixture)
+from tests.api.serving import Serving
+from tests.processes.harness import registration
+from tests.store.topics import Topics
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_a_write_is_answered_with_its_outcome_or_where_to_ask_for_it(
+    serve: Callable[..., Serving],  # noqa: F811
+    kafka: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    topics = Topics(kafka, unique)
+    pending, created, failed = (topics.create() for _ in range(3))
+    rules = WriteRules(outcomes=("good", "bad"), key_from=("email",))
+    tenants = Directory("tenants", topic=pending, rules=rules)
+    serving = serve(
+        tenants, Directory("good", topic=created), Directory("bad", topic=failed), access=Access(anonymous=Scope.WRITE)
+    )
+    made = serving.entry("tenants", "a%2Fb", method="PUT", body=b'{"n": 1}', headers=JSON)
+    assert (made.status, made.json) == (202, {"n": 1})
+    status = made.headers["compactory-status"]
+    assert serving.ask(status).json["state"] == "pending"
+    with ProcessRunner(kafka, registration(unique("chain"), pending, created, failed, str(tmp_path / "book"))):
+        told = serving.ask(status, headers={"Prefer": "wait=30"}).json
+        assert (told["state"], told["value"]["registered"]) == ("good", True)
+        wait = {**JSON, "Prefer": "wait=30"}
+        posted = serving.ask("/v1/directories/tenants/entries", "POST", body=b'{"email": "a@x"}', headers=wait)
+        assert (posted.status, posted.headers["compactory-outcome"]) == (201, "good")
+        assert posted.json["registered"]
+        broke = serving.entry("tenants", "a%2Fb", method="PUT", body=b'{"broke": true}', headers=wait)
+        assert (broke.status, broke.headers["compactory-outcome"], broke.json["error"]) == (200, "bad", "no money")
+        assert serving.ask("/v1/directories/tenants/outcomes/a%2Fb").json["state"] == "bad"
+        assert serving.ask("/v1/directories/tenants/outcomes/nobody").status == 404
+        assert serving.ask("/v1/directories/good/outcomes/a%2Fb").status == 404

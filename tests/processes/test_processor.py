@@ -1,0 +1,183 @@
+"""Processors on a real Kafka: outcomes, retries, poison, orders, several members, and deaths at each step."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactory import ConfigError
+from compactory.kafka.client import Kafka
+from compactory_connectors.processes import (
+    Event,
+    Output,
+    Processor,
+    ProcessRunner,
+    Refused,
+    Retry,
+    operators,
+    processor,
+)
+from tests.processes.harness import QUICK, Provider, committed, registration
+from tests.processes.mortal import STEPS
+from tests.store.topics import Topics, eventually
+
+
+@dataclass
+class Bench:
+    """Topics of a chain, and the processes that run it."""
+
+    kafka: str
+    topics: Topics
+    book: str
+    name: str
+    pending: str
+    created: str
+    failed: str
+    mortals: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def tenants(self, **values: Any) -> None:
+        self.topics.produce(self.pending, *((key, json.dumps(value)) for key, value in values.items()))
+
+    def runner(self, **rules: Any) -> ProcessRunner:
+        settings = {"bootstrap.servers": self.kafka, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+        chain = registration(self.name, self.pending, self.created, self.failed, self.book, **rules)
+        return ProcessRunner(settings, chain)
+
+    def mortal(self, *fated: str) -> subprocess.Popen[bytes]:
+        places = [self.kafka, self.name, self.pending, self.created, self.failed, self.book]
+        process = subprocess.Popen([sys.executable, "-m", "tests.processes.mortal", *places, *fated])
+        self.mortals.append(process)
+        return process
+
+    def outcomes(self) -> dict[str, str]:
+        found = {key: "created" for key, value in committed(self.kafka, self.created) if value}
+        return found | {key: "failed" for key, value in committed(self.kafka, self.failed) if value}
+
+    def once(self) -> None:
+        """Each event has one outcome in the log, and each idempotency key was used for one tenant."""
+        values = [value for topic in (self.created, self.failed) for _, value in committed(self.kafka, topic) if value]
+        twice = {event: n for event, n in Counter(value["event"] for value in values).items() if n > 1}
+        assert twice == {}
+        assert {key: used for key, used in Provider(self.book).booked().items() if len(used) > 1} == {}
+
+
+@pytest.fixture
+def bench(kafka: str, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Bench]:
+    topics = Topics(kafka, unique)
+    made = Bench(kafka, topics, str(tmp_path / "book"), unique("chain"), *(topics.create(2) for _ in range(3)))
+    yield made
+    for process in made.mortals:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+def test_each_event_has_an_outcome_and_a_failing_one_does_not_hold_up_others(bench: Bench) -> None:
+    bench.tenants(a={"flaky": 2}, b={}, c={"broke": True}, d={"flaky": 9}, e={"slow": True})
+    with bench.runner() as runner:
+        eventually(lambda: bench.outcomes().keys() >= {"a", "b", "c", "d"})
+        bench.tenants(f={})
+        eventually(lambda: "f" in bench.outcomes())
+        assert "e" not in bench.outcomes()
+        Path(f"{bench.book}.answers").touch()
+        eventually(lambda: "e" in bench.outcomes())
+    want = {"a": "created", "b": "created", "c": "failed", "d": "failed", "e": "created", "f": "created"}
+    assert bench.outcomes() == want
+    bench.once()
+    [aside] = operators.kept_events(Kafka(bench.kafka), bench.name)
+    assert (aside.key, aside.state, aside.attempts) == ("d", "failed", QUICK.max_attempts)
+    assert runner.board.counters["events"] == 5
+
+
+def test_events_of_a_key_keep_their_order_through_retries(bench: Bench) -> None:
+    seen: list[tuple[str | None, int]] = []
+
+    def note(event: Event) -> Output | None:
+        if event.value["flaky"] >= event.attempt:
+            raise ConnectionError
+        seen.append((event.key, event.value["n"]))
+        return Output(topic=bench.created, key=event.key, value=event.value)
+
+    bench.topics.produce(
+        bench.pending, *((key, json.dumps({"n": n, "flaky": (n + 1) % 3})) for n in range(4) for key in "xy")
+    )
+    ordered = Processor(function=note, name=bench.name, topic=bench.pending, retry=QUICK)
+    with ProcessRunner(bench.kafka, ordered):
+        eventually(lambda: len(committed(bench.kafka, bench.created)) == 8)
+    for key in "xy":
+        assert [n for name, n in seen if name == key] == [0, 1, 2, 3]
+
+
+def test_poison_is_set_aside_and_tried_again_by_order(bench: Bench) -> None:
+    """What can't be decoded, what the function refuses, and outputs that Kafka refuses."""
+    fixed: set[str] = set()
+
+    @processor(bench.pending, name=bench.name, retry=QUICK)
+    async def check(event: Event) -> Any:
+        if event.key == "refused" and event.key not in fixed:
+            raise Refused("never")
+        size = 3 << 20 if event.key == "large" and event.key not in fixed else 1
+        return [Output(topic=bench.created, key=event.key, value="x" * size)]
+
+    bench.topics.produce(bench.pending, ("bad", "{"), ("refused", "{}"), ("large", "{}"), ("good", "{}"))
+    kafka = Kafka(bench.kafka)
+    with ProcessRunner(bench.kafka, check) as runner:
+        eventually(lambda: runner.board.located)
+        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 3)
+        assert [key for key, _ in committed(bench.kafka, bench.created)] == ["good"]
+        assert runner.alive
+        aside = {parked.key: parked for parked in operators.kept_events(kafka, bench.name)}
+        assert "DecodeError" in str(aside["bad"].error)
+        assert aside["refused"].error == "Refused: never"
+        fixed |= {"refused", "large"}
+        assert operators.retry(kafka, bench.name, [aside["refused"].id, aside["large"].id]) == 2
+        eventually(lambda: {"refused", "large"} <= {key for key, _ in committed(bench.kafka, bench.created)})
+        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 1)
+        with pytest.raises(ConfigError, match="is not set aside"):
+            operators.drop(kafka, bench.name, ["nobody"])
+        assert operators.drop(kafka, bench.name) == 1
+    assert operators.kept_events(kafka, bench.name) == []
+    assert Counter(key for key, _ in committed(bench.kafka, bench.created)) == {"good": 1, "refused": 1, "large": 1}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step(bench: Bench, step: str) -> None:
+    """Guarantee 19: outputs and offset are committed together or not at all."""
+    bench.tenants(**{f"t{n}": {"flaky": n % 2} for n in range(8)})
+    first = bench.mortal(step, "SIGKILL")
+    bench.tenants(**{f"t{n}": {"flaky": n % 2} for n in range(8, 80)})
+    assert first.wait(60) == -signal.SIGKILL
+    with bench.runner():
+        eventually(lambda: len(bench.outcomes()) == 80)
+    bench.once()
+
+
+def test_a_frozen_process_writes_nothing_when_it_wakes(bench: Bench) -> None:
+    """Guarantee 19: the group has gone on without it, and Kafka refuses what it commits."""
+    bench.tenants(**{f"t{n}": {} for n in range(8)})
+    zombie = bench.mortal("before the transaction", "SIGSTOP")
+    bench.tenants(**{f"t{n}": {} for n in range(8, 80)})
+    eventually(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    with bench.runner():
+        eventually(lambda: len(bench.outcomes()) == 80)
+        zombie.send_signal(signal.SIGCONT)
+        bench.tenants(**{f"u{n}": {} for n in range(40)})
+        eventually(lambda: len(bench.outcomes()) == 120)
+    bench.once()
+
+
+def test_a_processor_is_refused_with_all_its_problems() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Processor(function=print, name="a b", topic="t", created="t", concurrency=0, retry=Retry(max_attempts=0))
+    assert len(refused.value.problems) == 5
