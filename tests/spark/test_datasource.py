@@ -67,7 +67,7 @@ def test_a_directory_has_the_newest_values_in_columns_found_in_all_of_them(topic
     rows = by_key(frame)
     assert set(rows) == {"T1", "T3"}
     assert (rows["T1"].name, rows["T1"].id, rows["T1"]._offset, rows["T1"]._error) == ("жук", 1.0, 1, None)
-    assert rows["T1"]._timestamp == datetime(1970, 1, 1, 0, 0, 2, 500000)
+    assert rows["T1"]._timestamp == datetime.fromisoformat("1970-01-01T00:00:02.500")
     assert rows["T3"].tags == ["a"]
     assert rows["T3"].at.lat == 1
     assert frame.count() == 2
@@ -102,8 +102,8 @@ def test_a_schema_chooses_fields_and_their_types(topics: Topics, read: Read) -> 
 
     assert row.asDict(recursive=True) == {
         "day": date(2026, 3, 1),
-        "since": datetime(2026, 3, 1, 8),
-        "ms": datetime(1970, 1, 1, 0, 0, 1, 500000),
+        "since": datetime.fromisoformat("2026-03-01T08:00:00"),
+        "ms": datetime.fromisoformat("1970-01-01T00:00:01.500"),
         "days": date(1970, 1, 2),
         "fee": Decimal("12.50"),
         "small": 7,
@@ -197,7 +197,7 @@ def test_any_position_can_be_read(topics: Topics, read: Read) -> None:
         at(f"{topic_id};0:4")
     topics.cut(name, 1)
     with (
-        pytest.raises(ConfigError, match="begins at offset 1: the records from offset 0 on are gone"),
+        pytest.raises(ConfigError, match=r"begins at offset 1: .* from offset 0 on are gone"),
         spark_failures(),
     ):
         at(f"{topic_id};0:0")

@@ -176,7 +176,7 @@ class Kafka:
     ) -> dict[Partition, int]:
         """Return the first offset of each partition whose record is as new as this (ms since 1970), else its end."""
         asked = tuple(partitions)
-        found = self._offsets(asked, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED, timeout)  # type: ignore[no-untyped-call]
+        found = self._offsets(asked, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED, timeout)
         ends = self.high_watermarks([part for part, offset in found.items() if offset < 0], timeout)
         return {**found, **ends}
 

@@ -20,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def takes_numbers(kind: pa.DataType) -> bool:
     """Whether JSON has values of this type as texts or as numbers."""
-    return pa.types.is_temporal(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 
 def cast(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array, list[int]]:

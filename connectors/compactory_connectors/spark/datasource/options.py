@@ -77,14 +77,10 @@ class ReadOptions:
             return written.get(name.lower())
 
         name = of("directory") or of("topic") or ""
+        envelope: Any = of("envelope") or "none"
         return cls(
             kafka={key.removeprefix(_KAFKA): value for key, value in written.items() if key.startswith(_KAFKA)},
-            directory=Directory(
-                name,
-                topic=of("topic"),
-                active=of("active"),
-                envelope=of("envelope") or "none",  # type: ignore[arg-type]  # checked
-            ),
+            directory=Directory(name, topic=of("topic"), active=of("active"), envelope=envelope),
             raw=of("raw") == "true",
             at=of("at"),
             connector=Path(path) if (path := of("connector")) is not None else None,
@@ -109,6 +105,16 @@ def _problems(written: Mapping[str, str], use: Use) -> Iterator[str]:
     for name in {"any": (), "batch": _STREAM, "stream": _BATCH}[use]:
         if name.lower() in written:
             yield f"option {name} is for {'spark.read' if use == 'stream' else 'spark.readStream'} only"
+    yield from _value_problems(written)
+    raw = written.get("raw") == "true"
+    for name in ("connector", "active", "envelope", "keys"):
+        if raw and name.lower() in written:
+            yield f"option {name} is about typed columns, and raw is true"
+    if not raw and written.get("includeheaders") == "true":
+        yield "option includeHeaders needs raw = true"
+
+
+def _value_problems(written: Mapping[str, str]) -> Iterator[str]:
     for name, words in _WORDS.items():
         value = written.get(name.lower())
         if value is not None and value not in words:
@@ -120,9 +126,3 @@ def _problems(written: Mapping[str, str], use: Use) -> Iterator[str]:
     wait = written.get("wait", "1")
     if not wait.isascii() or not wait.replace(".", "", 1).isdigit():
         yield f"option wait must be a number of seconds, not {wait!r}"
-    raw = written.get("raw") == "true"
-    for name in ("connector", "active", "envelope", "keys"):
-        if raw and name.lower() in written:
-            yield f"option {name} is about typed columns, and raw is true"
-    if not raw and written.get("includeheaders") == "true":
-        yield "option includeHeaders needs raw = true"

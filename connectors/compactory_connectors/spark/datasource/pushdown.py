@@ -30,7 +30,7 @@ class Narrowed:
         """These bounds and those of Spark's filters."""
         found = self
         for each in filters:
-            path = each.attribute if hasattr(each, "attribute") else ()
+            path: tuple[str, ...] = getattr(each, "attribute", ())
             if len(path) == 1:
                 found = found._by(path[0].removeprefix("_"), type(each).__name__, getattr(each, "value", None))
         return found

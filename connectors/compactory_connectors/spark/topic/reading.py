@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from compactory.entries.batch import Run, split
 from compactory.errors import CompactoryError, Unreachable
-from compactory.kafka.client import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
+from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 
 from ..record_batch import Batches, Task, of_columns
@@ -214,7 +214,7 @@ def _batch(run: Run) -> pa.RecordBatch:
 
 def _runs(
     consumer: Consumer, partition: Partition, span: Span, *, headers: bool
-) -> Iterator[tuple[Run, list[list[tuple[str, bytes | None]]] | None]]:
+) -> Iterator[tuple[Run, list[list[tuple[str, Any]]] | None]]:
     """The runs of a span, with the headers of their records where they are wanted."""
     deadline = time.monotonic() + _STALL
     while True:
@@ -226,7 +226,7 @@ def _runs(
             beyond = run.next_offset > span.end
             kept = run.where([offset < span.end for offset in run.offsets]) if beyond else run
             records = [message for message in messages if message.error() is None] if headers else []
-            yield kept, [each.headers() or [] for each in records[: len(kept.keys)]] if headers else None
+            yield kept, [_headers(each) for each in records[: len(kept.keys)]] if headers else None
             if run.next_offset >= span.end:
                 return
         if any(_ends(event, span) for event in events):
@@ -235,6 +235,11 @@ def _runs(
             deadline = time.monotonic() + _STALL  # only now: whoever takes the records may have taken long
         elif time.monotonic() > deadline:
             raise Unreachable("Kafka", f"{partition} gave nothing for {_STALL:g} s before offset {span.end}")
+
+
+def _headers(message: Message) -> list[tuple[str, Any]]:
+    found = message.headers() or []
+    return list(found.items()) if isinstance(found, dict) else found
 
 
 def _ends(event: Any, span: Span) -> bool:
