@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
-from functools import partial
+from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import repeat
 from typing import Any
 
 from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
 from ..record import RecordRefused
-from .decoding import Decoded, Decoder, Enveloped, loads
+from .decoding import Decoded, Decoder, Enveloped, decoded, loads
 
 __all__ = ["decoder_of"]
 
@@ -38,27 +39,28 @@ def decoder_of(spec: ConverterSpec) -> Decoder:
     if name == "StringConverter":
         return _text
     if name == "ByteArrayConverter":
-        return partial(Decoded, _BYTES)
+        return lambda raws: decoded(repeat(_BYTES), raws)
     layout, kind = _NUMBERS[name]
     return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
 
 
-def _bare(raw: bytes) -> Decoded:
-    return tuple.__new__(Decoded, (None, loads(raw)))  # a third of the time of its constructor
+def _bare(raws: Sequence[bytes]) -> Iterable[Decoded]:
+    return decoded(repeat(None), loads(raws))
 
 
-def _text(raw: bytes) -> Decoded:
+def _text(raws: Sequence[bytes]) -> Iterable[Decoded]:
     try:
-        return Decoded(_TEXT, raw.decode())
+        return decoded(repeat(_TEXT), list(map(bytes.decode, raws)))
     except UnicodeDecodeError:
         raise RecordRefused("is not UTF-8 text") from None
 
 
 def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
-    def decode(raw: bytes) -> Decoded:
-        if len(raw) != layout.size:
-            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
-        return Decoded(schema, layout.unpack(raw)[0])
+    def decode(raws: Sequence[bytes]) -> Iterable[Decoded]:
+        try:
+            return decoded(repeat(schema), [layout.unpack(raw)[0] for raw in raws])
+        except struct.error:
+            raise RecordRefused(f"is not what {name} writes") from None
 
     return decode
 
@@ -77,8 +79,11 @@ class _RegistryDecoder:
         self._registry = converter.registry
         self._known: dict[int, tuple[Any, Schema]] = {}
 
-    def __call__(self, raw: bytes) -> Decoded:
-        """The value. Raises RecordRefused, Unreachable, ConfigError."""
+    def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
+        """The values. Raises RecordRefused, Unreachable, ConfigError."""
+        return map(self._read, raws)
+
+    def _read(self, raw: bytes) -> Decoded:
         if len(raw) < 5 or raw[0] != _MAGIC:
             raise RecordRefused("does not begin with the id of a schema")
         number = int.from_bytes(raw[1:5], "big")
@@ -86,7 +91,7 @@ class _RegistryDecoder:
             self._known[number] = self._look_up(number)
         parsed, schema = self._known[number]
         if not self._avro:
-            return Decoded(schema, loads(raw[5:]))
+            return Decoded(schema, loads([raw[5:]])[0])
         from fastavro import schemaless_reader
 
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,7 +17,7 @@ from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP,
 
 from ..record import RecordRefused
 
-__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "decoded", "java_value", "loads"]
 
 
 class Decoded(NamedTuple):
@@ -26,23 +27,32 @@ class Decoded(NamedTuple):
     value: Any
 
 
-Decoder = Callable[[bytes], Decoded]
-"""Bytes → value. Raises RecordRefused."""
+Decoder = Callable[[Sequence[bytes]], Iterable[Decoded]]
+"""Bytes of many records → their values, mostly by C. Raises RecordRefused where one of them is none."""
+
+
+def decoded(schemas: Iterable[Schema | None], values: Iterable[Any]) -> Iterable[Decoded]:
+    """Values with their schemas; made in a third of the time of the constructor."""
+    return map(partial(tuple.__new__, Decoded), zip(schemas, values))  # noqa: B905 - one schema may be repeated
 
 
 _MAY_BE_ROUNDED = {float, dict, list}
 _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 
 
-def loads(text: bytes) -> Any:
+def loads(texts: Sequence[bytes]) -> list[Any]:
     """JSON; numbers of more digits than a double holds are Decimals. Raises RecordRefused."""
     try:
-        found = orjson.loads(text)
-        if found.__class__ is dict and not _MAY_BE_ROUNDED.isdisjoint(map(type, found.values())):
-            return json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else found
+        found = list(map(orjson.loads, texts))
+        fields = chain.from_iterable(item.values() for item in found if item.__class__ is dict)
+        if _MAY_BE_ROUNDED.isdisjoint(map(type, fields)) or not _LONG_NUMBER.search(b" ".join(texts)):
+            return found
+        return [json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else orjson.loads(text) for text in texts]
     except ValueError:
         raise RecordRefused("is not JSON") from None
-    return found
+
+
+_PAYLOAD = b',"payload":'
 
 
 class Enveloped:
@@ -51,12 +61,18 @@ class Enveloped:
     def __init__(self) -> None:
         self._known: dict[bytes, Schema | None] = {}
 
-    def __call__(self, raw: bytes) -> Decoded:
-        """The payload with its schema. Raises RecordRefused."""
-        head, _, payload = raw.partition(b',"payload":')
-        if head in self._known:
-            return Decoded(self._known[head], loads(payload[: payload.rindex(b"}")]))
-        found = loads(raw)
+    def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
+        """The payloads with their schemas. Raises RecordRefused."""
+        head = raws[0].partition(_PAYLOAD)[0]
+        start = head + _PAYLOAD
+        if head in self._known and all(map(bytes.startswith, raws, repeat(start))):
+            payloads = [raw[len(start) : raw.rindex(b"}")] for raw in raws]
+            return decoded(repeat(self._known[head]), loads(payloads))
+        return map(self._parsed, raws)
+
+    def _parsed(self, raw: bytes) -> Decoded:
+        head, _, payload = raw.partition(_PAYLOAD)
+        (found,) = loads([raw])
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
             raise RecordRefused(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"

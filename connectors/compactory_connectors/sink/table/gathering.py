@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ class Write(NamedTuple):
     """Rows that are written at once."""
 
     plan: Plan
-    rows: list[Row]
+    lines: list[str]
 
 
 class Gathering:
@@ -26,27 +26,25 @@ class Gathering:
         self._inserts = mode == "insert"
         self._numbers = count()
         self._writes: list[Write] = []
-        self._rows: dict[Plan, dict[Any, Row]] = defaultdict(dict)
-        self._deleted: dict[Plan, dict[Any, Row]] = defaultdict(dict)
+        self._rows: dict[Plan, dict[Any, str]] = defaultdict(dict)
+        self._deleted: dict[Plan, dict[Any, str]] = defaultdict(dict)
 
     def take(self, plan: Plan, rows: Sequence[Row]) -> None:
         """Rows of one plan, which come behind all that were taken before."""
-        size = len(plan.key)
-        places: Iterable[Any] = [row[:size] for row in rows]
         others = [(other, its) for other, its in self._rows.items() if other.target.text == plan.target.text]
         if plan.deletes:
             if self._inserts and others:
                 self._flush()
             for _, its in others:
-                for place in places:
+                for place, _ in rows:
                     its.pop(place, None)
-            self._deleted[plan].update(zip(places, rows, strict=True))
-            return
-        if self._inserts:
-            places = self._numbers
-        elif not all(its.keys().isdisjoint(places) for other, its in others if other is not plan):
-            self._flush()  # an older row of other columns has to be there first
-        self._rows[plan].update(zip(places, rows))  # noqa: B905 - numbers never end
+            self._deleted[plan].update(rows)
+        elif self._inserts:
+            self._rows[plan].update((next(self._numbers), line) for _, line in rows)
+        else:
+            if not all(its.keys().isdisjoint(place for place, _ in rows) for other, its in others if other is not plan):
+                self._flush()  # an older row of other columns has to be there first
+            self._rows[plan].update(rows)
 
     def writes(self) -> list[Write]:
         """All of them, in order."""
@@ -54,8 +52,8 @@ class Gathering:
         return self._writes
 
     def _flush(self) -> None:
-        for plan, rows in (*self._deleted.items(), *self._rows.items()):
-            if rows:
-                self._writes.append(Write(plan, [*rows.values()]))
+        for plan, lines in (*self._deleted.items(), *self._rows.items()):
+            if lines:
+                self._writes.append(Write(plan, [*lines.values()]))
         self._rows.clear()
         self._deleted.clear()

@@ -21,8 +21,8 @@ from .target import Target, Texts, texts_of
 
 __all__ = ["NOT_FITTING", "Plan", "Row", "Wanted", "columns_of", "plan_of"]
 
-Row: TypeAlias = tuple[Any, ...]
-"""What COPY takes for a row's columns."""
+Row: TypeAlias = tuple[Any, str]
+"""The texts of the primary key, and the line that COPY takes."""
 
 
 class Wanted(NamedTuple):
@@ -125,18 +125,20 @@ class Plan:
             columns.append(found)
             kind = self.target.columns[name].kind
             refused |= dict.fromkeys(unfit, f"column {name} of type {kind}: the value does not fit")
-        return list(zip(*columns, strict=True)), refused
+        places = columns[0] if len(self.key) == 1 else zip(*columns[: len(self.key)] or [records], strict=True)
+        return list(zip(places, map("\t".join, zip(*columns, strict=True)), strict=True)), refused
 
 
-def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[Any], list[int]]:
+def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str], list[int]]:
     """What COPY takes for one column, and the places of values that do not fit."""
     try:
-        found = list(map(get, halves))
-        if {texts.plain, NoneType}.issuperset(map(type, found)):
-            return found, []
+        plain = list(map(get, halves))
+        if {texts.plain, NoneType}.issuperset(map(type, plain)):
+            return _escaped(plain if texts.plain is str else [item if item is None else str(item) for item in plain]), []
     except NOT_FITTING:
         pass
-    found, unfit = [], []
+    found: list[str | None] = []
+    unfit = []
     for number, half in enumerate(halves):
         try:
             value = get(half)
@@ -144,7 +146,17 @@ def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> t
         except NOT_FITTING:
             found.append(None)
             unfit.append(number)
-    return found, unfit
+    return _escaped(found), unfit
+
+
+def _escaped(texts: Sequence[str | None]) -> list[str]:
+    whole = "".join(filter(None, texts))
+    if any(mark in whole for mark in "\\\t\n\r"):
+        texts = [text and text.translate(_ESCAPES) for text in texts]
+    return [r"\N" if text is None else text for text in texts]
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str, ...], *, deletes: bool) -> Plan:

@@ -17,7 +17,7 @@ from compactory_connectors.source.publish.topics import read
 
 from ..offsets import open_sink
 from ..record import Records, SinkRecord
-from .plan import Plan, Row
+from .plan import Plan
 from .sink_config import SinkConfig
 from .writer import TableWriter
 
@@ -31,7 +31,8 @@ class TopicPreview(NamedTuple):
     table: str
     sql: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """As COPY takes them: null is ``\\N``."""
     refused: tuple[str, ...]
 
 
@@ -54,12 +55,12 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
 def _topic(
     config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
 ) -> Iterator[TopicPreview]:
-    rows: dict[Plan, list[Row]] = defaultdict(list)
+    rows: dict[Plan, list[tuple[str, ...]]] = defaultdict(list)
     refused: list[str] = []
     for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
-            rows[write.plan] += [tuple(None if value is None else str(value) for value in row) for row in write.rows]
+            rows[write.plan] += [tuple(line.split("\t")) for line in write.lines]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
     for plan, found in rows.items():
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())
