@@ -14,9 +14,9 @@ import psycopg
 import structlog
 
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Fetched, Group
 
 from .applying import Applying, Outcome
-from .group import Fetched, Group
 from .offsets import Moved
 from .record import Batch, Records
 from .starting import Locator
@@ -54,7 +54,8 @@ class Session:
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
                 found = self.group.poll(self.batch, 0 if due else _POLL)
-                prepare = partial(self._submit, ahead, found, read := [])
+                read: list[_Due] = []
+                prepare = partial(self._submit, ahead, found, read)
                 for fetched, records in due:
                     if self.group.is_current(fetched):
                         self._apply(fetched, records, prepare)

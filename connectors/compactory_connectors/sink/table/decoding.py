@@ -47,7 +47,8 @@ def loads(texts: Sequence[bytes]) -> list[Any]:
         fields = chain.from_iterable(item.values() for item in found if item.__class__ is dict)
         if _MAY_BE_ROUNDED.isdisjoint(map(type, fields)) or not _LONG_NUMBER.search(b" ".join(texts)):
             return found
-        return [json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else orjson.loads(text) for text in texts]
+        long = [_LONG_NUMBER.search(text) is not None for text in texts]
+        return [json.loads(text, parse_float=Decimal) if long[n] else found[n] for n, text in enumerate(texts)]
     except ValueError:
         raise RecordRefused("is not JSON") from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter, methodcaller
 from types import NoneType
@@ -125,8 +125,10 @@ class Plan:
             columns.append(found)
             kind = self.target.columns[name].kind
             refused |= dict.fromkeys(unfit, f"column {name} of type {kind}: the value does not fit")
-        places = columns[0] if len(self.key) == 1 else zip(*columns[: len(self.key)] or [records], strict=True)
-        return list(zip(places, map("\t".join, zip(*columns, strict=True)), strict=True)), refused
+        lines = map("\t".join, zip(*columns, strict=True))
+        key = columns[: len(self.key)] or columns[:1]  # one without a key is only inserted
+        places: Iterable[Any] = key[0] if len(key) == 1 else zip(*key, strict=True)
+        return list(zip(places, lines, strict=True)), refused
 
 
 def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str], list[int]]:
@@ -134,7 +136,9 @@ def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> t
     try:
         plain = list(map(get, halves))
         if {texts.plain, NoneType}.issuperset(map(type, plain)):
-            return _escaped(plain if texts.plain is str else [item if item is None else str(item) for item in plain]), []
+            if texts.plain is not str:
+                plain = [item if item is None else str(item) for item in plain]
+            return _escaped(plain), []
     except NOT_FITTING:
         pass
     found: list[str | None] = []

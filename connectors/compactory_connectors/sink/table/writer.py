@@ -154,8 +154,7 @@ class TableWriter:
 
 
 def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
-    """What the function makes of items that are not None, of all at once or else of each; by place why some have none.
-    """
+    """What the function makes of the items that are not None, first of all at once; by place why some have none."""
     found: list[Any] = [None] * len(items)
     places = [number for number, item in enumerate(items) if item is not None and number not in refused]
     try:
@@ -252,9 +251,7 @@ def _copied_straight(
     return True
 
 
-def _copy(
-    connection: psycopg.Connection[Any], table: sql.Identifier, write: Write, sent: Callable[[], object]
-) -> None:
+def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, write: Write, sent: Callable[[], object]) -> None:
     lines, columns = write.lines, sql.SQL(", ").join(map(sql.Identifier, write.plan.columns))
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns)
     with connection.cursor() as cursor, cursor.copy(statement) as copying:
