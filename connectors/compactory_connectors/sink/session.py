@@ -17,9 +17,8 @@ from compactory.records import Partition
 from compactory_connectors.consumer.group import Fetched, Group
 
 from .applying import Applying, Outcome
-from .offsets import Moved
+from .offsets import Locator, Moved
 from .record import Batch, Records
-from .starting import Locator
 from .status import Board
 
 __all__ = ["Session"]

@@ -18,12 +18,11 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
-from .dead_letters import DeadLetters
-from .offsets import open_sink
+from .failed import DeadLetters
+from .offsets import Locator, Start, open_sink
 from .parallel import Parallel
 from .record import Batch, SinkStopped
 from .session import Session
-from .starting import Locator, Start
 from .status import Board
 
 __all__ = ["TransactionalSink"]

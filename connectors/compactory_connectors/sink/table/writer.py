@@ -21,14 +21,14 @@ from psycopg import sql
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
+from compactory_connectors.source.record.decoding import Decoded
+from compactory_connectors.source.record.record import RowError
 
+from ..offsets import Start
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
-from ..starting import Start
 from .chain import Chain, Change
-from .decoding import Decoded
-from .gathering import Gathering, Write
-from .plan import NOT_FITTING, Plan, Row, columns_of, plan_of
+from .plan import NOT_FITTING, Gathering, Plan, Row, Write, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target
@@ -168,7 +168,9 @@ def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refuse
         try:
             (found[number],) = function([items[number]])
         except NOT_FITTING as error:
-            refused[number] = str(error) if isinstance(error, RecordRefused) else "a field does not fit its schema"
+            refused[number] = (
+                str(error) if isinstance(error, RecordRefused | RowError) else "a field does not fit its schema"
+            )
     return found
 
 

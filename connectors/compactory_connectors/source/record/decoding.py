@@ -1,4 +1,4 @@
-"""Bytes of a record become a value with its schema: what the source's converters write, read."""
+"""Bytes of a record become a value with its schema: what the converters write, read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
-
-from ..record import RecordRefused
+from .record import RowError
+from .schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
 
 __all__ = ["Decoded", "Decoder", "Enveloped", "decoded", "java_value", "loads"]
 
@@ -28,7 +27,7 @@ class Decoded(NamedTuple):
 
 
 Decoder = Callable[[Sequence[bytes]], Iterable[Decoded]]
-"""Bytes of many records → their values, mostly by C. Raises RecordRefused where one of them is none."""
+"""Bytes of many records → their values, mostly by C. Raises RowError where one of them is none."""
 
 
 def decoded(schemas: Iterable[Schema | None], values: Iterable[Any]) -> Iterable[Decoded]:
@@ -41,7 +40,7 @@ _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 
 
 def loads(texts: Sequence[bytes]) -> list[Any]:
-    """JSON; numbers of more digits than a double holds are Decimals. Raises RecordRefused."""
+    """JSON; numbers of more digits than a double holds are Decimals. Raises RowError."""
     try:
         found = list(map(orjson.loads, texts))
         fields = chain.from_iterable(item.values() for item in found if item.__class__ is dict)
@@ -50,7 +49,7 @@ def loads(texts: Sequence[bytes]) -> list[Any]:
         long = [_LONG_NUMBER.search(text) is not None for text in texts]
         return [json.loads(text, parse_float=Decimal) if long[n] else found[n] for n, text in enumerate(texts)]
     except ValueError:
-        raise RecordRefused("is not JSON") from None
+        raise RowError("is not JSON") from None
 
 
 _PAYLOAD = b',"payload":'
@@ -63,7 +62,7 @@ class Enveloped:
         self._known: dict[bytes, Schema | None] = {}
 
     def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
-        """The payloads with their schemas. Raises RecordRefused."""
+        """The payloads with their schemas. Raises RowError."""
         head = raws[0].partition(_PAYLOAD)[0]
         start = head + _PAYLOAD
         if head in self._known and all(map(bytes.startswith, raws, repeat(start))):
@@ -75,7 +74,7 @@ class Enveloped:
         head, _, payload = raw.partition(_PAYLOAD)
         (found,) = loads([raw])
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
-            raise RecordRefused(
+            raise RowError(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
             )
         schema = None if found["schema"] is None else _schema_of_json(orjson.dumps(found["schema"]))
@@ -88,7 +87,7 @@ class Enveloped:
 
 @lru_cache(maxsize=256)
 def _schema_of_json(text: bytes) -> Schema:
-    """The schema that JsonConverter wrote. Raises RecordRefused."""
+    """The schema that JsonConverter wrote. Raises RowError."""
     return _schema(orjson.loads(text))
 
 
@@ -108,7 +107,7 @@ def _schema(found: Any) -> Schema:
             else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise RecordRefused("its schema is none of Kafka Connect's") from None
+        raise RowError("its schema is none of Kafka Connect's") from None
 
 
 def java_value(schema: Schema) -> Callable[[Any], Any] | None:
@@ -146,4 +145,4 @@ def _bytes(value: Any) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (ValueError, TypeError):
-        raise RecordRefused("a field of bytes is not Base64") from None
+        raise RowError("a field of bytes is not Base64") from None

@@ -9,11 +9,10 @@ from io import BytesIO
 from itertools import repeat
 from typing import Any
 
-from compactory_connectors.source.record.converters import ConverterSpec
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
-
-from ..record import RecordRefused
+from .converters import ConverterSpec
 from .decoding import Decoded, Decoder, Enveloped, decoded, loads
+from .record import RowError
+from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
 __all__ = ["decoder_of"]
 
@@ -52,7 +51,7 @@ def _text(raws: Sequence[bytes]) -> Iterable[Decoded]:
     try:
         return decoded(repeat(_TEXT), list(map(bytes.decode, raws)))
     except UnicodeDecodeError:
-        raise RecordRefused("is not UTF-8 text") from None
+        raise RowError("is not UTF-8 text") from None
 
 
 def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
@@ -60,7 +59,7 @@ def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
         try:
             return decoded(repeat(schema), [layout.unpack(raw)[0] for raw in raws])
         except struct.error:
-            raise RecordRefused(f"is not what {name} writes") from None
+            raise RowError(f"is not what {name} writes") from None
 
     return decode
 
@@ -80,12 +79,12 @@ class _RegistryDecoder:
         self._known: dict[int, tuple[Any, Schema]] = {}
 
     def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
-        """The values. Raises RecordRefused, Unreachable, ConfigError."""
+        """The values. Raises RowError, Unreachable, ConfigError."""
         return map(self._read, raws)
 
     def _read(self, raw: bytes) -> Decoded:
         if len(raw) < 5 or raw[0] != _MAGIC:
-            raise RecordRefused("does not begin with the id of a schema")
+            raise RowError("does not begin with the id of a schema")
         number = int.from_bytes(raw[1:5], "big")
         if number not in self._known:
             self._known[number] = self._look_up(number)
@@ -97,7 +96,7 @@ class _RegistryDecoder:
         try:
             value = schemaless_reader(BytesIO(raw[5:]), parsed, None)
         except Exception:  # noqa: BLE001 - its errors are of many classes
-            raise RecordRefused(f"is not Avro of schema {number}") from None
+            raise RowError(f"is not Avro of schema {number}") from None
         return Decoded(schema, value)
 
     def _look_up(self, number: int) -> tuple[Any, Schema]:
