@@ -102,7 +102,7 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
             output().print(escape(item.sql), highlight=False)
             shown = table(*map(escape, item.columns))
             for row in item.rows:
-                shown.add_row(*(escape("NULL" if text == r"\N" else text) for text in row))
+                shown.add_row(*(escape("NULL" if text is None else text) for text in row))
             output().print(shown)
         for line in item.refused:
             output().print(f"[red]{escape(line)}[/]", highlight=False)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 
@@ -24,6 +24,9 @@ from .writer import TableWriter
 __all__ = ["TopicPreview", "preview"]
 
 
+_Row: TypeAlias = tuple[str | None, ...]
+
+
 class TopicPreview(NamedTuple):
     """One statement that merges a batch, with the first rows, or the reasons why records would be refused."""
 
@@ -31,8 +34,8 @@ class TopicPreview(NamedTuple):
     table: str
     sql: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    """As COPY takes them: null is ``\\N``."""
+    rows: tuple[_Row, ...]
+    """Texts as COPY takes them."""
     refused: tuple[str, ...]
 
 
@@ -55,12 +58,14 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
 def _topic(
     config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
 ) -> Iterator[TopicPreview]:
-    rows: dict[Plan, list[tuple[str, ...]]] = defaultdict(list)
+    rows: dict[Plan, list[_Row]] = defaultdict(list)
     refused: list[str] = []
     for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
-            rows[write.plan] += [tuple(line.split("\t")) for line in write.lines]
+            rows[write.plan] += [
+                tuple(None if text == r"\N" else text for text in line.split("\t")) for line in write.lines
+            ]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
     for plan, found in rows.items():
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())
