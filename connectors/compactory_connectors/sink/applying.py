@@ -23,8 +23,7 @@ from compactory.records import Partition
 from compactory_connectors.database.handled import MESSAGE_ID, forget_handled, note_handled
 from compactory_connectors.database.postgres_errors import refusal
 
-from .dead_letters import DeadLetters
-from .failed import FailedRecords
+from .failed import DeadLetters, FailedRecords
 from .offsets import Moved, Offsets
 from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped, part_of
 

@@ -11,19 +11,18 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.consumer.background import Background
+from compactory_connectors.consumer.group import Group
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
-from .background import Background
-from .dead_letters import DeadLetters
-from .group import Group
-from .offsets import open_sink
+from .failed import DeadLetters
+from .offsets import Locator, Start, open_sink
 from .parallel import Parallel
-from .record import Batch
+from .record import Batch, SinkStopped
 from .session import Session
-from .starting import Locator, Start
 from .status import Board
 
 __all__ = ["TransactionalSink"]
@@ -118,7 +117,7 @@ class TransactionalSink(Background):
 
     def _run(self) -> None:
         try:
-            with closing(Group(self._kafka, self._topics, self._group_id, self._properties)) as group:
+            with closing(Group(self._kafka, self._topics, self._group_id, self._properties, SinkStopped)) as group:
                 self._work(group)
         except CompactoryError as error:
             self.failure = error
