@@ -30,7 +30,7 @@ from .typed_rows import RowShape, TypedRows, raw_rows
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchReader", "Piece", "pieces_of", "row_shape"]
+__all__ = ["BatchReader", "Piece", "in_rows", "pieces_of", "reading_of", "row_shape"]
 
 _LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are asked for
 _TASK: Final = 500_000  # offsets of a piece of raw records
@@ -93,13 +93,13 @@ class BatchReader(DataSourceReader):
 
     def _raw(self, piece: Piece) -> Batches:
         for span in piece.spans:
-            for batch in _in_rows(read_span(_reading(self._options, self._shape), span)):
+            for batch in in_rows(read_span(reading_of(self._options, self._shape), span)):
                 yield raw_rows(self._wanted(batch, piece), self._shape.schema)
 
     def _typed(self, piece: Piece) -> Batches:
-        reading = _reading(self._options, self._shape)
+        reading = reading_of(self._options, self._shape)
         rows = TypedRows(self._shape)
-        for batch in _in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
+        for batch in in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
             yield rows.of(batch.filter(batch.column("value").is_valid()))
 
     def _keyed(self, reading: Reading, span: Span, piece: Piece) -> Batches:
@@ -137,7 +137,7 @@ class BatchReader(DataSourceReader):
         if partitions == 1:
             return "single"
         spans = sorted(extent.whole, key=lambda span: span.start - span.end)[:1]
-        reading = _reading(self._options, self._shape)
+        reading = reading_of(self._options, self._shape)
         java = native = 0
         for span in spans:
             for batch in read_span(reading, replace(span, start=max(span.start, span.end - _SAMPLED))):
@@ -187,15 +187,16 @@ def _newer(kafka: Kafka, extent: Extent, since_ms: int | None) -> Extent:
     return replace(extent, starts=starts)
 
 
-def _reading(options: ReadOptions, shape: RowShape) -> Reading:
+def reading_of(options: ReadOptions, shape: RowShape) -> Reading:
+    """What the tasks have to know of the topic."""
     headers = options.raw and "headers" in shape.schema.names
     return Reading(
         properties=options.kafka, topic=options.directory.topic, spans=(), keyless=options.raw, headers=headers
     )
 
 
-def _in_rows(batches: Batches) -> Batches:
-    """The same in batches of some ten thousand rows, in which they are parsed and handed on at less cost."""
+def in_rows(batches: Batches) -> Batches:
+    """The same records in batches of some ten thousand rows, in which they are parsed and handed on at less cost."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
@@ -15,6 +15,7 @@ from .columns import RAW, RECORD, without
 from .connector_columns import columns_of_connector, with_connector
 from .options import ReadOptions, Use
 from .position import extent_of
+from .stream import StreamReader
 
 __all__ = ["CompactorySource"]
 
@@ -41,6 +42,10 @@ class CompactorySource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of batches. Raises ConfigError."""
         return BatchReader(self._options("batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """The reader of streams. Raises ConfigError."""
+        return StreamReader(self._options("stream"), schema)
 
     def _options(self, use: Use = "any") -> ReadOptions:
         return with_connector(ReadOptions.read(self.options, use))
