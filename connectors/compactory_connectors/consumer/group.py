@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import structlog
@@ -108,8 +109,11 @@ class Group:
                 self._event(message)
             messages = [message for message in messages if message.error() is None]
         found: dict[Partition, list[Message]] = defaultdict(list)
-        for place, its in groupby(messages, _place):
-            found[Partition(*place)] += its
+        places: list[Any] = [*zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)]
+        for place, its in groupby(zip(places, messages, strict=True), itemgetter(0)) if len({*places}) > 1 else ():
+            found[Partition(*place)] += map(itemgetter(1), its)
+        if messages and not found:
+            found[Partition(*places[0])] = messages
         return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
@@ -257,10 +261,6 @@ class Group:
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
-
-
-def _place(message: Message) -> Any:
-    return message.topic(), message.partition()
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -70,8 +70,8 @@ class Applying:
         """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
         with collector_paused():  # they come by the thousand, and hold no cycles
             records = self._given(SinkRecord.of(messages))
-        if self.preparing is not None:
-            self.preparing(records)
+            if self.preparing is not None:
+                self.preparing(records)
         return records
 
     def _given(self, records: Iterable[SinkRecord], *, again: bool = False) -> Records:

@@ -46,7 +46,7 @@ class SinkRecord(NamedTuple):
             map(Message.key, messages),
             map(Message.value, messages),
             map(itemgetter(1), map(Message.timestamp, messages)),
-            (headers or () for headers in map(Message.headers, messages)),
+            [headers or () for headers in map(Message.headers, messages)],
             strict=True,
         )
         return list(map(tuple.__new__, repeat(cls), columns))

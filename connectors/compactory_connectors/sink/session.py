@@ -55,9 +55,9 @@ class Session:
                 found = self.group.poll(self.batch, 0 if due else _POLL)
                 read: list[_Due] = []
                 prepare = partial(self._submit, ahead, found, read)
-                for fetched, records in due:
+                for number, (fetched, records) in enumerate(due, 1):
                     if self.group.is_current(fetched):
-                        self._apply(fetched, records, prepare)
+                        self._apply(fetched, records, prepare if number == len(due) else lambda: None)
                 prepare()
                 due = read
                 self.board.polled_at = time.monotonic()
@@ -81,7 +81,7 @@ class Session:
         records = self.applying.prepare(fetched.messages)
         return records if self.locator.check_topics([fetched.partition.topic]) else None
 
-    def _apply(self, fetched: Fetched, prepared: Future[Records | None], prepare_next: Callable[[], None]) -> None:
+    def _apply(self, fetched: Fetched, prepared: Future[Records | None], prepare_next: Callable[[], object]) -> None:
         part, start = fetched.partition, fetched.start
         try:
             with self.board.consuming(part):

@@ -41,8 +41,9 @@ class TransactionalSink(Background):
     share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
     statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
     is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
-    thread of its own and unless ``parallel``; it may leave something in ``records.prepared``, and the records may never
-    be applied. ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
+    thread of its own and unless ``parallel``: after the handler's call for the batch before, or as soon as that calls
+    ``records.prepare_next()``. It may leave something in ``records.prepared``, and the records may never be applied.
+    ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
     applied before, by their ids.
     ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
     table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.

@@ -157,10 +157,13 @@ def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refuse
     """What the function makes of the items that are not None, first of all at once; by place why some have none."""
     found: list[Any] = [None] * len(items)
     places = [number for number, item in enumerate(items) if item is not None and number not in refused]
+    if not places:
+        return found
     try:
-        if places:
-            for number, made in zip(places, function([items[number] for number in places]), strict=True):
-                found[number] = made
+        if len(places) == len(items):
+            return list(function(items))
+        for number, made in zip(places, function([items[number] for number in places]), strict=True):
+            found[number] = made
         return found
     except NOT_FITTING:
         pass
@@ -186,7 +189,7 @@ def _shape(half: Decoded | None) -> Any:
 
 def _shapes(halves: Sequence[Decoded | None]) -> Iterable[Any]:
     """The shape of each. That of JSON without a schema is that of the first where all have its fields."""
-    first, *_ = halves
+    first = halves[0]
     if first is None or None in halves:
         return map(_shape, halves)
     schemas, values = zip(*halves, strict=True)
