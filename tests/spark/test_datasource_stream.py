@@ -1,4 +1,4 @@
-"""Streams of a topic's records: none is missed or doubled over a restart, and a topic that is another one is refused."""
+"""Streams of a topic: no record is missed or doubled over a restart, and a topic that is another one is refused."""
 
 from __future__ import annotations
 
