@@ -113,20 +113,16 @@ class Application:
                 target = self._lookups.spelled_otherwise(place)
             if target is None or not entries:
                 status, route, answered = await self._route(scope, receive, send)
-            elif scope["method"] in _WRITING:
+            elif scope["method"] not in _READING:
                 route = _LOOKUP
-                status, answer, body = await self._write(target.name, key, scope, receive)
+                status = await self._write(target.name, key, scope, receive, send)
             else:
                 route = _LOOKUP
-                if scope["method"] not in _READING:
-                    raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
                 status, answer, body = target.answer(key, headers)
         except CompactoryError as error:
             status, answer, body = _refusal(error)
-        except ClientDisconnect:
-            status = 400  # in the middle of its body; nobody reads what is sent
         except Exception as error:
             log.exception("a request failed")
             status, answer, body = _refusal(error)
@@ -135,15 +131,21 @@ class Application:
             await send({"type": "http.response.body", "body": body})
         self._timing.observe(route, status, (answered or perf_counter()) - began)
 
-    async def _write(
-        self, directory: str, key: bytes, scope: Any, receive: Any
-    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    async def _write(self, directory: str, key: bytes, scope: Any, receive: Any, send: Send) -> int:
+        """Answer a write of one entry; return the status. Raises the errors of `problem`'s table."""
+        if scope["method"] not in _WRITING:
+            raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
         kind = scope["method"].lower()
-        status, headers, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
-        answer = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        try:
+            status, given, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
+        except ClientDisconnect:
+            return 400  # in the middle of its body; nobody reads what is sent
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
         if status != 204:
-            answer.append((b"content-length", b"%d" % len(body)))
-        return status, answer, body
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return status
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
         """Let FastAPI answer; return the status, the route's template and when the answer began.

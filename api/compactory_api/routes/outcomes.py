@@ -37,9 +37,7 @@ class Outcomes:
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
 
-    async def completed(
-        self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer
-    ) -> Answer:
+    async def completed(self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer) -> Answer:
         """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
         status, answered, body = stored
         if key is None:

@@ -90,7 +90,7 @@ class Writes:
             return _answer(name, written)
 
         answer = await self._answer(writer, scope, headers, body, local, operation.idempotency_key is not None)
-        if writer.directory.rules.outcomes and answer[0] in (200, 201) and FORWARDED not in headers:
+        if answer[0] in (200, 201) and FORWARDED not in headers:
             return await self._outcomes.completed(writer.directory, key, headers.get("prefer"), answer)
         return answer
 
@@ -278,9 +278,10 @@ def _operation(line: bytes) -> Operation | CompactoryError:
 
 def _line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
-        status = 201 if result.status == "created" else 200
-        answer = {"line": number, "status": status, "key": result.key, "etag": result.etag, "offset": str(result.token)}
-        return orjson.dumps(answer)
+        token, status = result.token, 201 if result.status == "created" else 200
+        return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
+            number, status, orjson.dumps(result.key), result.etag.encode(), str(token).encode()
+        )  # fmt: skip
     refusal = problem(result)
     return orjson.dumps({"line": number, "status": refusal.status, "problem": orjson.Fragment(refusal.body)})
 

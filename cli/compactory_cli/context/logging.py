@@ -71,7 +71,12 @@ class _Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line as the general formatter would."""
-        if type(record.msg) is not str or record.exc_info or record.stack_info or structlog.contextvars.get_contextvars():
+        if (
+            type(record.msg) is not str
+            or record.exc_info
+            or record.stack_info
+            or structlog.contextvars.get_contextvars()
+        ):
             return self._general.format(record)
         text = _SECRET_TEXT.sub(rf"\1\2{_HIDDEN}", record.getMessage())
         moment = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
