@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from functools import partial, partialmethod
 from typing import Any
 from zlib import crc32
@@ -14,10 +15,11 @@ import psycopg
 import pytest
 
 from compactory import GlobalStore
-from compactory.errors import Unreachable
+from compactory.errors import LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.worker import OutboxWorker
@@ -304,6 +306,23 @@ def test_a_holder_that_froze_within_a_transaction_keeps_nobody_out(bench: Bench,
         bench.wait_for(topic, "v")
         with pytest.raises(psycopg.OperationalError):
             frozen.execute("SELECT 1")
+
+
+def test_a_lock_that_is_lost_is_noticed_whatever_the_other_topics_have(bench: Bench) -> None:
+    """Guarantee 15: a holder looks for each of the locks that it renews or gives back."""
+    pending = [table.Pending(bench.topic()) for _ in range(2)]
+    for each in pending:
+        bench.publish(each.topic, "m")
+    connection, _ = table.open_outbox(checked_url(bench.url).conninfo, "holder")
+    with closing(connection):
+        own = table.OutboxTable(connection, "holder")
+        held = [table.Held(pending[number], claim) for number, claim in enumerate(own.claim(pending, {}))]
+        taken = "UPDATE compactory.kafka_topic_info SET locked_by = 'another' WHERE topic = %s"
+        bench.sql.execute(taken, [held[1].topic])
+        with pytest.raises(LeaseLost, match="one of 2 topics"), own.sending(held, [], 1) as finish:
+            finish()
+        with pytest.raises(LeaseLost, match="one of 2 topics"):
+            own.release(held)
 
 
 def test_a_directory_is_fed_by_an_outbox(bench: Bench) -> None:

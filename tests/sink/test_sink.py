@@ -9,8 +9,8 @@ import pytest
 from compactory.errors import ConfigError
 from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Group
 from compactory_connectors.sink import SinkStopped
-from compactory_connectors.sink.group import Group
 from compactory_connectors.sink.offsets import set_offset
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until

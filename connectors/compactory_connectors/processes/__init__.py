@@ -1,4 +1,4 @@
-"""Processors: a function is called for each event of a topic, and what it returns is written once."""
+"""Processors: a function handles each event of a topic, and its results are written exactly once."""
 
 from .event import Event, Failed, Output, Refused
 from .processor import Processor, Retry, processor

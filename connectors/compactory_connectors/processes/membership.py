@@ -12,7 +12,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTim
 from compactory.kafka.client import Kafka, KafkaException, TopicPartition
 from compactory.records import Partition, StoreState
 from compactory.token import Token
-from compactory_connectors.sink.group import Group
+from compactory_connectors.consumer.group import Group
 
 from .pending import LARGEST, Parked, group_of
 from .processor import Processor

@@ -14,8 +14,8 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
+from compactory_connectors.consumer.background import Background
 from compactory_connectors.database.backoff import Backoff
-from compactory_connectors.sink.background import Background
 from compactory_connectors.source.publish.publisher import Publisher
 
 from .membership import KeptEvents, Members

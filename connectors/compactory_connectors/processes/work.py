@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Message
 from compactory.records import Partition
 from compactory.token import Token
-from compactory_connectors.sink.group import Fetched
+from compactory_connectors.consumer.group import Fetched
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 
 from .event import Event, Output, Refused

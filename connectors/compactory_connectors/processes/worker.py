@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactory.records import Partition
 from compactory.worker import Metric
+from compactory_connectors.consumer.worker import MemberBoard, MemberWorker
 
 __all__ = ["Board", "ProcessWorker"]
 
@@ -21,17 +20,11 @@ _COUNTERS = {
 
 
 @dataclass(slots=True)
-class Board:
+class Board(MemberBoard):
     """Figures of one runner. Its thread writes them; any may read."""
 
-    lag: Mapping[Partition, int] = field(default_factory=dict)
     waiting: int = 0
     set_aside: int = 0
-    error: str | None = None
-    """What is away, or why it has ended."""
-    located: bool = False
-    """Whether it ever had partitions."""
-    polled_at: float = field(default_factory=time.monotonic)
     counters: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTERS, 0)))
 
     def count(self, **figures: int) -> None:
@@ -39,26 +32,12 @@ class Board:
         self.counters.update(figures)
 
 
-class ProcessWorker:
+class ProcessWorker(MemberWorker):
     """Implements `compactory.worker.Worker`. Thread-safe. A function that never returns does not make it not live."""
 
     def __init__(self, runner: Any, *, polling_ttl: float = 300.0) -> None:
-        self._runner = runner
+        super().__init__("process", runner.processor.name, runner, polling_ttl)
         self._board: Board = runner.board
-        self._ttl = polling_ttl
-        self.name = f"process {runner.processor.name}"
-
-    def live(self) -> bool:
-        """Whether it polls Kafka; one that waits for Kafka is alive."""
-        return self._runner.alive and time.monotonic() - self._board.polled_at < self._ttl
-
-    def ready(self) -> bool:
-        """Whether it has had partitions at some time since the start."""
-        return self._board.located
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return why nothing could be processed yet."""
-        return [] if self.ready() else [{"process": self._runner.processor.name, "detail": self._board.error}]
 
     def status(self) -> dict[str, Any]:
         """Return its figures."""
@@ -69,7 +48,7 @@ class ProcessWorker:
 
     def metrics(self) -> Iterable[Metric]:
         """Return its figures."""
-        name, board = (self._runner.processor.name,), self._board
+        name, board = (self._name,), self._board
         for counter, text in _COUNTERS.items():
             yield Metric(name=f"compactory_process_{counter}_total", kind="counter", help=text, labels=("process",),
                          samples={name: board.counters[counter]})  # fmt: skip

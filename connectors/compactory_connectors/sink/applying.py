@@ -23,8 +23,7 @@ from compactory.records import Partition
 from compactory_connectors.database.handled import MESSAGE_ID, forget_handled, note_handled
 from compactory_connectors.database.postgres_errors import refusal
 
-from .dead_letters import DeadLetters
-from .failed import FailedRecords
+from .failed import DeadLetters, FailedRecords
 from .offsets import Moved, Offsets
 from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped, part_of
 
@@ -71,8 +70,8 @@ class Applying:
         """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
         with collector_paused():  # they come by the thousand, and hold no cycles
             records = self._given(SinkRecord.of(messages))
-        if self.preparing is not None:
-            self.preparing(records)
+            if self.preparing is not None:
+                self.preparing(records)
         return records
 
     def _given(self, records: Iterable[SinkRecord], *, again: bool = False) -> Records:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ class SinkRecord(NamedTuple):
             map(Message.key, messages),
             map(Message.value, messages),
             map(itemgetter(1), map(Message.timestamp, messages)),
-            (headers or () for headers in map(Message.headers, messages)),
+            [headers or () for headers in map(Message.headers, messages)],
             strict=True,
         )
         return list(map(tuple.__new__, repeat(cls), columns))
@@ -71,6 +71,8 @@ class Records(list[SinkRecord]):
         self.failed: list[Failed] = []
         self.prepared: Any = None
         """What the handler's ``prepare`` made of them."""
+        self.prepare_next: Callable[[], object] = lambda: None
+        """For a handler that waits for Postgres now: have the next batch prepared meanwhile."""
         self._holds = holds
         self._held: set[bytes] = set()
 

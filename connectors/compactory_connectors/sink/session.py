@@ -7,22 +7,25 @@ import time
 from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import psycopg
 import structlog
 
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Fetched, Group
 
 from .applying import Applying, Outcome
-from .group import Fetched, Group
-from .offsets import Moved
+from .offsets import Locator, Moved
 from .record import Batch, Records
-from .starting import Locator
 from .status import Board
 
 __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.sink")
+
+_Due: TypeAlias = tuple[Fetched, "Future[Records | None]"]
 
 _POLL = 0.1  # seconds that a poll waits for a record
 _BEAT = 1.0  # seconds between commits to Kafka, samples, and looks for what is tried again
@@ -46,14 +49,16 @@ class Session:
     def run(self) -> None:
         """Apply what comes until ``stop`` is set."""
         beat = check = time.monotonic() + _BEAT
-        due: list[tuple[Fetched, Future[Records | None]]] = []
+        due: list[_Due] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
                 found = self.group.poll(self.batch, 0 if due else _POLL)
-                read = [(it._replace(messages=[]), ahead.submit(self._prepared, it)) for it in found]
-                for fetched, records in due:
+                read: list[_Due] = []
+                prepare = partial(self._submit, ahead, found, read)
+                for number, (fetched, records) in enumerate(due, 1):
                     if self.group.is_current(fetched):
-                        self._apply(fetched, records)
+                        self._apply(fetched, records, prepare if number == len(due) else lambda: None)
+                prepare()
                 due = read
                 self.board.polled_at = time.monotonic()
                 now = time.monotonic()
@@ -65,12 +70,18 @@ class Session:
                         self.group.lose(self.group.positions)  # the next poll says what is wrong
                     check = now + _CHECK
 
+    def _submit(self, ahead: ThreadPoolExecutor, found: list[Fetched], read: list[_Due]) -> None:
+        """Have what was found prepared, once. Beside a thread that asks Postgres much, both would be slower."""
+        while found:
+            fetched = found.pop(0)
+            read.append((fetched._replace(messages=[]), ahead.submit(self._prepared, fetched)))
+
     def _prepared(self, fetched: Fetched) -> Records | None:
         """The records; None if their topic is another one: it is asked after they were read, so none slips in."""
         records = self.applying.prepare(fetched.messages)
         return records if self.locator.check_topics([fetched.partition.topic]) else None
 
-    def _apply(self, fetched: Fetched, prepared: Future[Records | None]) -> None:
+    def _apply(self, fetched: Fetched, prepared: Future[Records | None], prepare_next: Callable[[], object]) -> None:
         part, start = fetched.partition, fetched.start
         try:
             with self.board.consuming(part):
@@ -78,6 +89,7 @@ class Session:
                 if records is None:
                     self.group.lose([part])  # the next poll says what is wrong
                     return
+                records.prepare_next = prepare_next
                 batch = Batch(part, start, records, records[-1].offset + 1)
                 failed = self.apply(batch)
         except Moved:

@@ -11,19 +11,18 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.consumer.background import Background
+from compactory_connectors.consumer.group import Group
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
-from .background import Background
-from .dead_letters import DeadLetters
-from .group import Group
-from .offsets import open_sink
+from .failed import DeadLetters
+from .offsets import Locator, Start, open_sink
 from .parallel import Parallel
-from .record import Batch
+from .record import Batch, SinkStopped
 from .session import Session
-from .starting import Locator, Start
 from .status import Board
 
 __all__ = ["TransactionalSink"]
@@ -42,8 +41,9 @@ class TransactionalSink(Background):
     share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
     statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
     is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
-    thread of its own and unless ``parallel``; it may leave something in ``records.prepared``, and the records may never
-    be applied. ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
+    thread of its own and unless ``parallel``: after the handler's call for the batch before, or as soon as that calls
+    ``records.prepare_next()``. It may leave something in ``records.prepared``, and the records may never be applied.
+    ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
     applied before, by their ids.
     ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
     table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
@@ -118,7 +118,7 @@ class TransactionalSink(Background):
 
     def _run(self) -> None:
         try:
-            with closing(Group(self._kafka, self._topics, self._group_id, self._properties)) as group:
+            with closing(Group(self._kafka, self._topics, self._group_id, self._properties, SinkStopped)) as group:
                 self._work(group)
         except CompactoryError as error:
             self.failure = error

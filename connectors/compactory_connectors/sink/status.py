@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from compactory.records import Partition
 from compactory.worker import Metric
+from compactory_connectors.consumer.worker import MemberBoard, MemberWorker
 
 __all__ = ["Board", "SinkWorker"]
 
@@ -25,18 +26,12 @@ _COUNTERS = {
 
 
 @dataclass(slots=True)
-class Board:
+class Board(MemberBoard):
     """Figures of one sink in one process. The sink's thread writes them; any may read, as values are replaced whole."""
 
     positions: Mapping[Partition, int | None] = field(default_factory=dict)
-    lag: Mapping[Partition, int] = field(default_factory=dict)
     set_aside: Mapping[Partition, int] = field(default_factory=dict)
     rebalances: int = 0
-    error: str | None = None
-    """What is away, or why the sink has stopped."""
-    located: bool = False
-    """Whether Postgres and Kafka were ever reached."""
-    polled_at: float = field(default_factory=time.monotonic)
     _consuming_since: float | None = None
     _counters: dict[str, Counter[Partition]] = field(default_factory=lambda: {name: Counter() for name in _COUNTERS})
 
@@ -91,26 +86,17 @@ def _metric(
     return Metric(name=f"compactory_sink_{name}", kind=kind, help=text, labels=labels, samples=samples)
 
 
-class SinkWorker:
+class SinkWorker(MemberWorker):
     """Implements `compactory.worker.Worker`, for a `TransactionalSink`. Thread-safe."""
 
     def __init__(self, sink: Any, *, polling_ttl: float = 300.0, consuming_ttl: float = 60.0) -> None:
-        self._sink = sink
+        super().__init__("sink", sink.name, sink, polling_ttl)
         self._board: Board = sink.board
-        self._ttl = polling_ttl, consuming_ttl
-        self.name = f"sink {sink.name}"
+        self._consuming_ttl = consuming_ttl
 
     def live(self) -> bool:
         """Whether it polls Kafka and ends batches in time; one that waits for Postgres or Kafka is alive."""
-        return self._sink.alive and self._board.live(*self._ttl)
-
-    def ready(self) -> bool:
-        """Whether it has reached Postgres and Kafka at some time since the start."""
-        return self._board.located
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return why nothing could be applied yet."""
-        return [] if self.ready() else [{"sink": self._sink.name, "detail": self._board.picture()["detail"]}]
+        return self._member.alive and self._board.live(self._ttl, self._consuming_ttl)
 
     def status(self) -> dict[str, Any]:
         """Return where this process's partitions are."""
@@ -118,4 +104,4 @@ class SinkWorker:
 
     def metrics(self) -> Iterable[Metric]:
         """Return the figures of every partition."""
-        return self._board.metrics(self._sink.name)
+        return self._board.metrics(self._name)

@@ -1,1 +1,5 @@
-"""Jobs on Spark: directories of any size loaded, exported and compared."""
+"""Spark: directories as DataFrames; loads, exports and comparisons as jobs."""
+
+from .registration import register
+
+__all__ = ["register"]

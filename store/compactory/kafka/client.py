@@ -171,6 +171,15 @@ class Kafka:
         """Return the first offset that is still in the log of each partition."""
         return self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
+    def offsets_at(
+        self, partitions: Iterable[Partition], timestamp_ms: int, timeout: float = 10.0
+    ) -> dict[Partition, int]:
+        """Return the first offset of each partition whose record is as new as this (ms since 1970), else its end."""
+        asked = tuple(partitions)
+        found = self._offsets(asked, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED, timeout)
+        ends = self.high_watermarks([part for part, offset in found.items() if offset < 0], timeout)
+        return {**found, **ends}
+
     def topic_configs(self, names: Iterable[str], timeout: float = 10.0) -> dict[str, dict[str, str]]:
         """Return the effective configuration of each topic that exists."""
         asked = {ConfigResource(ResourceType.TOPIC, name): name for name in names}

@@ -101,7 +101,7 @@ class Filling:
 
 
 class FillingEntries(Mapping[bytes, bytes]):
-    """Lookup key → packed record for readers while a dict is filled: what it lacks is read from the file."""
+    """Lookup key → packed record while the dict is being filled. Keys that it lacks are read from the file."""
 
     def __init__(self, found: dict[bytes, bytes], filling: Filling) -> None:
         self._found = found

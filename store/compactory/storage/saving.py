@@ -1,4 +1,4 @@
-"""Tables in memory are saved in a file, by a thread of its own, from a cut that costs no reader anything."""
+"""A thread of its own saves tables in memory to a file. It starts from a cut, and readers do not wait for it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Saving:
         self._saved = saved  # the newest that is in the file, or was to be
 
     def begin(self, checkpoint: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
-        """Write the file where that is due: the tables are complete, and the last file is old, whoever wrote it.
+        """Write the file if the tables are complete and the last file is old; any process may have written that one.
 
         Where nothing has changed it says when all was last caught up, for which an hour is near enough.
         """
@@ -135,7 +135,7 @@ def save(path: Path, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) ->
 
 
 def file_name(topic: str) -> str:
-    """Return the name of a topic's file; the checksum tells apart what a file system may take for the same."""
+    """Return the name of a topic's file; its checksum tells apart names that some file systems take for equal."""
     return f"{topic[:200]}-{crc32(topic.encode()):08x}.saved"
 
 

@@ -15,7 +15,7 @@ from compactory.entries.table import Table
 from compactory.errors import NotReady
 from compactory.lookup.view import Served
 from compactory.records import Partition
-from compactory.storage.memory_backend import MemoryDirectoryStorage, MemoryPostings
+from compactory.storage.memory_directory import MemoryDirectoryStorage, MemoryPostings
 from tests.store.tables import Log
 from tests.store.topics import Topics
 

@@ -24,7 +24,8 @@ from compactory.entries.batch import Run
 from compactory.entries.table import Table
 from compactory.records import Partition
 from compactory.storage.backend import DirectoryStorage
-from compactory.storage.memory_backend import Memory, MemoryDirectoryStorage
+from compactory.storage.memory_backend import Memory
+from compactory.storage.memory_directory import MemoryDirectoryStorage
 from tests.store.tables import read_to
 
 SHAPES: dict[str, dict[str, Any]] = {

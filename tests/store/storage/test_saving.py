@@ -83,8 +83,7 @@ def test_random_histories_that_go_on_from_a_file(
             log.table.fill_apart()
             put(log, then)
         compare(log.view, then)
-        assert not log.table.filling
-        assert type(log.view._served.entries) is dict
+        eventually(lambda log=log: not log.table.filling and type(log.view._served.entries) is dict)
 
 
 def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture, seeded: random.Random) -> None:

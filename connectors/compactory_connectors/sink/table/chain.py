@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from compactory_connectors.source.plan.branches import Case, Dropped, Failed, Fork, grow
 from compactory_connectors.source.plan.function_call import value_reader
+from compactory_connectors.source.record.decoding import Decoded, java_value
 from compactory_connectors.source.record.record import (
     Cell,
     Constant,
@@ -20,7 +21,6 @@ from compactory_connectors.source.record.record import (
     Kind,
     Node,
     Record,
-    RowError,
     StructNode,
     java_of,
     null_test,
@@ -29,7 +29,6 @@ from compactory_connectors.source.record.schema import Field, Schema, Type
 from compactory_connectors.source.record.transforms import TransformSpec
 
 from ..record import RecordRefused
-from .decoding import Decoded, java_value
 
 __all__ = ["Chain", "Change"]
 
@@ -49,7 +48,7 @@ _Apply: TypeAlias = Callable[[list[Any]], Change | None]
 
 
 class Chain:
-    """Applies transforms. Owned by one thread. Raises RecordRefused."""
+    """Applies transforms. Owned by one thread. Raises RecordRefused, RowError."""
 
     def __init__(self, specs: Sequence[TransformSpec]) -> None:
         self._specs = specs
@@ -63,10 +62,7 @@ class Chain:
             if len(self._known) > 1000:
                 self._known.clear()
             self._known[shape] = _compiled(*shape, self._specs)
-        try:
-            change = self._known[shape]([half and half.value for half in (key, value)])
-        except RowError as error:
-            raise RecordRefused(str(error)) from None
+        change = self._known[shape]([half and half.value for half in (key, value)])
         if change is None:
             return None
         key, value = (_bare(one, before) for one, before in ((change.key, key or value), (change.value, value or key)))

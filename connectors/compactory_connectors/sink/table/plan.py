@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from operator import attrgetter, itemgetter, methodcaller
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import sql
 
+from compactory_connectors.source.record.decoding import Decoded
 from compactory_connectors.source.record.schema import Schema, Type
 
 from ..record import RecordRefused, SinkRecord
 from .chain import Change
-from .decoding import Decoded
 from .sink_config import SinkConfig
 from .statements import delete, merge
 from .target import Target, Texts, texts_of
 
-__all__ = ["NOT_FITTING", "Plan", "Row", "Wanted", "columns_of", "plan_of"]
+__all__ = ["NOT_FITTING", "Gathering", "Plan", "Row", "Wanted", "Write", "columns_of", "plan_of"]
 
-Row: TypeAlias = tuple[Any, ...]
-"""What COPY takes for a row's columns."""
+Row: TypeAlias = tuple[Any, str]
+"""The texts of the primary key, and the line that COPY takes."""
 
 
 class Wanted(NamedTuple):
@@ -125,18 +127,24 @@ class Plan:
             columns.append(found)
             kind = self.target.columns[name].kind
             refused |= dict.fromkeys(unfit, f"column {name} of type {kind}: the value does not fit")
-        return list(zip(*columns, strict=True)), refused
+        lines = map("\t".join, zip(*columns, strict=True))
+        key = columns[: len(self.key)] or columns[:1]  # one without a key is only inserted
+        places: Iterable[Any] = key[0] if len(key) == 1 else zip(*key, strict=True)
+        return list(zip(places, lines, strict=True)), refused
 
 
-def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[Any], list[int]]:
+def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str], list[int]]:
     """What COPY takes for one column, and the places of values that do not fit."""
     try:
-        found = list(map(get, halves))
-        if {texts.plain, NoneType}.issuperset(map(type, found)):
-            return found, []
+        plain = list(map(get, halves))
+        if {texts.plain, NoneType}.issuperset(map(type, plain)):
+            if texts.plain is not str:
+                plain = [item if item is None else str(item) for item in plain]
+            return _escaped(plain), []
     except NOT_FITTING:
         pass
-    found, unfit = [], []
+    found: list[str | None] = []
+    unfit = []
     for number, half in enumerate(halves):
         try:
             value = get(half)
@@ -144,7 +152,17 @@ def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> t
         except NOT_FITTING:
             found.append(None)
             unfit.append(number)
-    return found, unfit
+    return _escaped(found), unfit
+
+
+def _escaped(texts: Sequence[str | None]) -> list[str]:
+    whole = "".join(filter(None, texts))
+    if any(mark in whole for mark in "\\\t\n\r"):
+        texts = [text and text.translate(_ESCAPES) for text in texts]
+    return [r"\N" if text is None else text for text in texts]
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str, ...], *, deletes: bool) -> Plan:
@@ -153,3 +171,50 @@ def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str
     statement = delete(target, key) if deletes else merge(mode, target, columns, key)
     sources = tuple((source, texts_of(source.schema, target.columns[name])) for name, source in wanted.items())
     return Plan(target, columns, key, deletes, mode == "upsert" and not deletes, statement, sources)
+
+
+class Write(NamedTuple):
+    """Rows that are written at once."""
+
+    plan: Plan
+    lines: list[str]
+
+
+class Gathering:
+    """Rows of one call by plan, newest first where the mode allows it; a further write where order asks for it."""
+
+    def __init__(self, mode: str) -> None:
+        self._inserts = mode == "insert"
+        self._numbers = count()
+        self._writes: list[Write] = []
+        self._rows: dict[Plan, dict[Any, str]] = defaultdict(dict)
+        self._deleted: dict[Plan, dict[Any, str]] = defaultdict(dict)
+
+    def take(self, plan: Plan, rows: Sequence[Row]) -> None:
+        """Rows of one plan, which come behind all that were taken before."""
+        others = [(other, its) for other, its in self._rows.items() if other.target.text == plan.target.text]
+        if plan.deletes:
+            if self._inserts and others:
+                self._flush()
+            for _, its in others:
+                for place, _ in rows:
+                    its.pop(place, None)
+            self._deleted[plan].update(rows)
+        elif self._inserts:
+            self._rows[plan].update((next(self._numbers), line) for _, line in rows)
+        else:
+            if not all(its.keys().isdisjoint(place for place, _ in rows) for other, its in others if other is not plan):
+                self._flush()  # an older row of other columns has to be there first
+            self._rows[plan].update(rows)
+
+    def writes(self) -> list[Write]:
+        """All of them, in order."""
+        self._flush()
+        return self._writes
+
+    def _flush(self) -> None:
+        for plan, lines in (*self._deleted.items(), *self._rows.items()):
+            if lines:
+                self._writes.append(Write(plan, [*lines.values()]))
+        self._rows.clear()
+        self._deleted.clear()

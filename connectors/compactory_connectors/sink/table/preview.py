@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 
@@ -17,11 +17,14 @@ from compactory_connectors.source.publish.topics import read
 
 from ..offsets import open_sink
 from ..record import Records, SinkRecord
-from .plan import Plan, Row
+from .plan import Plan
 from .sink_config import SinkConfig
 from .writer import TableWriter
 
 __all__ = ["TopicPreview", "preview"]
+
+
+_Row: TypeAlias = tuple[str | None, ...]
 
 
 class TopicPreview(NamedTuple):
@@ -31,7 +34,8 @@ class TopicPreview(NamedTuple):
     table: str
     sql: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[_Row, ...]
+    """Texts as COPY takes them."""
     refused: tuple[str, ...]
 
 
@@ -54,12 +58,14 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
 def _topic(
     config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
 ) -> Iterator[TopicPreview]:
-    rows: dict[Plan, list[Row]] = defaultdict(list)
+    rows: dict[Plan, list[_Row]] = defaultdict(list)
     refused: list[str] = []
     for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
         one = Records([record])
         for write in writer.writes(connection, one):
-            rows[write.plan] += [tuple(None if value is None else str(value) for value in row) for row in write.rows]
+            rows[write.plan] += [
+                tuple(None if text == r"\N" else text for text in line.split("\t")) for line in write.lines
+            ]
         refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
     for plan, found in rows.items():
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())

@@ -17,6 +17,8 @@ from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.config.files import read_file
 from compactory_connectors.source.config.key_reader import KeyReader
 from compactory_connectors.source.config.placeholder import Placeholders
+from compactory_connectors.source.record.decoders import decoder_of
+from compactory_connectors.source.record.decoding import Decoder
 from compactory_connectors.source.record.transforms import TransformSpec
 from compactory_connectors.source.setting import (
     Setting,
@@ -31,9 +33,6 @@ from compactory_connectors.source.setting import (
     refused,
     required_text,
 )
-
-from .decoders import decoder_of
-from .decoding import Decoder
 
 __all__ = ["SinkConfig", "load_sink"]
 

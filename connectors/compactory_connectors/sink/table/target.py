@@ -16,10 +16,9 @@ from psycopg.rows import dict_row
 
 from compactory_connectors.source.javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from compactory_connectors.source.record.column_value import INFINITIES
+from compactory_connectors.source.record.decoding import java_value
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from compactory_sql import query
-
-from .decoding import java_value
 
 __all__ = ["Column", "Target", "Texts", "column_type", "read_target", "texts_of"]
 

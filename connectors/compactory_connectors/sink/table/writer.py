@@ -8,7 +8,7 @@ its row is made, or by halves where Postgres refuses it (see `applying`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
@@ -21,14 +21,14 @@ from psycopg import sql
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
+from compactory_connectors.source.record.decoding import Decoded
+from compactory_connectors.source.record.record import RowError
 
+from ..offsets import Start
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
-from ..starting import Start
 from .chain import Chain, Change
-from .decoding import Decoded
-from .gathering import Gathering, Write
-from .plan import NOT_FITTING, Plan, Row, columns_of, plan_of
+from .plan import NOT_FITTING, Gathering, Plan, Row, Write, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target
@@ -37,6 +37,8 @@ __all__ = ["TableWriter", "table_sink"]
 
 _MANY = 1000
 """Rows that are worth a try to copy them into the table itself."""
+_LINES = 1000
+"""Rows that are sent at once."""
 _PAUSE = 8
 """Writes of many rows without such a try after one that Postgres refused; twice as many after the next."""
 
@@ -70,7 +72,7 @@ class TableWriter:
                 self._plans.clear()
             self._changed = False
         for write in self.writes(connection, records) if records.prepared is None else records.prepared:
-            _write(connection, write)
+            _write(connection, write, records.prepare_next)
 
     def writes(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
         """What is to be written. Sets records aside; creates or changes tables where that is wanted."""
@@ -78,7 +80,7 @@ class TableWriter:
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
             topics, keys, values = self._changes(records, refused)
-            alike = _alike([*zip(topics, map(_shape, keys), map(_shape, values), strict=True)], refused)
+            alike = _alike([*zip(topics, _shapes(keys), _shapes(values), strict=True)], refused)
             for shape, numbers in alike.items():
                 first = numbers[0]
                 try:
@@ -111,7 +113,8 @@ class TableWriter:
         if (chain := self._chain) is None:
             return topics, keys, values
         given = list(zip(topics, keys, values, strict=True))
-        changes = [change or (None,) * 3 for change in _each(lambda one: chain.apply(*one), given, refused)]
+        applied = _each(lambda some: [chain.apply(*one) for one in some], given, refused)
+        changes = [change or (None,) * 3 for change in applied]
         return [one[0] for one in changes], [one[1] for one in changes], [one[2] for one in changes]
 
     def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
@@ -150,19 +153,27 @@ class TableWriter:
         return target
 
 
-def _each(function: Callable[[Any], Any], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
-    """The function's values of items that are not None; by place why some have none."""
+def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
+    """What the function makes of the items that are not None, first of all at once; by place why some have none."""
+    found: list[Any] = [None] * len(items)
+    places = [number for number, item in enumerate(items) if item is not None and number not in refused]
+    if not places:
+        return found
     try:
-        return [None if item is None else function(item) for item in items]
+        if len(places) == len(items):
+            return list(function(items))
+        for number, made in zip(places, function([items[number] for number in places]), strict=True):
+            found[number] = made
+        return found
     except NOT_FITTING:
         pass
-    found = []
-    for number, item in enumerate(items):
+    for number in places:
         try:
-            found.append(None if item is None or number in refused else function(item))
+            (found[number],) = function([items[number]])
         except NOT_FITTING as error:
-            found.append(None)
-            refused[number] = str(error) if isinstance(error, RecordRefused) else "a field does not fit its schema"
+            refused[number] = (
+                str(error) if isinstance(error, RecordRefused | RowError) else "a field does not fit its schema"
+            )
     return found
 
 
@@ -174,6 +185,19 @@ def _shape(half: Decoded | None) -> Any:
     if schema is not None:
         return id(schema)
     return tuple(value) if value.__class__ is dict else value.__class__
+
+
+def _shapes(halves: Sequence[Decoded | None]) -> Iterable[Any]:
+    """The shape of each. That of JSON without a schema is that of the first where all have its fields."""
+    first = halves[0]
+    if first is None or None in halves:
+        return map(_shape, halves)
+    schemas, values = zip(*halves, strict=True)
+    if len({*map(id, schemas)}) > 1 or (schemas[0] is None and {*map(type, values)} != {dict}):
+        return map(_shape, halves)
+    if schemas[0] is not None or all(map(first.value.keys().__eq__, map(dict.keys, values))):
+        return repeat(_shape(first), len(halves))
+    return map(_shape, halves)
 
 
 def _alike(shapes: list[Any], refused: Mapping[int, str]) -> Mapping[Any, Sequence[int]]:
@@ -200,19 +224,21 @@ def _settled(records: Records, refused: dict[int, str]) -> set[int]:
     return left
 
 
-def _write(connection: psycopg.Connection[Any], write: Write) -> None:
-    plan, rows = write
+def _write(connection: psycopg.Connection[Any], write: Write, sent: Callable[[], object]) -> None:
+    plan, lines = write
     table = _staging(connection, plan)
     merge = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(table) + plan.statement
-    if plan.copies and len(rows) >= _MANY:
-        if plan.pause == 0 and _copied_straight(connection, plan, rows, merge):
+    if plan.copies and len(lines) >= _MANY:
+        if plan.pause == 0 and _copied_straight(connection, write, merge, sent):
             return
         plan.pause -= 1
-    _copy(connection, table, plan, rows)
+    _copy(connection, table, write, sent)
     connection.execute(merge)
 
 
-def _copied_straight(connection: psycopg.Connection[Any], plan: Plan, rows: Sequence[Row], merge: sql.Composed) -> bool:
+def _copied_straight(
+    connection: psycopg.Connection[Any], write: Write, merge: sql.Composed, sent: Callable[[], object]
+) -> bool:
     """Whether the table itself took all rows: not where it has one of their keys, or where COPY is not possible.
 
     The merge of no rows shows that the key is unique, that the role may merge, and that no rule is passed over.
@@ -220,22 +246,23 @@ def _copied_straight(connection: psycopg.Connection[Any], plan: Plan, rows: Sequ
     try:
         with connection.transaction():
             connection.execute(merge)
-            _copy(connection, plan.target.name, plan, rows)
+            _copy(connection, write.plan.target.name, write, sent)
     except psycopg.OperationalError:
         raise
     except psycopg.Error:
-        plan.refused += 1
-        plan.pause = _PAUSE * 2 ** min(plan.refused, 10)
+        write.plan.refused += 1
+        write.plan.pause = _PAUSE * 2 ** min(write.plan.refused, 10)
         return False
     return True
 
 
-def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, plan: Plan, rows: Sequence[Row]) -> None:
-    columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
+def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, write: Write, sent: Callable[[], object]) -> None:
+    lines, columns = write.lines, sql.SQL(", ").join(map(sql.Identifier, write.plan.columns))
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns)
     with connection.cursor() as cursor, cursor.copy(statement) as copying:
-        for row in rows:
-            copying.write_row(row)
+        for start in range(0, len(lines), _LINES):
+            copying.write("\n".join([*lines[start : start + _LINES], ""]))
+        sent()
 
 
 def _staging(connection: psycopg.Connection[Any], plan: Plan) -> sql.Identifier:

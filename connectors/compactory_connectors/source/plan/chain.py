@@ -24,7 +24,7 @@ from .key_parts import is_exact, key_reader, sample
 from .row_function import Row, RowCompiler, Written
 from .sql_renderer import Formatted, formatted
 
-__all__ = ["RowError", "RowPlan", "Written", "compile_plan"]
+__all__ = ["RowError", "RowPlan", "Written", "compile_plan", "value_schema"]
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -127,6 +127,12 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
     )
+
+
+def value_schema(config: ConnectorConfig, table: Table) -> Schema | None:
+    """The schema of the values of rows in which nothing is null; None where a transform drops or refuses these."""
+    case = usual(grow(_source_record(config, table), config.transforms))
+    return case.record.value.schema if isinstance(case, Leaf) else None
 
 
 def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted | None:

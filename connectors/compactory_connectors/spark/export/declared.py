@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ from compactory.errors import ConfigError
 from ..identifier import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
-__all__ = ["columns_of", "in_json"]
+__all__ = ["columns_of", "in_json", "in_json_of"]
 
 
 def columns_of(text: str) -> dict[str, str]:
@@ -32,8 +32,12 @@ def columns_of(text: str) -> dict[str, str]:
 def in_json(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
     """What values of these columns are in JSON: what is read before it is cast. Raises ConfigError."""
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
-    fields = _struct(text).fields if text else []
-    return {column.name: _in_json(column.name, column.dataType) for column in fields}
+    return in_json_of(_struct(text).fields if text else [])
+
+
+def in_json_of(columns: Iterable[StructField]) -> dict[str, pa.DataType]:
+    """The same of columns of a schema; needs no session."""
+    return {column.name: _in_json(column.name, column.dataType) for column in columns}
 
 
 def _struct(text: str) -> StructType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from ..topic.reading import Reading, read_span
 from .json_columns import Fields, JsonReader
 from .json_types import fields_of, merged
 
-__all__ = ["chosen", "sample", "widened"]
+__all__ = ["chosen", "infer", "sample", "widened"]
 
 _SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
 _MOST: Final = 2000  # fields, those within others included; objects whose field names are data have more
@@ -30,12 +31,29 @@ def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
     reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
     batches = [batch for span in spans for batch in read_span(reading, span)]
     values = [value for batch in batches for value in batch.column("value").drop_null().to_pylist()]
+    _check(values, extent.topic)
+    return JsonReader(directory.envelope, directory.active).parse(values, {}).found
+
+
+def infer(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
+    """The fields of all values, each of the type that holds every value of it. Raises ConfigError as `sample` does."""
+    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=extent.whole)
+    reader = JsonReader(directory.envelope, directory.active)
+    fields: Fields = {}
+    for span in extent.whole:
+        for batch in read_span(reading, span):
+            values = batch.column("value").drop_null().to_pylist()
+            _check(values, extent.topic)
+            fields = widened(fields, reader.parse(values, fields).found)
+    return fields
+
+
+def _check(values: Sequence[bytes], topic: str) -> None:
     if values and all(value[:1] == _AVRO for value in values):
         raise ConfigError(
-            f"values of topic {extent.topic!r} are in the wire format of a schema registry (Avro, Protobuf): exports"
-            " read JSON; have the source write JSON, or read the topic with Spark's own from_avro"
+            f"values of topic {topic!r} are in the wire format of a schema registry (Avro, Protobuf), and JSON is"
+            " expected; have the source write JSON, or read the topic with Spark's own from_avro"
         )
-    return JsonReader(directory.envelope, directory.active).parse(values, {}).found
 
 
 def widened(fields: Fields, found: Fields) -> Fields:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -17,13 +18,25 @@ import pyarrow as pa
 
 from compactory.entries.batch import Run, split
 from compactory.errors import CompactoryError, Unreachable
-from compactory.kafka.client import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
+from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 
 from ..record_batch import Batches, Task, of_columns
 from .extent import Span
 
-__all__ = ["COLUMNS", "SCHEMA", "Keep", "Reading", "every", "newest", "read_span", "task"]
+__all__ = [
+    "COLUMNS",
+    "HEADERS",
+    "SCHEMA",
+    "Keep",
+    "Reading",
+    "every",
+    "newest",
+    "newest_of",
+    "read_span",
+    "task",
+    "tuned",
+]
 
 COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
 """The columns of records, as Spark spells them."""
@@ -37,7 +50,10 @@ SCHEMA: Final = pa.schema(
         ("timestamp_ms", pa.int64()),
     ]
 )
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The headers of a record."""
 _ROWS: Final = 20_000  # of a batch that is handed to Spark
+_HELD: Final = 256 << 20  # bytes of keys and values before versions are dropped
 _MESSAGES: Final = 2000  # as the store takes at a time
 _STALL: Final = 60.0  # seconds without any progress after which a task fails
 
@@ -55,6 +71,10 @@ class Reading:
     """Bytes of keys and values that a task holds before it hands on what is the newest so far."""
     committed: bool = True
     """Without records of transactions that are open or were aborted."""
+    keyless: bool = False
+    """With records that have no key, which are no entries."""
+    headers: bool = False
+    """With a column ``headers``; needs ``keyless``."""
     on_spill: Callable[[], None] | None = None
     """Called when it does: a key may come again then."""
 
@@ -63,19 +83,26 @@ def task(reading: Reading, keep: Keep) -> Task:
     """The function of a task: takes numbers of spans, gives records."""
 
     def read(numbers: Batches) -> Batches:
-        collecting = gc.isenabled()
-        gc.disable()  # messages come by the million, and hold no cycles
-        pa.set_memory_pool(pa.system_memory_pool())  # a third of a task's time went into pages that others gave back
-        try:
+        with tuned():
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     if number < len(reading.spans):
                         yield from keep(read_span(reading, reading.spans[number]), reading)
-        finally:
-            if collecting:
-                gc.enable()
 
     return read
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """Have this process read quickly within the block: a task has it for itself."""
+    collecting = gc.isenabled()
+    gc.disable()  # messages come by the million, and hold no cycles
+    pa.set_memory_pool(pa.system_memory_pool())  # a third of a task's time went into pages that others gave back
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def newest(batches: Batches, reading: Reading) -> Batches:
@@ -96,19 +123,57 @@ def newest(batches: Batches, reading: Reading) -> Batches:
     yield from _newest(held)
 
 
+def newest_of(partitions: Iterable[Batches]) -> Batches:
+    """The newest record of each key in these partitions, each key once. Holds every living entry until all are read.
+
+    Within a partition the later offset counts, between partitions the newer timestamp, then the higher partition.
+    """
+    found = [list(_newest_whole(batches)) for batches in partitions]
+    several = len(found) > 1
+    held = [batch for batches in found for batch in batches]
+    if not several or not held:
+        yield from held
+        return
+    stamps, numbers = (np.concatenate([batch.column(name) for batch in held]) for name in ("timestamp_ms", "partition"))
+    yield from _last(held, np.lexsort((numbers, stamps)))
+
+
+def _newest_whole(batches: Batches) -> Batches:
+    """As :func:`newest` without a limit; versions that are not the newest go each time that the rest has doubled."""
+    held: list[pa.RecordBatch] = []
+    size, limit = 0, _HELD
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > limit:
+            held = list(_newest(held))
+            size = sum(each.nbytes for each in held)
+            limit = max(_HELD, 2 * size)
+    return _newest(held)
+
+
 def every(batches: Batches, _reading: Reading) -> Batches:
     """Every record."""
     return batches
 
 
 def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
-    """The last record of each key, in log order. Only keys are looked at together: values are never in one piece."""
+    """The last record of each key, in log order."""
+    return _last(batches, None)
+
+
+def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None) -> Batches:
+    """The last record of each key in this order, by default log order.
+
+    Only keys are looked at together: values are never in one piece.
+    """
     if not batches:
         return
     keys = pa.concat_arrays([batch.column("key") for batch in batches])
     codes = keys.dictionary_encode().indices.to_numpy()
+    places = np.arange(len(codes)) if order is None else order
     last = np.zeros(int(codes.max()) + 1, np.int64)
-    last[codes] = np.arange(len(codes))  # of several positions for one code the last one stays
+    last[codes[places]] = places  # of several positions for one code the last one stays
     stays = np.zeros(len(codes), bool)
     stays[last] = True
     begin = rows = 0
@@ -124,17 +189,19 @@ def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
 
 
 def read_span(reading: Reading, span: Span) -> Batches:
-    """Records of a span that have keys, in log order."""
+    """Records of a span, in log order: those with keys unless ``keyless``."""
     kafka = Kafka(reading.properties)
     partition = Partition(reading.topic, span.partition)
     consumer = kafka.consumer("load", committed=reading.committed)
     try:
         consumer.assign([TopicPartition(reading.topic, span.partition, span.start)])
         with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):
-            for run in _runs(consumer, partition, span):
-                keyed = run if None not in run.keys else run.where([key is not None for key in run.keys])
-                if keyed.keys:
-                    yield _batch(keyed)
+            for run, headers in _runs(consumer, partition, span, headers=reading.headers):
+                whole = reading.keyless or None not in run.keys
+                kept = run if whole else run.where([key is not None for key in run.keys])
+                if kept.keys:
+                    batch = _batch(kept)
+                    yield batch if headers is None else batch.append_column("headers", pa.array(headers, HEADERS))
     finally:
         consumer.close()
 
@@ -145,16 +212,21 @@ def _batch(run: Run) -> pa.RecordBatch:
     return of_columns(columns, SCHEMA)
 
 
-def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]:
+def _runs(
+    consumer: Consumer, partition: Partition, span: Span, *, headers: bool
+) -> Iterator[tuple[Run, list[list[tuple[str, Any]]] | None]]:
+    """The runs of a span, with the headers of their records where they are wanted."""
     deadline = time.monotonic() + _STALL
     while True:
         messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
         if messages:
             messages += consumer.consume(_MESSAGES, 0)
         runs, events = split(messages, [partition]) if messages else ([], [])
-        for run in runs:
+        for run in runs:  # one at most, of one partition
             beyond = run.next_offset > span.end
-            yield run.where([offset < span.end for offset in run.offsets]) if beyond else run
+            kept = run.where([offset < span.end for offset in run.offsets]) if beyond else run
+            records = [message for message in messages if message.error() is None] if headers else []
+            yield kept, [_headers(each) for each in records[: len(kept.keys)]] if headers else None
             if run.next_offset >= span.end:
                 return
         if any(_ends(event, span) for event in events):
@@ -163,6 +235,11 @@ def _runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[Run]
             deadline = time.monotonic() + _STALL  # only now: whoever takes the records may have taken long
         elif time.monotonic() > deadline:
             raise Unreachable("Kafka", f"{partition} gave nothing for {_STALL:g} s before offset {span.end}")
+
+
+def _headers(message: Message) -> list[tuple[str, Any]]:
+    found = message.headers() or []
+    return list(found.items()) if isinstance(found, dict) else found
 
 
 def _ends(event: Any, span: Span) -> bool:

@@ -16,7 +16,7 @@ from compactory.entries.batch import Run
 from compactory.entries.table import Table
 from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
-from compactory.storage.memory_backend import MemoryDirectoryStorage
+from compactory.storage.memory_directory import MemoryDirectoryStorage
 
 from ..record_batch import Batches, Task, of_rows
 from .digest_rows import digest_of, digest_rows

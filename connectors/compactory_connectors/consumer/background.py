@@ -1,4 +1,4 @@
-"""A thread that works for a consumer group until it is stopped: what sinks and processors have in common."""
+"""A thread that works for a consumer group until it is stopped."""
 
 from __future__ import annotations
 

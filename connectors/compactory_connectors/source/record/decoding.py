@@ -1,22 +1,22 @@
-"""Bytes of a record become a value with its schema: what the source's converters write, read."""
+"""Bytes of a record become a value with its schema: what the converters write, read."""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import orjson
 
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
+from .record import RowError
+from .schema import DATE, DECIMAL, TIMESTAMP, Field, Schema, Type
 
-from ..record import RecordRefused
-
-__all__ = ["Decoded", "Decoder", "Enveloped", "java_value", "loads"]
+__all__ = ["Decoded", "Decoder", "Enveloped", "decoded", "java_value", "loads"]
 
 
 class Decoded(NamedTuple):
@@ -26,23 +26,33 @@ class Decoded(NamedTuple):
     value: Any
 
 
-Decoder = Callable[[bytes], Decoded]
-"""Bytes → value. Raises RecordRefused."""
+Decoder = Callable[[Sequence[bytes]], Iterable[Decoded]]
+"""Bytes of many records → their values, mostly by C. Raises RowError where one of them is none."""
+
+
+def decoded(schemas: Iterable[Schema | None], values: Iterable[Any]) -> Iterable[Decoded]:
+    """Values with their schemas; made in a third of the time of the constructor."""
+    return map(partial(tuple.__new__, Decoded), zip(schemas, values))  # noqa: B905 - one schema may be repeated
 
 
 _MAY_BE_ROUNDED = {float, dict, list}
 _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 
 
-def loads(text: bytes) -> Any:
-    """JSON; numbers of more digits than a double holds are Decimals. Raises RecordRefused."""
+def loads(texts: Sequence[bytes]) -> list[Any]:
+    """JSON; numbers of more digits than a double holds are Decimals. Raises RowError."""
     try:
-        found = orjson.loads(text)
-        if found.__class__ is dict and not _MAY_BE_ROUNDED.isdisjoint(map(type, found.values())):
-            return json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else found
+        found = list(map(orjson.loads, texts))
+        fields = chain.from_iterable(item.values() for item in found if item.__class__ is dict)
+        if _MAY_BE_ROUNDED.isdisjoint(map(type, fields)) or not _LONG_NUMBER.search(b" ".join(texts)):
+            return found
+        long = [_LONG_NUMBER.search(text) is not None for text in texts]
+        return [json.loads(text, parse_float=Decimal) if long[n] else found[n] for n, text in enumerate(texts)]
     except ValueError:
-        raise RecordRefused("is not JSON") from None
-    return found
+        raise RowError("is not JSON") from None
+
+
+_PAYLOAD = b',"payload":'
 
 
 class Enveloped:
@@ -51,14 +61,20 @@ class Enveloped:
     def __init__(self) -> None:
         self._known: dict[bytes, Schema | None] = {}
 
-    def __call__(self, raw: bytes) -> Decoded:
-        """The payload with its schema. Raises RecordRefused."""
-        head, _, payload = raw.partition(b',"payload":')
-        if head in self._known:
-            return Decoded(self._known[head], loads(payload[: payload.rindex(b"}")]))
-        found = loads(raw)
+    def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
+        """The payloads with their schemas. Raises RowError."""
+        head = raws[0].partition(_PAYLOAD)[0]
+        start = head + _PAYLOAD
+        if head in self._known and all(map(bytes.startswith, raws, repeat(start))):
+            payloads = [raw[len(start) : raw.rindex(b"}")] for raw in raws]
+            return decoded(repeat(self._known[head]), loads(payloads))
+        return map(self._parsed, raws)
+
+    def _parsed(self, raw: bytes) -> Decoded:
+        head, _, payload = raw.partition(_PAYLOAD)
+        (found,) = loads([raw])
         if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
-            raise RecordRefused(
+            raise RowError(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
             )
         schema = None if found["schema"] is None else _schema_of_json(orjson.dumps(found["schema"]))
@@ -71,7 +87,7 @@ class Enveloped:
 
 @lru_cache(maxsize=256)
 def _schema_of_json(text: bytes) -> Schema:
-    """The schema that JsonConverter wrote. Raises RecordRefused."""
+    """The schema that JsonConverter wrote. Raises RowError."""
     return _schema(orjson.loads(text))
 
 
@@ -91,7 +107,7 @@ def _schema(found: Any) -> Schema:
             else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise RecordRefused("its schema is none of Kafka Connect's") from None
+        raise RowError("its schema is none of Kafka Connect's") from None
 
 
 def java_value(schema: Schema) -> Callable[[Any], Any] | None:
@@ -129,4 +145,4 @@ def _bytes(value: Any) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (ValueError, TypeError):
-        raise RecordRefused("a field of bytes is not Base64") from None
+        raise RowError("a field of bytes is not Base64") from None

@@ -1,7 +1,7 @@
-"""A member of the sink's consumer group: which partitions are ours, and from where on they are read.
+"""A member of a consumer group: which partitions are ours, and from where on they are read.
 
-Where a partition goes on is the database's to say: the group's committed offsets are for monitoring only. Callbacks of
-a rebalance run within :meth:`Group.poll`, never while a transaction is open.
+Where a partition goes on is the owner's to say: a sink asks its database, and commits to the group for monitoring only.
+Callbacks of a rebalance run within :meth:`Group.poll`, never while a transaction is open.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import structlog
 
-from compactory.errors import Unreachable
+from compactory.errors import CompactoryError, Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-from .record import SinkStopped
-
 __all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
 
-log = structlog.get_logger("compactory.sink")
+log = structlog.get_logger("compactory.consumer")
 
 DEFAULTS: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
@@ -39,7 +38,7 @@ _OURS = "of a Compactory sink, for monitoring only"
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """Next offsets of a partition since it was last located: what the database has, and what was read ahead."""
+    """Next offsets of a partition since it was last located: what is applied, and what was read ahead."""
 
     offset: int
     read: int
@@ -55,16 +54,25 @@ class Fetched(NamedTuple):
 
 
 Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
-"""Where partitions go on. Raises Unreachable, SinkStopped."""
+"""Where partitions go on. Raises Unreachable, CompactoryError."""
 
 
 class Group:
     """Membership of one process. Owned by one thread.
 
-    ``positions`` are those of our partitions; None where the database was not asked yet.
+    ``positions`` are those of our partitions; None where ``locate`` was not asked yet. ``stopped`` is what is raised
+    where nothing can go on until somebody decides.
     """
 
-    def __init__(self, kafka: Kafka, topics: Iterable[str], group: str, properties: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        topics: Iterable[str],
+        group: str,
+        properties: Mapping[str, Any],
+        stopped: type[CompactoryError] = CompactoryError,
+    ) -> None:
+        self._stopped = stopped
         self._consumer: Consumer = kafka.member({**DEFAULTS, **properties, "group.id": group})
         self._name = group
         chosen = {**DEFAULTS, **properties, **kafka.properties()}
@@ -92,7 +100,7 @@ class Group:
     def poll(self, limit: int, timeout: float) -> list[Fetched]:
         """Up to ``limit`` records of our partitions, waiting ``timeout`` seconds for the first.
 
-        Raises SinkStopped, Unreachable, CompactoryError.
+        Raises Unreachable, CompactoryError.
         """
         self._settle()
         messages = self._messages(limit, timeout)
@@ -101,8 +109,11 @@ class Group:
                 self._event(message)
             messages = [message for message in messages if message.error() is None]
         found: dict[Partition, list[Message]] = defaultdict(list)
-        for place, its in groupby(messages, _place):
-            found[Partition(*place)] += its
+        places: list[Any] = [*zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)]
+        for place, its in groupby(zip(places, messages, strict=True), itemgetter(0)) if len({*places}) > 1 else ():
+            found[Partition(*place)] += map(itemgetter(1), its)
+        if messages and not found:
+            found[Partition(*places[0])] = messages
         return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
@@ -120,13 +131,13 @@ class Group:
         return self.positions.get(fetched.partition) is fetched.position
 
     def advance(self, partition: Partition, offset: int) -> None:
-        """The database has everything below this offset."""
+        """Everything below this offset is applied."""
         position = self.positions[partition]
         assert position is not None
         position.offset, position.read = offset, max(offset, position.read)
 
     def lose(self, partitions: Iterable[Partition]) -> None:
-        """Ask the database anew where these go on; what was read of them and not applied is read again."""
+        """Ask anew where these go on; what was read of them and not applied is read again."""
         self.positions |= dict.fromkeys(self.positions.keys() & {*partitions})
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -172,7 +183,7 @@ class Group:
         self._consumer.close()
 
     def offsets(self) -> dict[Partition, int | None]:
-        """The next offsets of our partitions; None where the database was not asked yet."""
+        """The next offsets of our partitions; None where nobody was asked yet."""
         return {part: None if position is None else position.offset for part, position in self.positions.items()}
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -181,9 +192,7 @@ class Group:
             self.positions.clear()
         self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
-            item.offset = (
-                0  # paused until the database is asked. A logical offset would be looked up, and undo the seek
-            )
+            item.offset = 0  # paused until it is located. A logical offset would be looked up, and undo the seek
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
         consumer.pause(partitions)
 
@@ -237,27 +246,21 @@ class Group:
             return
         part = Partition(message.topic() or "", message.partition() or 0)
         if error.fatal():
-            raise SinkStopped(f"Kafka's client can't go on: {error.str()}; start the sink anew")
+            raise self._stopped(f"Kafka's client can't go on: {error.str()}; start anew")
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            raise SinkStopped(
-                f"Kafka refuses to let the sink join group {self._name!r}: {error.str()}; grant Read on the group"
-            )
+            raise self._stopped(f"Kafka refuses to let us join group {self._name!r}: {error.str()}; grant Read on it")
         kind = event_kind(error)
         if kind == "end":
             self.ends[part] = message.offset() or 0
         elif kind in {"lost", "cut"}:
             self.lose([part])  # and have it checked against the log
         elif kind == "refused":
-            raise SinkStopped(
-                f"Kafka refuses to let the sink read topic {part.topic!r}: {error.str()}; grant Read on the topic and"
-                " on the group"
+            raise self._stopped(
+                f"Kafka refuses to let us read topic {part.topic!r}: {error.str()}; grant Read on the topic and on the"
+                " group"
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
-
-
-def _place(message: Message) -> Any:
-    return message.topic(), message.partition()
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

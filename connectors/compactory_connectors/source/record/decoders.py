@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from functools import partial
+from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import repeat
 from typing import Any
 
-from compactory_connectors.source.record.converters import ConverterSpec
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
-
-from ..record import RecordRefused
-from .decoding import Decoded, Decoder, Enveloped, loads
+from .converters import ConverterSpec
+from .decoding import Decoded, Decoder, Enveloped, decoded, loads
+from .record import RowError
+from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
 __all__ = ["decoder_of"]
 
@@ -38,27 +38,28 @@ def decoder_of(spec: ConverterSpec) -> Decoder:
     if name == "StringConverter":
         return _text
     if name == "ByteArrayConverter":
-        return partial(Decoded, _BYTES)
+        return lambda raws: decoded(repeat(_BYTES), raws)
     layout, kind = _NUMBERS[name]
     return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
 
 
-def _bare(raw: bytes) -> Decoded:
-    return tuple.__new__(Decoded, (None, loads(raw)))  # a third of the time of its constructor
+def _bare(raws: Sequence[bytes]) -> Iterable[Decoded]:
+    return decoded(repeat(None), loads(raws))
 
 
-def _text(raw: bytes) -> Decoded:
+def _text(raws: Sequence[bytes]) -> Iterable[Decoded]:
     try:
-        return Decoded(_TEXT, raw.decode())
+        return decoded(repeat(_TEXT), list(map(bytes.decode, raws)))
     except UnicodeDecodeError:
-        raise RecordRefused("is not UTF-8 text") from None
+        raise RowError("is not UTF-8 text") from None
 
 
 def _number(name: str, layout: struct.Struct, schema: Schema) -> Decoder:
-    def decode(raw: bytes) -> Decoded:
-        if len(raw) != layout.size:
-            raise RecordRefused(f"is not what {name} writes: {len(raw)} bytes")
-        return Decoded(schema, layout.unpack(raw)[0])
+    def decode(raws: Sequence[bytes]) -> Iterable[Decoded]:
+        try:
+            return decoded(repeat(schema), [layout.unpack(raw)[0] for raw in raws])
+        except struct.error:
+            raise RowError(f"is not what {name} writes") from None
 
     return decode
 
@@ -77,22 +78,25 @@ class _RegistryDecoder:
         self._registry = converter.registry
         self._known: dict[int, tuple[Any, Schema]] = {}
 
-    def __call__(self, raw: bytes) -> Decoded:
-        """The value. Raises RecordRefused, Unreachable, ConfigError."""
+    def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
+        """The values. Raises RowError, Unreachable, ConfigError."""
+        return map(self._read, raws)
+
+    def _read(self, raw: bytes) -> Decoded:
         if len(raw) < 5 or raw[0] != _MAGIC:
-            raise RecordRefused("does not begin with the id of a schema")
+            raise RowError("does not begin with the id of a schema")
         number = int.from_bytes(raw[1:5], "big")
         if number not in self._known:
             self._known[number] = self._look_up(number)
         parsed, schema = self._known[number]
         if not self._avro:
-            return Decoded(schema, loads(raw[5:]))
+            return Decoded(schema, loads([raw[5:]])[0])
         from fastavro import schemaless_reader
 
         try:
             value = schemaless_reader(BytesIO(raw[5:]), parsed, None)
         except Exception:  # noqa: BLE001 - its errors are of many classes
-            raise RecordRefused(f"is not Avro of schema {number}") from None
+            raise RowError(f"is not Avro of schema {number}") from None
         return Decoded(schema, value)
 
     def _look_up(self, number: int) -> tuple[Any, Schema]:

@@ -1,0 +1,85 @@
+"""The columns of a DataFrame: the fields of values, or of raw records, and what a schema may ask for. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from compactory.errors import ConfigError
+from compactory_connectors.source.setting import nearest
+
+from ..export.declared import in_json_of
+
+__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "arrow_schema", "checked_fields", "without"]
+
+ERROR: Final = "_error"
+OPERATION: Final = "_op"
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+RAW: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+"""The columns of raw records."""
+
+RECORD: Final = StructType(
+    [
+        StructField("_key", StringType()),
+        StructField("_value", BinaryType()),
+        StructField(OPERATION, StringType()),
+        StructField("_partition", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_timestamp", TimestampType()),
+        StructField(ERROR, StringType()),
+    ]
+)
+"""The columns of a typed row that are the record's own."""
+
+
+def without(columns: StructType, name: str) -> list[StructField]:
+    """The columns but for the one of this name."""
+    return [column for column in columns.fields if column.name != name]
+
+
+def checked_fields(schema: StructType, *, raw: bool) -> dict[str, pa.DataType]:
+    """The fields of values that a schema asks for, in the types that JSON has for them.
+
+    Raises ConfigError with every column that there is not, or not in this type.
+    """
+    own = {column.name: column.dataType for column in (RAW if raw else RECORD).fields}
+    problems: list[str] = []
+    fields: list[StructField] = []
+    for column in schema.fields:
+        name, kind = column.name, column.dataType.simpleString()
+        if not raw and not name.startswith("_"):
+            fields.append(column)
+        elif name not in own:
+            problems.append(f"column {name!r}: a record has no such column{nearest(name, own)}")
+        elif kind != own[name].simpleString():
+            problems.append(f"column {name!r} is {own[name].simpleString()}, not {kind}")
+    if problems:
+        raise ConfigError(problems)
+    return in_json_of(fields)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema of the batches that Spark expects for these columns."""
+    return to_arrow_schema(schema, timezone="UTC")

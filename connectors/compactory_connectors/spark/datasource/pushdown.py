@@ -1,0 +1,82 @@
+"""What filters of a query spare: partitions, offsets and keys that no row of the result can have. Pure.
+
+Spark applies every filter again, so what is not understood here costs time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ..topic.extent import Span
+
+__all__ = ["Narrowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Bounds that all filters share; None where there is none. The last offset and partition are included."""
+
+    keys: frozenset[bytes] | None = None
+    partitions: frozenset[int] | None = None
+    first: int = 0
+    last: int | None = None
+    since_ms: int | None = None
+    """Records whose timestamp is older are not wanted."""
+
+    def by(self, filters: Iterable[Any]) -> Narrowed:
+        """These bounds and those of Spark's filters."""
+        found = self
+        for each in filters:
+            path: tuple[str, ...] = getattr(each, "attribute", ())
+            if len(path) == 1:
+                found = found._by(path[0].removeprefix("_"), type(each).__name__, getattr(each, "value", None))
+        return found
+
+    def spans(self, spans: Iterable[Span]) -> list[Span]:
+        """What is left of these; for raw records only, of which each stands for itself."""
+        kept: list[Span] = []
+        for span in spans:
+            if self.partitions is not None and span.partition not in self.partitions:
+                continue
+            start = max(span.start, self.first)
+            end = span.end if self.last is None else min(span.end, self.last + 1)
+            if start < end:
+                kept.append(replace(span, start=start, end=end))
+        return kept
+
+    def _by(self, column: str, kind: str, value: Any) -> Narrowed:
+        values = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(kind)
+        if values is not None and None in values:
+            values = None
+        if column == "key" and values is not None:
+            keys = frozenset(each.encode() if isinstance(each, str) else bytes(each) for each in values)
+            return replace(self, keys=keys if self.keys is None else self.keys & keys)
+        if column == "partition" and values is not None:
+            numbers = frozenset(values)
+            return replace(self, partitions=numbers if self.partitions is None else self.partitions & numbers)
+        if column == "offset":
+            return self._by_offset(kind, values, value)
+        if column == "timestamp" and kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo") and value is not None:
+            since = _milliseconds(value)
+            return replace(self, since_ms=since if self.since_ms is None else max(since, self.since_ms))
+        return self
+
+    def _by_offset(self, kind: str, values: Iterable[int] | None, value: Any) -> Narrowed:
+        low: int | None = None
+        high: int | None = None
+        if values is not None:
+            low, high = min(values, default=None), max(values, default=None)
+        elif value is not None:
+            low = {"GreaterThan": value + 1, "GreaterThanOrEqual": value}.get(kind)
+            high = {"LessThan": value - 1, "LessThanOrEqual": value}.get(kind)
+        found = self if low is None else replace(self, first=max(self.first, low))
+        return found if high is None else replace(found, last=high if found.last is None else min(found.last, high))
+
+
+def _milliseconds(value: datetime) -> int:
+    """Milliseconds since 1970, rounded down; a time without a zone is UTC, in which these sessions are."""
+    moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000) - 1

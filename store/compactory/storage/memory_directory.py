@@ -1,0 +1,318 @@
+"""A directory in dicts of this process: its entries, indexes and small parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from heapq import nsmallest
+from itertools import islice
+from sys import getsizeof
+from threading import Lock
+from typing import Any, cast
+from weakref import ref
+
+from compactory.codec.decoding import Term
+from compactory.codec.packed_record import count_partitions
+from compactory.errors import StoreClosed
+from compactory.storage.filling import Filling, FillingEntries
+from compactory.storage.frozen import Epoch, Frozen
+from compactory.storage.ordered_keys import Ordered
+from compactory.storage.saved_file import Bucket, SavedDirectory
+from compactory.storage.saving import SMALL_PARTS
+
+__all__ = ["MemoryDirectoryStorage", "MemoryPostings"]
+
+_SAMPLE = 1000  # objects whose size is asked at each end
+_PAGE = 500  # keys of a term that are put in order at a time
+
+
+class MemoryDirectoryStorage:
+    """The dicts of one directory. Its keys are put in order by the first request for a range.
+
+    ``saved`` is what a file has of it: `fill` takes it over bucket by bucket. Calls that need more than single entries
+    wait until all of it was taken over.
+    """
+
+    def __init__(self, saved: SavedDirectory | None = None) -> None:
+        self._found: dict[bytes, bytes] = {}
+        self.entries: Mapping[bytes, bytes] = self._found
+        self._writing = _Entries(self._found)
+        self._parts: dict[str, MutableMapping[bytes, bytes]] = {"entries": self._writing}
+        self._saved = saved
+        self._filling: Filling | None = None
+        if saved is not None:
+            self._parts |= {part: saved.part(part) for part in SMALL_PARTS}
+        self._postings: dict[str, MemoryPostings] = {}
+        self._order: Ordered | None = None
+        self._ordering = Lock()  # one reader puts the keys in order
+        self.closed = False
+
+    def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
+        """Return a dict."""
+        return self._parts.setdefault(part, {})
+
+    def postings(self, index: str) -> MemoryPostings:
+        """Return the index, which is both of its sides."""
+        return self._postings.setdefault(index, MemoryPostings())
+
+    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> Filling | None:
+        """Call ``take`` with each saved bucket, and ``done`` after the last."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return None
+
+        def filled() -> None:
+            self._filling, self.entries = None, self._found
+            done()
+
+        self._filling = filling = Filling(saved, take, filled)
+        self.entries = FillingEntries(self._found, filling)
+        filling.fill_shared()
+        return filling
+
+    def reading(self) -> MemoryDirectoryStorage:
+        """Return the directory storage itself, when all of it is there."""
+        if (filling := self._filling) is not None:
+            filling.fill_all()
+        return self
+
+    def snapshot(self, part: str) -> MemorySnapshot:
+        """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
+        self.reading()
+        return MemorySnapshot(self._found if part == "entries" else self.mapping(part))
+
+    def frozen(self, term_of: Callable[[str, bytes], Term | None]) -> Frozen:
+        """Return the entries as they are now: some microseconds, and a former value for each key that changes."""
+        self.reading()
+        return Frozen(self, self._writing.epoch(), term_of)
+
+    def all_keys(self) -> Iterator[bytes]:
+        """Yield the lookup keys of this moment."""
+        return iter(list(self.entries))
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys of this moment between the two, in order."""
+        order = self._order
+        if order is None:
+            with self._ordering:
+                order = self._order = self._order or self._writing.in_order()
+        return order.range(start, stop)
+
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the lookup keys of this moment, and their packed records as far as they are there by then."""
+        return self._still_there(self.all_keys() if start is None else self.range(start, stop))
+
+    def _still_there(self, names: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        get = self.entries.get
+        for name in names:
+            packed = get(name)
+            if packed is not None:
+                yield name, packed
+            elif self.closed:  # it must not look as if that had been all
+                raise StoreClosed("the store was closed")
+
+    def memory(self) -> dict[str, int]:
+        """Estimate the bytes of memory: the slots of dicts exactly, what is in them from samples."""
+        keys = sum(getsizeof(part) + _bytes_of(part) for name, part in self._parts.items() if name != "entries")
+        indexes = [postings.filed for postings in self._postings.values()]
+        return {
+            "keys": keys + getsizeof(self._found) + _bytes_of(self._found),
+            "values": _bytes_of(self._found.values()),
+            "indexes": sum(getsizeof(filed) + _bytes_of(filed) + _bytes_of(filed.values(), set) for filed in indexes),
+        }
+
+    def sizes(self) -> dict[int, int]:
+        """Count the entries by partition: 0.1 s a million."""
+        return count_partitions(list(self.reading().entries.values()))
+
+    def names(self, index: str, term: Term) -> list[bytes]:
+        """Return the lookup keys filed under a term."""
+        return self._postings[index].names(term)
+
+    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys filed under a term in order, some hundred with each look at all of them."""
+        names = self.names(index, term)
+        while True:
+            following = nsmallest(_PAGE, (name for name in names if start <= name and (stop is None or name < stop)))
+            yield from following
+            if len(following) < _PAGE:
+                return
+            start = following[-1] + b"\0"
+
+    def terms(self, index: str) -> Iterator[Term]:
+        """Yield the terms as they were when the iteration began."""
+        return iter(list(self._postings[index].filed))
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.closed = True
+        if self._filling is not None:
+            self._filling.end()
+        for part in self._parts.values():
+            part.clear()
+        for postings in self._postings.values():
+            postings.filed.clear()
+
+
+def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
+    """Return the bytes of objects of a kind, from the first and the last thousand; one call of C for each."""
+    first, last = list(islice(objects, _SAMPLE)), list(islice(reversed(cast("Any", objects)), _SAMPLE))
+    sizes = [getsizeof(each) + 15 & ~15 if isinstance(each, kind) else 0 for each in first + last]
+    return round(sum(sizes) / len(sizes) * len(objects)) if sizes else 0
+
+
+class MemorySnapshot:
+    """A dict as it was, by copy on write: what a name had before it changed is kept before that happens.
+
+    The reader looks at the dict first and at what is kept second: what is not kept by then had not changed.
+    """
+
+    def __init__(self, part: Mapping[bytes, bytes]) -> None:
+        self._part = part
+        self.names = list(part)
+        self._former: dict[bytes | None, bytes | None] = {}
+        self.closed = False
+
+    def __getitem__(self, name: bytes) -> bytes:
+        """Return what a name had."""
+        value = self._part.get(name)
+        value = self._former.get(name, value)
+        if value is None:
+            raise StoreClosed("the store was closed, or its topic was read anew")
+        return value
+
+    def keep(self, names: Iterable[bytes | None]) -> None:
+        """Note what these names have, if it is the first time."""
+        former, get = self._former, self._part.get
+        for name in names:
+            if name is not None and name not in former:
+                former[name] = get(name)
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield names and values as they were."""
+        return ((name, self[name]) for name in self.names)
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        self.closed = True
+
+
+class _Entries(MutableMapping[bytes, bytes]):
+    """The writing side of the entries' dict: it also tells the order of the keys, once there is one."""
+
+    def __init__(self, found: dict[bytes, bytes]) -> None:
+        self._found = found
+        self._order: Ordered | None = None
+        self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
+        self.get = found.get  # type: ignore[method-assign]  # at the speed of the dict
+        self.keys = found.keys  # type: ignore[method-assign]
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self._found[key]
+
+    def __setitem__(self, key: bytes, packed: bytes) -> None:
+        if self._order is not None and key not in self._found:
+            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
+        if self._epoch is not None:
+            self._keep((key,))
+        self._found[key] = packed
+
+    def __delitem__(self, key: bytes) -> None:
+        if self._epoch is not None:
+            self._keep((key,))
+        del self._found[key]
+        if self._order is not None:
+            self._order.discard(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def update(self, packed_records: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
+        """Put many entries."""
+        if self._epoch is not None:
+            packed_records = list(packed_records)
+            self._keep([key for key, _ in packed_records])
+        if self._order is None:
+            self._found.update(packed_records)
+            return
+        for key, packed in packed_records:
+            self[key] = packed
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._found.clear()
+
+    def epoch(self) -> Epoch:
+        """Return the epoch that begins now; called while nothing is written."""
+        last = None if self._epoch is None else self._epoch()
+        if last is not None and not last.former:
+            return last
+        epoch = Epoch()
+        if last is not None:
+            last.following = epoch
+        self._epoch = ref(epoch)
+        return epoch
+
+    def _keep(self, keys: Iterable[bytes]) -> None:
+        """Keep what these keys have, before it changes, for the snapshots that live."""
+        epoch = None if self._epoch is None else self._epoch()
+        if epoch is None:
+            self._epoch = None
+            return
+        former, get = epoch.former, self._found.get
+        for key in keys:
+            if key not in former:
+                former[key] = get(key)
+
+    def in_order(self) -> Ordered:
+        """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""
+        self._order = order = Ordered()
+        order.build(list(self._found))
+        return order
+
+
+class MemoryPostings:
+    """Term → the one key that has it, or a set of keys: a set for each single key would cost 200 bytes."""
+
+    def __init__(self) -> None:
+        self.filed: dict[Term, bytes | set[bytes]] = {}
+
+    def add(self, term: Term, name: bytes) -> None:
+        """File a key under a term."""
+        found = self.filed.get(term)
+        if found is None:
+            self.filed[term] = name
+        elif isinstance(found, set):
+            found.add(name)
+        elif found != name:
+            self.filed[term] = {found, name}
+
+    def discard(self, term: Term, name: bytes) -> None:
+        """Take a key out from under a term."""
+        found = self.filed.get(term)
+        if isinstance(found, set):
+            found.discard(name)
+            if not found:
+                del self.filed[term]
+        elif found == name:
+            del self.filed[term]
+
+    def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
+        """File many keys; at the speed of C where no term is there yet, nor comes twice."""
+        distinct = set(terms)
+        if len(distinct) == len(terms) and self.filed.keys().isdisjoint(distinct):
+            self.filed.update(zip(terms, names, strict=True))
+            self.filed.pop(None, None)
+            return
+        for term, name in zip(terms, names, strict=True):
+            if term is not None:
+                self.add(term, name)
+
+    def names(self, term: Term) -> list[bytes]:
+        """Return the keys filed under a term."""
+        found = self.filed.get(term)
+        if found is None:
+            return []
+        return list(found) if isinstance(found, set) else [found]
