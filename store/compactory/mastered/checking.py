@@ -122,8 +122,7 @@ class Checker:
         return value
 
     def _encoded(self, key: str, document: dict[str, Any]) -> tuple[bytes, bytes]:
-        if self._plain:
-            data = self._json(key, document)
+        data = self._json(key, document) if self._plain else b""
         problems = self._schema_errors(document) if self._rules.schema is not None else None
         if problems:
             raise WriteRefused(problems)
