@@ -29,7 +29,7 @@ from .protocol.access import Access
 from .protocol.freshness import Freshness
 from .protocol.http_errors import BadRequest, MethodRefused, NoResource
 from .protocol.openapi import document
-from .protocol.path import ENTRIES, raw_path
+from .protocol.path import ENTRIES, decode_segment, raw_path
 from .protocol.problem import problem
 from .protocol.timing import Timing
 from .routes.bad_records import SCOPE, error_routes
@@ -40,7 +40,7 @@ from .routes.health import Health
 from .routes.lookup import Lookups
 from .routes.metrics import Exposition
 from .routes.operations import operation_routes
-from .routes.outcomes import Outcomes, outcome_routes
+from .routes.outcomes import outcome_routes
 from .routes.writes import Writes, write_routes
 
 __all__ = ["Application", "create_app"]
@@ -84,9 +84,8 @@ class Application:
         self._lookup_at = self._lookups.by_place.get
         self.routes = _fastapi()
         self.routes.include_router(entry_routes(store, self.freshness))
-        outcomes = Outcomes(store)
-        self.routes.include_router(write_routes(self.writes, outcomes))
-        self.routes.include_router(outcome_routes(store, outcomes))
+        self.routes.include_router(write_routes(self.writes))
+        self.routes.include_router(outcome_routes(store))
         self.routes.include_router(change_routes(store, self.streams))
         exposition = Exposition(self.health.workers, self._timing, self.streams.counts)
         self.routes.include_router(operation_routes(worker, self.health, exposition))
@@ -112,12 +111,13 @@ class Application:
             target = self._lookup_at(place)
             if target is None and entries:
                 target = self._lookups.spelled_otherwise(place)
-            if target is None or not entries or scope["method"] in _WRITING:
+            if target is None or not entries:
                 status, route, answered = await self._route(scope, receive, send)
+            elif scope["method"] not in _READING:
+                route = _LOOKUP
+                status = await self._write(target.name, key, scope, receive, send)
             else:
                 route = _LOOKUP
-                if scope["method"] not in _READING:
-                    raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
                 status, answer, body = target.answer(key, headers)
@@ -130,6 +130,22 @@ class Application:
             await send({"type": "http.response.start", "status": status, "headers": answer})
             await send({"type": "http.response.body", "body": body})
         self._timing.observe(route, status, (answered or perf_counter()) - began)
+
+    async def _write(self, directory: str, key: bytes, scope: Any, receive: Any, send: Send) -> int:
+        """Answer a write of one entry; return the status. Raises the errors of `problem`'s table."""
+        if scope["method"] not in _WRITING:
+            raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
+        kind = scope["method"].lower()
+        try:
+            status, given, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
+        except ClientDisconnect:
+            return 400  # in the middle of its body; nobody reads what is sent
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+        if status != 204:
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return status
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
         """Let FastAPI answer; return the status, the route's template and when the answer began.

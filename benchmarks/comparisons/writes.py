@@ -6,6 +6,8 @@ Unique values are checked, one partition. Servers are pinned to one core and the
 from __future__ import annotations
 
 import time
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from benchmarks.comparisons.http_lookups import server
 from benchmarks.programs.write_load import CLIENTS, ENTRIES, WRITES
@@ -41,7 +43,7 @@ def _writes(stage: Stage) -> Measured:
             server(bare, "/", "benchmarks.programs.bare.writes", str(bare), kafka, f"{topic}-bare"),
             server(ours, "/readyz", "compactory_cli", "serve", *options),
         ):
-            time.sleep(3)  # its writers start after the store
+            _await_writers(ours)
             programs = {
                 kind: python("write_load", ours, kind) for kind in ("put", "bulk", "visible", "lookups", "beside")
             }
@@ -66,3 +68,20 @@ def _writes(stage: Stage) -> Measured:
                     beside=f"idle {taken.median('lookups', 'rate'):,.0f}/s", ratio=ratio, wanted="≥ 0.8",
                     met=ratio >= 0.8))  # fmt: skip
     return Measured(rows, taken.rounds)
+
+
+def _await_writers(port: int) -> None:
+    """Return once a write is accepted: writers start after the store, which alone ``/readyz`` tells about."""
+    place = f"http://127.0.0.1:{port}/v1/directories/tenants/entries/first"
+    body, headers = b'{"email": "first@example.org"}', {"Content-Type": "application/json"}
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            urlopen(Request(place, body, headers, method="PUT")).close()
+        except HTTPError as error:
+            if error.code != 503:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError("no write was accepted")

@@ -64,6 +64,7 @@ def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any],
     refusals = [
         (write(serving, "PUT", "t2", {"email": "a@x"}), 409, "conflict"),
         (write(serving, "PUT", "t2", {}), 422, "invalid-write"),
+        (write(serving, "PUT", "t2", {"email": []}), 422, "invalid-write"),
         (write(serving, "PUT", "t1", {"email": "b@x"}, {"If-None-Match": "*"}), 412, "precondition-failed"),
         (write(serving, "PUT", "t1", {"email": "b@x"}, {"If-Match": "nothing"}), 400, "bad-request"),
         (write(serving, "DELETE", "t9"), 404, "no-entry"),

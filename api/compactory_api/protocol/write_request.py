@@ -20,6 +20,7 @@ _JSON = "application/json"
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _LONGEST_KEY = 255  # characters of an Idempotency-Key
 _KINDS = ("put", "patch", "delete", "post")
+_PLAIN = {"op", "key", "value"}
 _LINE = {"op", "key", "value", "if_match", "if_none_match", "idempotency_key"}
 
 
@@ -43,19 +44,22 @@ def value_of(body: bytes) -> Any:
 
 def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, str]) -> Operation:
     """Return the operation of a request. Raises BadRequest."""
+    wanted, unwanted, repeat = map(headers.get, ("if-match", "if-none-match", "idempotency-key"))
     return Operation(
         kind=kind,
         key=key,
         value=value,
-        if_match=_tags("If-Match", headers.get("if-match")),
-        if_none_match=_tags("If-None-Match", headers.get("if-none-match")),
-        idempotency_key=_idempotency_key(headers.get("idempotency-key")),
+        if_match=None if wanted is None else _tags("If-Match", wanted),
+        if_none_match=None if unwanted is None else _tags("If-None-Match", unwanted),
+        idempotency_key=None if repeat is None else _idempotency_key(repeat),
     )
 
 
 def line_operation(line: bytes) -> Operation:
     """Return the operation of one line of a bulk write. Raises BadRequest."""
     given = value_of(line)
+    if type(given) is dict and given.keys() == _PLAIN and type(given["key"]) is str and given["op"] in _KINDS:
+        return Operation(kind=given["op"], key=given["key"], value=given["value"])
     if not isinstance(given, dict) or given.get("op") not in _KINDS:
         raise BadRequest(f'a line must be {{"op": …, "key": …, "value": …}} with op one of {", ".join(_KINDS)}')
     unknown = given.keys() - _LINE
@@ -69,18 +73,14 @@ def line_operation(line: bytes) -> Operation:
     return operation_of(given["op"], given.get("key"), given.get("value"), headers)
 
 
-def _tags(name: str, header: str | None) -> tuple[str, ...] | None:
-    if header is None:
-        return None
+def _tags(name: str, header: str) -> tuple[str, ...]:
     tags = ("*",) if header.strip() == "*" else tuple(_TAG.findall(header))
     if not tags:
         raise BadRequest(f'{name}: must be * or entity tags in quotes, as ETag has them: "…"')
     return tags
 
 
-def _idempotency_key(header: str | None) -> str | None:
-    if header is None:
-        return None
+def _idempotency_key(header: str) -> str:
     key = header.strip().removeprefix('"').removesuffix('"')
     if not key or len(key) > _LONGEST_KEY or not key.isprintable():
         raise BadRequest(f"Idempotency-Key: must have 1 to {_LONGEST_KEY} printable characters")

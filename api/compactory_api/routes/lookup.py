@@ -57,6 +57,7 @@ class Lookup:
     """Answers for one directory with the bytes of the topic. Raises the errors of `problem`'s table."""
 
     def __init__(self, store: GlobalStore, directory: Directory[Any]) -> None:
+        self.name = directory.name
         self._directory = directory
         self._view = store[directory.name]
         self._topic = directory.topic.encode()

@@ -24,6 +24,8 @@ from ..protocol.values import embedder
 
 __all__ = ["Outcomes", "outcome_routes"]
 
+Answer = tuple[int, dict[str, str], bytes]
+
 _LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
 _PLACE = b"/outcomes/"
 _TAG = re.compile(r"(.+-\d+)-(\d+)")  # topic id and partition, offset
@@ -35,24 +37,22 @@ class Outcomes:
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
 
-    async def completed(
-        self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Response
-    ) -> Response:
+    async def completed(self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer) -> Answer:
         """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
         if directory.rules is None or not directory.rules.outcomes:
             return stored
+        status, answered, body = stored
         if key is None:
-            key = unquote(stored.headers["location"].rpartition("/")[2])
-        tag = stored.headers["etag"].strip('"')
-        seconds = wait_of(prefer.encode()) if prefer is not None and "wait" in prefer else 0.0
-        found = await self.find(directory, key, tag, seconds)
+            key = unquote(answered["location"].rpartition("/")[2])
+        tag = answered["etag"].strip('"')
+        found = await self.find(directory, key, tag, wait_of(prefer.encode()) if prefer and "wait" in prefer else 0.0)
         kept = ("etag", "compactory-offset", "cache-control", "content-type", "location")
-        headers = {name: stored.headers[name] for name in kept if name in stored.headers}
+        headers = {name: answered[name] for name in kept if name in answered}
         place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
         headers["compactory-status"] = place
         if found is None:
-            return Response(stored.body, 202, headers)
-        return Response(orjson.dumps(found[1]), stored.status_code, headers | {"compactory-outcome": found[0]})
+            return 202, headers, body
+        return status, headers | {"compactory-outcome": found[0]}, orjson.dumps(found[1])
 
     async def find(self, directory: Directory[Any], key: str, tag: str, seconds: float) -> tuple[str, Any] | None:
         """Return the directory and the value of the outcome of a write, or of a later one of its key."""
@@ -70,9 +70,9 @@ class Outcomes:
             pause = min(2 * pause, _LOOKS[1])
 
 
-def outcome_routes(store: GlobalStore, outcomes: Outcomes) -> APIRouter:
+def outcome_routes(store: GlobalStore) -> APIRouter:
     """Return the route. It raises the errors of `problem`'s table."""
-    routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
+    routes, outcomes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"]), Outcomes(store)
 
     @routes.get(
         "/outcomes/{key:path}",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from compactory.errors import CompactoryError, LeaseLost, NotReady, WriteFailed
 from compactory.mastered.operation import Kind, Operation, Written
 from compactory.mastered.writer import MasteredWriter, start_writers
 from compactory.store import GlobalStore
 
+from .. import limits
 from ..protocol.access import Scope
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
@@ -26,12 +28,16 @@ from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_oper
 from .bad_records import SCOPE
 from .forwarding import FORWARDED, OWNER, Forwarding, OwnerSilent, OwnerUnreached
 from .outcomes import Outcomes
+from .turn import Turn
 
 __all__ = ["Writes", "write_routes"]
 
 audit = logging.getLogger("compactory.audit")
 
-Local = Callable[[bool], Awaitable[Response]]
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers and body."""
+
+Local = Callable[[bool], Awaitable[Answer]]
 
 _JSON = "application/json"
 _MOST_BYTES = 1 << 20  # of one value
@@ -47,9 +53,11 @@ class Writes:
 
     def __init__(self, store: GlobalStore) -> None:
         self.url: str | None = None
-        self._store = store
         self.started = False
+        self._store = store
+        self._outcomes = Outcomes(store)
         self._writers: dict[str, MasteredWriter] = {}
+        self._turns: dict[str, Turn] = {}
         self._gone: dict[str, str | None] = {}  # directory → address of an owner that does not answer
         self._forwarding = Forwarding()
 
@@ -58,6 +66,7 @@ class Writes:
         mastered = [directory for directory in self._store.directories if directory.rules is not None]
         writers = {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
         start_writers(list(writers.values()))
+        self._turns = {name: Turn(writer) for name, writer in writers.items()}
         self._writers, self.started = writers, True
 
     def close(self) -> None:
@@ -66,54 +75,82 @@ class Writes:
         for writer in self._writers.values():
             writer.close()
 
-    def writer(self, name: str, request: Request) -> MasteredWriter:
+    async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
+        """Answer the request for one write. Raises the errors of `problem`'s table."""
+        writer = self._writer(name, scope)
+        headers = {given.decode("latin-1"): value.decode("latin-1") for given, value in scope["headers"]}
+        body, value = await _given(kind, headers, receive)
+        operation = operation_of(kind, key, value, headers)
+
+        async def local(take_over: bool) -> Answer:
+            written = await self._turns[name].submit(operation, take_over)
+            if isinstance(written, CompactoryError):
+                raise written
+            audit.info("%s of %r in %s at %s by %s", kind, written.key, name, _place(written), _caller(scope))
+            return _answer(name, written)
+
+        answer = await self._answer(writer, scope, headers, body, local, operation.idempotency_key is not None)
+        if answer[0] in (200, 201) and FORWARDED not in headers:
+            return await self._outcomes.completed(writer.directory, key, headers.get("prefer"), answer)
+        return answer
+
+    async def bulk(self, name: str, scope: Any, receive: Any) -> Answer:
+        """Answer a bulk write. Raises the errors of `problem`'s table."""
+        writer = self._writer(name, scope)
+        headers = {given.decode("latin-1"): value.decode("latin-1") for given, value in scope["headers"]}
+        check_media(headers.get("content-type"), NDJSON)
+        body = await _body(receive, limits.REQUEST_BYTES)
+
+        async def local(take_over: bool) -> Answer:
+            return 200, {"content-type": NDJSON}, await _bulk(writer, scope, body, take_over)
+
+        return await self._answer(writer, scope, headers, body, local, repeatable=False)
+
+    def _writer(self, name: str, scope: Any) -> MasteredWriter:
         """Return the writer of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
         directory = self._store[name].directory
         if directory.rules is None:
             hint = f"Directory {name!r} is not mastered in Kafka: change the row of its table in Postgres instead"
-            raise MethodRefused(request.method, "GET, HEAD", hint)
-        if request.scope.get(SCOPE, Scope.READ) < Scope.WRITE:
+            raise MethodRefused(scope["method"], "GET, HEAD", hint)
+        if scope.get(SCOPE, Scope.READ) < Scope.WRITE:
             raise Forbidden("writing needs the write token")
         if name not in self._writers:
             raise NotReady("the store is loading: writes are taken once it has read to the high watermark")
         return self._writers[name]
 
-    async def answer(
-        self, writer: MasteredWriter, request: Request, body: bytes, local: Local, *, repeatable: bool
-    ) -> Response:
+    async def _answer(
+        self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
+    ) -> Answer:
         """Return the answer of the directory's owner: this server's own, or the one of another server.
 
         A server whose owner does not answer becomes the owner: its fence lets the other one write nothing more. It
         sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed).
         """
-        if FORWARDED not in request.headers:
-            return await self._found(writer, request, body, local, repeatable)
+        if FORWARDED not in headers:
+            return await self._found(writer, scope, headers, body, local, repeatable)
         try:
-            response = await local(False)
+            status, answered, content = await local(False)
         except CompactoryError as error:
             refusal = problem(error)
-            headers = {name.decode(): value.decode() for name, value in refusal.headers}
-            response = Response(refusal.body, refusal.status, headers)
-        response.headers[OWNER] = "1"
-        return response
+            status, content = refusal.status, refusal.body
+            answered = {name.decode(): value.decode() for name, value in refusal.headers}
+        return status, answered | {OWNER: "1"}, content
 
     async def _found(
-        self, writer: MasteredWriter, request: Request, body: bytes, local: Local, repeatable: bool
-    ) -> Response:
+        self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
+    ) -> Answer:
         loop, name = asyncio.get_running_loop(), writer.directory.name
-        path = raw_path(request.scope).decode()
         deadline = loop.time() + _PATIENCE
         while True:
-            owner = writer.owner
+            owner = None if writer.owns else writer.owner
             try:
-                if writer.owns or owner in (None, self.url) or self._gone.get(name) == owner:
+                if owner in (None, self.url) or self._gone.get(name) == owner:
                     return await local(True)
                 assert owner is not None
-                status, headers, content = await self._forwarding.send(
-                    owner, request.method, path, dict(request.headers), body
-                )
-                if status != 503 or b":not-owner" not in content:
-                    return Response(content, status, headers)
+                path = raw_path(scope).decode()
+                answer = await self._forwarding.send(owner, scope["method"], path, headers, body)
+                if answer[0] != 503 or b":not-owner" not in answer[2]:
+                    return answer
                 self._gone[name] = owner
             except LeaseLost:
                 if loop.time() > deadline:
@@ -127,31 +164,14 @@ class Writes:
             await asyncio.sleep(_LOOK)
 
 
-def write_routes(writes: Writes, outcomes: Outcomes) -> APIRouter:
-    """Return the routes. They raise the errors of `problem`'s table."""
+def write_routes(writes: Writes) -> APIRouter:
+    """Return the routes. They raise the errors of `problem`'s table. `Application` answers most keyed writes itself."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
-
-    async def write(kind: Kind, directory: str, request: Request, key: str | None) -> Response:
-        writer = writes.writer(directory, request)
-        body, value = await _given(kind, request)
-        operation = operation_of(kind, key, value, request.headers)
-
-        async def local(take_over: bool) -> Response:
-            [written] = await asyncio.wrap_future(writer.submit([operation], take_over=take_over))
-            if isinstance(written, CompactoryError):
-                raise written
-            _audit(request, directory, operation, written)
-            return _response(directory, written)
-
-        repeatable = operation.idempotency_key is not None
-        answer = await writes.answer(writer, request, body, local, repeatable=repeatable)
-        if answer.status_code in (200, 201) and FORWARDED not in request.headers:
-            return await outcomes.completed(writer.directory, key, request.headers.get("prefer"), answer)
-        return answer
 
     def route(kind: Kind, media: tuple[str, ...], summary: str) -> None:
         async def endpoint(directory: str, request: Request) -> Response:
-            return await write(kind, directory, request, decode_segment(raw_path(request.scope).partition(ENTRIES)[2]))
+            key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2])
+            return _sent(await writes.single(kind, directory, key, request.scope, request.receive))
 
         routes.add_api_route(
             "/entries/{key:path}",
@@ -179,7 +199,7 @@ def write_routes(writes: Writes, outcomes: Outcomes) -> APIRouter:
         response_class=Response,
     )
     async def post(directory: str, request: Request) -> Response:
-        return await write("post", directory, request, None)
+        return _sent(await writes.single("post", directory, None, request.scope, request.receive))
 
     @routes.post(
         "/entries:bulkWrite",
@@ -193,55 +213,59 @@ def write_routes(writes: Writes, outcomes: Outcomes) -> APIRouter:
         response_class=Response,
     )
     async def bulk(directory: str, request: Request) -> Response:
-        writer = writes.writer(directory, request)
-        check_media(request.headers.get("content-type"), NDJSON)
-        body = await request.body()
-
-        async def local(take_over: bool) -> Response:
-            return Response(await _bulk(writer, request, body, take_over), media_type=NDJSON)
-
-        return await writes.answer(writer, request, body, local, repeatable=False)
+        return _sent(await writes.bulk(directory, request.scope, request.receive))
 
     return routes
 
 
-async def _given(kind: Kind, request: Request) -> tuple[bytes, Any]:
+def _sent(answer: Answer) -> Response:
+    status, headers, body = answer
+    return Response(None if status == 204 else body, status, headers)
+
+
+async def _given(kind: Kind, headers: Mapping[str, str], receive: Any) -> tuple[bytes, Any]:
     """Return the body and its JSON; none where a write has no value."""
     if kind == "delete":
         return b"", None
-    body = await _body(request, _MOST_BYTES)
-    check_media(request.headers.get("content-type"), *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
+    body = await _body(receive, _MOST_BYTES)
+    check_media(headers.get("content-type"), *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
     return body, value_of(body)
 
 
-async def _body(request: Request, most: int) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
+async def _body(receive: Any, most: int) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        body = body + part if body else part
         if len(body) > most:
             raise TooLarge(f"the body is larger than {most >> 20} MiB")
-    return bytes(body)
+        more = message.get("more_body", False)
+    return body
 
 
-async def _bulk(writer: MasteredWriter, request: Request, body: bytes, take_over: bool) -> bytes:
+async def _bulk(writer: MasteredWriter, scope: Any, body: bytes, take_over: bool) -> bytes:
     """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     answers: list[bytes] = []
+    asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
-        asked = [_operation(line) for line in lines[start : start + _MOST_LINES]]
         operations = [each for each in asked if isinstance(each, Operation)]
+        under_way = writer.submit(operations, take_over=take_over)
+        following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
         try:
-            written = await asyncio.wrap_future(writer.submit(operations, take_over=take_over))
+            written = await asyncio.wrap_future(under_way)
         except LeaseLost as error:
             if start == 0:
                 raise
             written = [error] * len(operations)
+        _audit_lines(writer.directory.name, scope, operations, written)
         results = iter(written)
         for number, operation in enumerate(asked, start + 1):
-            result = next(results) if isinstance(operation, Operation) else operation
-            if isinstance(operation, Operation) and isinstance(result, Written):
-                _audit(request, writer.directory.name, operation, result)
-            answers.append(_line(number, result))
+            answers.append(_line(number, next(results) if isinstance(operation, Operation) else operation))
+        asked = following
     return b"\n".join([*answers, b""])
 
 
@@ -254,31 +278,43 @@ def _operation(line: bytes) -> Operation | CompactoryError:
 
 def _line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
-        status = 201 if result.status == "created" else 200
-        answer = {"line": number, "status": status, "key": result.key, "etag": result.etag, "offset": str(result.token)}
-        return orjson.dumps(answer)
+        token, status = result.token, 201 if result.status == "created" else 200
+        return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
+            number, status, orjson.dumps(result.key), result.etag.encode(), str(token).encode()
+        )  # fmt: skip
     refusal = problem(result)
     return orjson.dumps({"line": number, "status": refusal.status, "problem": orjson.Fragment(refusal.body)})
 
 
-def _response(directory: str, written: Written) -> Response:
+def _answer(directory: str, written: Written) -> Answer:
     headers = {"etag": f'"{written.etag}"', "compactory-offset": str(written.token), "cache-control": "no-store"}
     if written.content is None:
-        return Response(None, 204, headers)
-    if written.status == "created":
-        headers["location"] = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(written.key, safe='')}"
-    return Response(written.content, 201 if written.status == "created" else 200, headers, _JSON)
+        return 204, headers, b""
+    headers["content-type"] = _JSON
+    if written.status != "created":
+        return 200, headers, written.content
+    headers["location"] = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(written.key, safe='')}"
+    return 201, headers, written.content
 
 
-def _audit(request: Request, directory: str, operation: Operation, written: Written) -> None:
-    """Say who wrote what, never the value."""
-    scope = Scope(request.scope.get(SCOPE, Scope.READ)).name.lower()
-    address = request.client.host if request.client is not None else "-"
-    repeated = " (repeated)" if written.repeated else ""
-    audit.info(
-        "%s of %r in %s at %s by %s with the %s scope%s",
-        operation.kind, written.key, directory, written.token, address, scope, repeated,
-    )  # fmt: skip
+def _audit_lines(
+    directory: str, scope: Any, operations: Sequence[Operation], written: Sequence[Written | CompactoryError]
+) -> None:
+    """Say in one line who wrote what in a transaction, never the values."""
+    made = [f"{operation.kind} of {result.key!r} at {_place(result)}"
+            for operation, result in zip(operations, written, strict=True) if isinstance(result, Written)]  # fmt: skip
+    if made:
+        audit.info("bulk write in %s by %s: %s", directory, _caller(scope), ", ".join(made))
+
+
+def _place(written: Written) -> str:
+    return f"{written.token} (repeated)" if written.repeated else str(written.token)
+
+
+def _caller(scope: Any) -> str:
+    client = scope.get("client")
+    name = Scope(scope.get(SCOPE, Scope.READ)).name.lower()
+    return f"{client[0] if client else '-'} with the {name} scope"
 
 
 def _silent(writer: MasteredWriter) -> WriteFailed:

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from compactory.codec.decoding import key_text, path
+from compactory.codec.decoding import key_text, path, term
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
-from compactory.mastered.current_state import CurrentState, Held
+from compactory.mastered.current_state import CurrentState, Held, Terms
 from compactory.mastered.operation import Operation, merged
 from compactory.write_rules import WriteRules
 
@@ -49,6 +49,9 @@ class Checker:
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules)
+        self._plain = directory.decode is dict and directory.key is None  # any JSON object reads back as it is
+        others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
+        self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
 
     def key_of(self, operation: Operation) -> str:
         """Return the key of the entry that the operation is about. Raises WriteRefused."""
@@ -69,16 +72,17 @@ class Checker:
 
     def record(
         self, operation: Operation, key: str, held: Held | None, etag: Callable[[Held], str], state: CurrentState
-    ) -> tuple[dict[str, Any] | None, bytes, bytes | None]:
-        """Return the document, the record's key and its value; None for a tombstone.
+    ) -> tuple[bytes, bytes | None, Terms]:
+        """Return the record's key, its value (None for a tombstone) and the document's unique values.
 
         Raises EntryMissing, PreconditionFailed, Conflict, WriteRefused, Unchanged.
         """
-        _check_conditions(operation, key, etag(held) if held is not None else None)
+        if operation.if_match is not None or operation.if_none_match is not None:
+            _check_conditions(operation, key, etag(held) if held is not None else None)
         if held is None and operation.kind in ("patch", "delete"):
             raise EntryMissing(f"directory {self._name!r} has no entry {key!r}")
         if operation.kind == "delete":
-            return None, self._encoding.key(key), None
+            return key.encode(), None, ()
         document = self._document(operation, held)
         name, data = self._encoded(key, document)
         if len(name) + len(data) > self.largest:
@@ -87,30 +91,43 @@ class Checker:
             if held.document == document:
                 raise Unchanged(key, held)
             raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
-        self._check_others(key, document, state)
-        return document, name, data
+        terms = self._terms(document, state)
+        taken = state.other_with_unique_value(key, document, terms) if terms else None
+        if taken is not None:
+            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
+        if self._references:
+            self._check_references(key, document, state)
+        return name, data, terms
 
     def _document(self, operation: Operation, held: Held | None) -> dict[str, Any]:
+        given = self._object(operation.value)
         if operation.kind == "patch":
             assert held is not None
-            return self._object(merged(held.document, self._object(operation.value)))
-        document = dict(self._object(operation.value))
+            return self._object(merged(held.document, self._shallow(given)))
+        document = given if self._plain else self._shallow(given)
         if held is not None and self._rules.internal:  # who can't see them can't send them back
             kept = held.document
-            document |= {name: kept[name] for name in self._rules.internal if name in kept and name not in document}
+            missing = [name for name in self._rules.internal if name in kept and name not in document]
+            document = document | {name: kept[name] for name in missing}
         return document
 
     def _object(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise WriteRefused("the value must be a JSON object")
+        return value
+
+    def _shallow(self, value: dict[str, Any]) -> dict[str, Any]:
         if _deeper(value, _DEEPEST):
             raise WriteRefused(f"the value is nested more than {_DEEPEST} levels deep")
         return value
 
     def _encoded(self, key: str, document: dict[str, Any]) -> tuple[bytes, bytes]:
-        problems = self._schema_errors(document)
+        data = self._json(key, document) if self._plain else b""
+        problems = self._schema_errors(document) if self._rules.schema is not None else None
         if problems:
             raise WriteRefused(problems)
+        if self._plain:
+            return key.encode(), data
         try:
             return self._encoding.record(key, document)
         except WriteRefused as error:
@@ -120,10 +137,25 @@ class Checker:
             found = told(include_url=False, include_input=False, include_context=False)
             raise WriteRefused(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in found) from error
 
-    def _check_others(self, key: str, document: dict[str, Any], state: CurrentState) -> None:
-        taken = state.other_with_unique_value(key, document)
-        if taken is not None:
-            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
+    def _terms(self, document: dict[str, Any], state: CurrentState) -> Terms:
+        try:
+            for fields, readers in self._filed:
+                term(fields, [read(document) for read in readers])
+            return state.terms(document)
+        except DecodeError as error:
+            raise WriteRefused(str(error)) from error
+
+    def _json(self, key: str, document: dict[str, Any]) -> bytes:
+        try:
+            data = orjson.dumps(document)
+        except TypeError as error:
+            self._shallow(document)
+            raise WriteRefused(f"{key!r}: the value can't be written as JSON") from error
+        if data.count(b"{") + data.count(b"[") > _DEEPEST:  # else it can't be that deep
+            self._shallow(document)
+        return data
+
+    def _check_references(self, key: str, document: dict[str, Any], state: CurrentState) -> None:
         for name, read, target in self._references:
             value = read(document)
             if value is None:

@@ -10,11 +10,13 @@ import orjson
 
 from compactory.codec.decoding import path, term
 from compactory.directory import Index
-from compactory.errors import BadRecord
 from compactory.lookup.view import View
 from compactory.records import Partition
 
-__all__ = ["CurrentState", "Held"]
+__all__ = ["CurrentState", "Held", "Terms"]
+
+Terms = tuple[tuple[str, Any], ...]
+"""The index and the term of each unique value of a document."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +29,7 @@ class Held:
     data: bytes | None
     partition: int = -1
     offset: int = -1
-    terms: tuple[tuple[str, Any], ...] = ()
+    terms: Terms = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -57,39 +59,46 @@ class CurrentState:
         held = self._recent.get(key)
         if held is not None:
             return held if held.data is not None else None
+        if key not in self._view:  # nor for a bad record: a write mends it
+            return None
         try:
             found = self._view.entry(key)
-        except BadRecord:  # a write mends it
-            return None
         except KeyError:
             return None
         return Held(found.value, found.partition, found.offset)
 
-    def write(self, key: str, document: dict[str, Any] | None, data: bytes | None) -> Held:
-        """Take down a record that is about to be written."""
-        self._forget(key)
-        held = self._recent[key] = Held(data)
-        if document is not None and self._unique:
-            terms = [
-                (index.name, term(index.fields, [read(document) for read in readers]))
-                for index, readers in self._unique
-            ]
-            held.terms = tuple(filed for filed in terms if filed[1] is not None)
-            for filed in held.terms:
-                self._keys.setdefault(filed, set()).add(key)
-        return held
-
-    def other_with_unique_value(self, key: str, document: dict[str, Any]) -> tuple[str, ...] | None:
-        """Return the fields of a unique value of the document that another entry has, None if there is none."""
+    def terms(self, document: dict[str, Any]) -> Terms:
+        """Return the unique values of a document. Raises DecodeError for one that no index can hold."""
+        found = []
         for index, readers in self._unique:
             values = [read(document) for read in readers]
-            value = term(index.fields, values)
-            if value is None:
+            filed = values[0] if len(values) == 1 and type(values[0]) is str else term(index.fields, values)
+            if filed is not None:
+                found.append((index.name, filed))
+        return tuple(found)
+
+    def write(self, key: str, data: bytes | None, terms: Terms) -> Held:
+        """Take down a record that is about to be written."""
+        if key in self._recent:
+            self._forget(key)
+        held = self._recent[key] = Held(data, -1, -1, terms)
+        for filed in terms:
+            self._keys.setdefault(filed, set()).add(key)
+        return held
+
+    def other_with_unique_value(self, key: str, document: dict[str, Any], terms: Terms) -> tuple[str, ...] | None:
+        """Return the fields of a unique value of the document that another entry has, None if there is none."""
+        for name, value in terms:
+            sharing = self._keys.get((name, value))
+            indexed = self._view.may_have(name, value)
+            if not sharing and not indexed:
                 continue
-            if self._keys.get((index.name, value), set()) - {key}:
+            index, readers = next(each for each in self._unique if each[0].name == name)
+            if sharing and sharing - {key}:
                 return index.fields
-            if not set(self._view.may_have(index.name, value)) - {key.encode()}:
+            if not set(indexed) - {key.encode()}:
                 continue
+            values = [read(document) for read in readers]
             found = self._view.find_entries(**dict(zip(index.fields, values, strict=True)))
             if any(entry.key != key and entry.key not in self._recent for entry in found):
                 return index.fields
@@ -97,18 +106,16 @@ class CurrentState:
 
     def prune(self, positions: Mapping[Partition, int]) -> None:
         """Drop what the store has read by now."""
-        topic = self._view.directory.topic
-        read = [
-            key
-            for key, held in self._recent.items()
-            if 0 <= held.offset < positions.get(Partition(topic, held.partition), 0)
-        ]
+        topic, read = self._view.directory.topic, []
+        for key, held in self._recent.items():  # in the order in which they were written
+            if not 0 <= held.offset < positions.get(Partition(topic, held.partition), 0):
+                break  # of another partition there may be more; they go later
+            read.append(key)
         for key in read:
             self._forget(key)
 
     def _forget(self, key: str) -> None:
-        held = self._recent.pop(key, None)
-        for filed in held.terms if held is not None else ():
+        for filed in self._recent.pop(key).terms:
             keys = self._keys[filed]
             keys.discard(key)
             if not keys:

@@ -286,13 +286,13 @@ class MasteredWriter:
                 return repeat
             key = self._checker.key_of(operation)
             held = owned.state.entry(key)
-            document, name, data = self._checker.record(operation, key, held, self._etag, owned.state)
+            name, data, terms = self._checker.record(operation, key, held, self._etag, owned.state)
         except Unchanged as same:
             return Write(operation, same.key, "created", same.held)
         except CompactoryError as error:
             return error
         status: Any = "deleted" if data is None else "created" if held is None else "replaced"
-        write = Write(operation, key, status, owned.state.write(key, document, data), name)
+        write = Write(operation, key, status, owned.state.write(key, data, terms), name)
         if operation.idempotency_key is not None:
             owned.keyed[operation.idempotency_key] = write
         return write
@@ -312,7 +312,9 @@ class MasteredWriter:
                 write.held.partition, write.held.offset = place
             kept = self._kept(owned, writes)
             gone = [(self._answers_topic, key, None) for key in owned.answers.outdated()]
-            owned.producer.send([*((self._answers_topic, *record) for record in kept.values()), *gone])
+            notes = [*((self._answers_topic, *record) for record in kept.values()), *gone]
+            if notes:
+                owned.producer.send(notes)
         owned.announced = True
         for key, (_, value) in kept.items():
             owned.answers.keep(key, value)

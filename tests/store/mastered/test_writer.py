@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -224,6 +225,19 @@ def test_answers_are_forgotten_in_time_and_by_number(kafka: str, topic: str, sta
     assert len(owned.answers) <= 4
     gone = {key for key, value in log_of(kafka, f"{topic}-writes") if value is None}
     assert {"answer:k0", "answer:k1"} <= gone
+
+
+def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> None:
+    writer = start(tenants(topic, remember=0.2))
+    first = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
+    deadline, again = time.monotonic() + 20, first
+    while again.token == first.token and time.monotonic() < deadline:
+        writer.put("t2", {"email": "b@x"})  # each write forgets what is outdated by then
+        again = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
+    assert (again.repeated, again.status) == (False, "replaced")
+    assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
+    assert writer._owned is not None
+    assert len(writer._owned.answers) == 1
 
 
 def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:
