@@ -14,11 +14,11 @@ from compactory_connectors.spark.datasource.options import ReadOptions
 def test_columns_have_the_types_of_the_table(database: str, tmp_path: Path) -> None:
     with psycopg.connect(database, autocommit=True) as db:
         db.execute("CREATE TABLE t (id int, name text, fee numeric(10,2), day date, since timestamptz, ok boolean)")
-        info = db.info
+        url, user = f"jdbc:postgresql://{db.info.host}:{db.info.port}/{db.info.dbname}", db.info.user
     settings = {
         "connector.class": "io.confluent.connect.jdbc.JdbcSourceConnector",
-        "connection.url": f"jdbc:postgresql://{info.host}:{info.port}/{info.dbname}",
-        "connection.user": info.user,
+        "connection.url": url,
+        "connection.user": user,
         "mode": "bulk",
         "table.whitelist": "t",
         "topic.prefix": "",
