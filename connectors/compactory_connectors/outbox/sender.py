@@ -317,8 +317,8 @@ class Sender:
         return self._marks.last(holder)
 
     def _producer(self, holder: str) -> Publisher:
-        # a wake-up for each message doubles what producing costs; a commit does not wait for the linger time
-        own = {"message.max.bytes": _LARGEST, "linger.ms": 5}
+        # a commit does not wait for the linger time; until then only full batches leave, one or few for each topic
+        own = {"message.max.bytes": _LARGEST, "linger.ms": 1000}
         return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=own)
 
     def _place(self, held: Held) -> Callable[[str], int]:
