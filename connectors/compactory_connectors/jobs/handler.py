@@ -26,6 +26,7 @@ class PayloadType:
         self._type = type_
         self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         self._check = self._adapter.validator.validate_python  # the adapter's own methods take twice as long
+        self._read = self._adapter.validator.validate_json
         self._write = self._adapter.serializer.to_json
 
     def encode(self, payload: Any) -> str:
@@ -40,7 +41,7 @@ class PayloadType:
     def decode(self, text: str) -> Any:
         """The payload as the handler gets it. Raises WriteRefused where it does not fit; no text shows a value."""
         try:
-            return self._adapter.validate_json(text)
+            return self._read(text)
         except ValidationError as error:
             raise self._refused(error) from None
 
