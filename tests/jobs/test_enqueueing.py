@@ -94,6 +94,8 @@ def test_what_does_not_fit_fails_in_the_callers_transaction_all_at_once(conn: ps
                 NewJob(type="invoice.send", last_only=True),
                 NewJob(type="invoice.send", run_at=datetime(2030, 1, 1)),  # noqa: DTZ001
                 NewJob(type="invoice.send", payload=object()),
+                NewJob(type="invoice.send", payload={"text": "\\\0"}),
+                NewJob(type="invoice.send", run_at="now"),  # type: ignore[arg-type]
             ],
         )
     text = str(refused.value)
@@ -103,9 +105,14 @@ def test_what_does_not_fit_fails_in_the_callers_transaction_all_at_once(conn: ps
         "job 3: 'invoice.send' is last_only and has no group",
         "job 4: run_at of 'invoice.send' has no time zone",
         "job 5: payload of job 'invoice.send' is no JSON",
+        "job 6: payload of job 'invoice.send' has the character NUL",
+        "job 7: run_at of 'invoice.send' has no time zone",
     ):
         assert part in text
     assert "s3cret" not in text
+    with pytest.raises(WriteRefused, match="groups: Postgres can't hold the character NUL"):
+        jobs.enqueue(conn, "invoice.send", group="g\0")
+    jobs.enqueue(conn, "invoice.send", {"text": "\\u0000"})
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="last_only and has no group"):
         conn.execute("SELECT compactory.enqueue('a', last_only => true)")
     conn.rollback()

@@ -284,7 +284,7 @@ def test_a_job_that_kills_its_executors_has_failed_after_the_fifth(bench: Bench)
         for number in range(5):
             bench.sql.execute("UPDATE compactory.jobs_live SET position = 1, run_at = now()")  # its pause is over
             dead = JobTable.register(connection, "dead", "test", ["a"])
-            batch = dead.round(Request(outcomes=(), limit=1), Assigned((0,), 1), Position.at(0, 0))
+            batch = dead.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0))
             assert [chain[0].id for chain in batch.chains] == [poison]
             assert rescuer.rescue(dead.executor) == []  # it lives
             rescuer.bury(dead.executor)

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -23,7 +23,7 @@ from compactory_sql import query
 from .handler import Handler
 from .job import Cancel, Job, Snooze
 from .table import Chain, Claimed, Outcome, outcomes_json
-from .trace import attempt_span
+from .trace import attempt_span, collects_spans
 
 __all__ = ["Attempt", "Attempts"]
 
@@ -33,6 +33,7 @@ _ERROR_CHARACTERS = 8000  # of a traceback that is kept
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
+_UNTRACED: AbstractContextManager[None] = nullcontext()
 _TAKEN = "its executor was taken for dead"
 
 
@@ -87,6 +88,7 @@ class Attempts:
         Later a handler without a connection does not begin; the sessions of the others have ended.
         """
         self._session = ""  # names the executor's sessions
+        self._traced = collects_spans()  # spans that nobody sees would take a quarter of the time of short jobs
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
@@ -124,6 +126,11 @@ class Attempts:
                 self._queue.put(chain)
         return found
 
+    @property
+    def waiting(self) -> int:
+        """About how many chains no thread has begun."""
+        return self._queue.qsize()
+
     def running(self) -> list[Attempt]:
         """The attempts under way."""
         with self._lock:
@@ -134,6 +141,10 @@ class Attempts:
         for attempt in self.running():
             if not attempt.stopping:
                 attempt.end()
+
+    def look_for_tracing(self) -> None:
+        """See whether the service has set up traces by now."""
+        self._traced = collects_spans()
 
     def end_overdue(self) -> None:
         """Ask functions that exceed their time-out to end. Coroutines have a time-out of their own."""
@@ -196,7 +207,8 @@ class Attempts:
             return Outcome.back(claimed), False
         try:
             job = _job(attempt)
-            with attempt_span(claimed.type, claimed.attempt, job.headers):
+            traced = self._traced or job.headers
+            with attempt_span(claimed.type, claimed.attempt, job.headers) if traced else _UNTRACED:
                 if handler.is_async:
                     self._await(attempt, job, done)
                 elif handler.takes_connection:

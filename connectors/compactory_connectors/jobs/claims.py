@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -11,7 +12,7 @@ from .attempt import Attempts
 from .status import Board
 from .table import Assigned, Batch, Chain, Claimed, Outcome, Request
 
-__all__ = ["Claims", "Ended", "Plan"]
+__all__ = ["Claims", "Ended", "Ends"]
 
 log = structlog.get_logger("compactory.jobs")
 
@@ -22,8 +23,7 @@ _QUICK = 100.0  # jobs a second that an executor must run for that
 _GROUPS = 100  # groups that are claimed from at once: each takes a lock in the server's table of locks
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A chain whose first job has ended; see :class:`Attempts`."""
 
     chain: Chain
@@ -33,14 +33,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A round for the chains whose first jobs have ended. ``back``: outcomes of jobs that are given back.
+class Ends:
+    """Chains whose first jobs have ended. ``back``: outcomes of jobs that are given back.
 
-    ``going_on`` has the rest of a chain by the id of its first job: it begins after the round.
+    ``going_on`` has the rest of a chain by the id of its first job: it begins once the outcomes are committed.
     """
 
     ending: Sequence[Ended]
-    request: Request
+    outcomes: list[Outcome]
     back: list[Outcome]
     going_on: dict[int, Chain]
 
@@ -95,6 +95,13 @@ class Claims:
         room = max(0, ahead - len(self._tokens))
         return 0 if room < ahead // 4 else room
 
+    def spare(self) -> float:
+        """Seconds in which no thread runs out of jobs. A round costs as much for one end as for some dozens."""
+        waiting = self._attempts.waiting
+        if waiting < 2 * self._concurrency or self.stopping or self._back:
+            return 0.0
+        return waiting / 2 / max(self._rate, 1.0)
+
     def measure(self, jobs: int, seconds: float) -> None:
         """So many jobs ended within so many seconds."""
         self._rate += (jobs / seconds - self._rate) * min(1.0, 5 * seconds)
@@ -109,8 +116,8 @@ class Claims:
         """Whether a job is to run here."""
         return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
 
-    def plan(self, ending: Sequence[Ended]) -> Plan:
-        """The next round. If it fails, the next plan has all of it again."""
+    def ends(self, ending: Sequence[Ended]) -> Ends:
+        """What to commit of these. If that fails, the next call has all of it again."""
         outcomes: list[Outcome] = []
         back = self._back.copy()
         going_on: dict[int, Chain] = {}
@@ -125,30 +132,31 @@ class Claims:
             else:
                 back += [Outcome.back(left) for left in rest]
                 self._free(job)
+        return Ends(ending, outcomes + back, back, going_on)
+
+    def settle_ends(self, ends: Ends, ended: frozenset[int]) -> None:
+        """Outcomes were committed, of those attempts that were still ours: the chains go on."""
+        for outcome in ends.back:
+            self._tokens.pop(outcome.id, None)
+        self._back = []
+        for item in ends.ending:
+            self._settle(item, ends.going_on.get(item.chain[0].id, []), ended)
+
+    def request(self) -> Request:
+        """What to claim next. If that fails, the next call has all of it again."""
         room = self.room()
         names = list(self._groups)[: min(room, _GROUPS)]
         depth = max(1, min(_DEPTH, room // 2 // len(names))) if names and self._rate > _QUICK else 1
-        request = Request(
-            outcomes=outcomes + back,
-            limit=max(1, room - len(names) * depth) if room else 0,
-            groups=names,
-            freed=list(self._freed.intersection(names)),
-            depth=depth,
-        )
-        return Plan(ending, request, back, going_on)
+        limit = max(1, room - len(names) * depth) if room else 0
+        return Request(limit=limit, groups=names, freed=list(self._freed.intersection(names)), depth=depth)
 
-    def settle(self, plan: Plan, batch: Batch) -> None:
-        """The plan was carried out."""
-        for outcome in plan.back:
-            self._tokens.pop(outcome.id, None)
-        self._back = []
-        for name in plan.request.groups:
+    def settle(self, request: Request, batch: Batch) -> None:
+        """Jobs were claimed."""
+        for name in request.groups:
             del self._groups[name]
             self._freed.discard(name)
         self._groups.update(dict.fromkeys(name for name in (*batch.found, *batch.refused) if name not in self._held))
-        self._freed.update(batch.refused.intersection(plan.request.freed))
-        for item in plan.ending:
-            self._settle(item, plan.going_on.get(item.chain[0].id, []), batch.ended)
+        self._freed.update(batch.refused.intersection(request.freed))
         for chain in batch.chains:
             self._tokens.update((job.id, job.token) for job in chain)
             self._held.add(chain[0].group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -19,6 +20,9 @@ OnFailure = Literal["wait", "skip"]
 """What later jobs of a group do when one fails: wait until it has succeeded or is gone, or go on."""
 
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON has it
+
+
 class PayloadType:
     """What payloads of a type of jobs must fit: anything that pydantic knows, or any JSON."""
 
@@ -26,21 +30,25 @@ class PayloadType:
         self._type = type_
         self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         self._check = self._adapter.validator.validate_python  # the adapter's own methods take twice as long
+        self._read = self._adapter.validator.validate_json
         self._write = self._adapter.serializer.to_json
 
     def encode(self, payload: Any) -> str:
         """The payload as JSON. Raises WriteRefused where it does not fit; no text shows a value."""
         try:
-            return self._write(self._check(payload)).decode()
+            text = self._write(self._check(payload)).decode()
         except ValidationError as error:
             raise self._refused(error) from None
         except ValueError as error:  # what pydantic can't write as JSON
             raise WriteRefused(f"payload of job {self._type!r} is no JSON: {type(error).__name__}") from None
+        if "u0000" in text and _NUL.search(text):
+            raise WriteRefused(f"payload of job {self._type!r} has the character NUL, which Postgres can't hold")
+        return text
 
     def decode(self, text: str) -> Any:
         """The payload as the handler gets it. Raises WriteRefused where it does not fit; no text shows a value."""
         try:
-            return self._adapter.validate_json(text)
+            return self._read(text)
         except ValidationError as error:
             raise self._refused(error) from None
 

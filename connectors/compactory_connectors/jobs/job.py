@@ -30,7 +30,7 @@ class Cancel(Exception):
     """Raised by a handler: the job is cancelled, with this reason."""
 
 
-@dataclass(slots=True, kw_only=True)  # a frozen one takes four times as long to make
+@dataclass(slots=True, kw_only=True)  # not frozen: that takes four times as long to make
 class NewJob:
     """A job to be enqueued. ``payload`` is what the type's handler takes; see :meth:`Jobs.enqueue` for the others."""
 
@@ -44,7 +44,7 @@ class NewJob:
     headers: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen either
 class Job(Generic[P]):
     """One attempt of a job, for its handler. ``attempt`` counts from 1; times are those of Postgres' clock."""
 

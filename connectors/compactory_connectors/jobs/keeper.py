@@ -33,7 +33,7 @@ from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
 from .status import Board, type_statuses
-from .table import Assigned, Chain, JobTable, Outcome, open_jobs
+from .table import Assigned, Batch, Chain, JobTable, Outcome, open_jobs
 
 __all__ = ["Keeper"]
 
@@ -45,6 +45,7 @@ _SAMPLE = 10.0  # seconds between samples for metrics
 _WHOLE = 300.0  # seconds between looks at everything, for jobs that were written past compactory.enqueue
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
+_GATHER = 0.01  # seconds that a round waits for further ends, at most
 _BUSY = 100  # jobs at once, from which on writers need not notify
 
 
@@ -171,6 +172,8 @@ class Keeper:
 
     def _round(self, table: JobTable, connection: WatchedConnection, wakeup: Wakeup) -> None:
         began = time.monotonic()
+        if pause := self._claims.spare():
+            wakeup.wait(min(_GATHER, pause))
         self._keep_up(table, connection)
         if self._executor is None:
             raise Unreachable("Postgres", "this executor was taken for dead, and registers again")
@@ -190,19 +193,22 @@ class Keeper:
 
     def _work(self, table: JobTable, ending: list[Ended]) -> bool:
         """End attempts and claim jobs; whether there was anything to do."""
-        plan = self._claims.plan(ending)
+        ends = self._claims.ends(ending)
         try:
-            batch = table.round(plan.request, self._claims.assigned or Assigned((), 1), self._position)
+            ended = table.finish(ends.outcomes) if ends.outcomes else frozenset()
         except BaseException:
             self._ending.extendleft(reversed(ending))
             raise
-        self._position = batch.position
-        if plan.request.limit:
-            self._later = batch.later
-        self._claims.settle(plan, batch)
+        self._claims.settle_ends(ends, ended)
+        request = self._claims.request()
+        batch = Batch(position=self._position)
+        if request.limit:
+            batch = table.claim(request, self._claims.assigned or Assigned((), 1), self._position)
+            self._position, self._later = batch.position, batch.later
+        self._claims.settle(request, batch)
         self._tick(table)
         self._board.claimed(len(self._claims.ids))
-        looked = len(batch.refused) < len(plan.request.groups)
+        looked = len(batch.refused) < len(request.groups)
         return bool(ending or batch.chains or batch.found or looked or batch.full)
 
     def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
@@ -234,6 +240,7 @@ class Keeper:
             self._next["expire"] = 0.0
 
     def _beat(self, table: JobTable) -> None:
+        self._attempts.look_for_tracing()
         changed, buried = self._membership.beat(table)
         self._attempts.until = table.until
         if not self._membership.registered:

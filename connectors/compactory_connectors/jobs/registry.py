@@ -158,7 +158,7 @@ class Jobs:
         if problems:
             raise WriteRefused(problems)
         traced = trace_headers()
-        return {
+        columns = {
             "types": _array([job.type for job in jobs]),
             "payloads": _array(payloads),
             "groups": _array([job.group for job in jobs]),
@@ -169,11 +169,14 @@ class Jobs:
             "unique_keys": _array([job.unique_key for job in jobs]),
             "headers": _array([_json(traced, job.headers) for job in jobs]),
         }
+        if wrong := [name for name, column in columns.items() if column is not None and "\0" in column]:
+            raise WriteRefused(f"{', '.join(wrong)}: Postgres can't hold the character NUL")
+        return columns
 
     def _encoded(self, job: NewJob) -> str:
         if job.last_only and job.group is None:
             raise WriteRefused(f"{job.type!r} is last_only and has no group: give the group whose jobs it supersedes")
-        if job.run_at is not None and job.run_at.tzinfo is None:
+        if job.run_at is not None and getattr(job.run_at, "tzinfo", None) is None:
             raise WriteRefused(f"run_at of {job.type!r} has no time zone: use an aware datetime")
         handler = self.handlers.get(job.type)
         fits = handler.payload if handler is not None else self._declared.get(job.type)

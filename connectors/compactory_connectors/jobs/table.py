@@ -72,7 +72,7 @@ Chain: TypeAlias = list[Claimed]
 """Jobs of one group in their order, or one job without a group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that takes four times as long to make
 class Outcome:
     """How an attempt ended: the job's next ``state``; ``delay`` in seconds where that is ``scheduled``.
 
@@ -95,12 +95,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A round: attempts to end, at most ``limit`` jobs without a group, ``depth`` of each group to claim.
+    """A claim: at most ``limit`` jobs without a group, ``depth`` of each group.
 
     A job of ours has ended in each of the ``freed`` groups: if the next one is another executor's, it is shown to it.
     """
 
-    outcomes: Sequence[Outcome]
     limit: int
     groups: Sequence[str] = ()
     freed: Sequence[str] = ()
@@ -109,12 +108,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The result of a round. ``ended``: ids of attempts that were still ours; ``found``: groups with due jobs.
+    """The result of a claim. ``found``: groups with due jobs.
 
     ``refused``: groups that another executor was claiming from; look at them again.
     """
 
-    ended: frozenset[int]
     position: Position
     chains: list[Chain] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
@@ -150,8 +148,16 @@ class JobTable:
         row = self._connection.execute(query("jobs/newest")).fetchone()
         return row[0] if row is not None else 0
 
-    def round(self, request: Request, assigned: Assigned, position: Position) -> Batch:
-        """End attempts, find jobs that have come due and claim jobs, in one transaction and one round trip."""
+    def finish(self, outcomes: Sequence[Outcome]) -> frozenset[int]:
+        """End attempts, in one transaction; the ids of those that were still ours."""
+        with self._connection.pipeline():
+            ended = self._connection.execute(query("jobs/finish"), outcomes_json(outcomes))
+            if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
+                self._connection.execute(query("jobs/notify"))
+        return frozenset(row[0] for row in ended)
+
+    def claim(self, request: Request, assigned: Assigned, position: Position) -> Batch:
+        """Find jobs that have come due and claim jobs, in one transaction and one round trip."""
         given = self._given | {
             "partitions": f"{{{','.join(map(str, assigned.partitions))}}}",  # psycopg takes ten times as long
             "of": assigned.of,
@@ -167,10 +173,6 @@ class JobTable:
         claimed = self._connection.cursor(row_factory=tuple_row)
         grouped = self._connection.cursor(row_factory=tuple_row)
         with self._connection.pipeline():  # one transaction, which ends with it
-            finish = query("jobs/finish"), outcomes_json(request.outcomes)
-            ended = self._connection.execute(*finish) if request.outcomes else ()
-            if any(outcome.state == "scheduled" and not outcome.delay for outcome in request.outcomes):
-                self._connection.execute(query("jobs/notify"))
             if request.limit:
                 self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
                 claimed.execute(query("jobs/claim"), given)
@@ -178,7 +180,7 @@ class JobTable:
                 self._connection.execute(query("jobs/lock_groups"), given)
                 self._connection.execute(query("jobs/supersede"))
                 grouped.execute(query("jobs/claim_groups"), given)
-        batch = Batch(ended=frozenset(row[0] for row in ended), position=position)
+        batch = Batch(position=position)
         if request.limit:
             batch = self._read(batch, *_claimed(claimed))
         if request.groups:

@@ -8,7 +8,7 @@ from typing import Any
 
 from compactory.tracing import annotate
 
-__all__ = ["attempt_span", "trace_headers"]
+__all__ = ["attempt_span", "collects_spans", "trace_headers"]
 
 
 def _opentelemetry() -> Any:
@@ -29,6 +29,11 @@ def trace_headers() -> dict[str, str]:
     if _modules is not None:
         _modules[0].inject(headers)
     return headers
+
+
+def collects_spans() -> bool:
+    """Whether the service has set up a provider of traces. Takes a microsecond."""
+    return _modules is not None and not isinstance(_modules[1].get_tracer_provider(), _modules[1].ProxyTracerProvider)
 
 
 @contextmanager
