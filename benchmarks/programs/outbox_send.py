@@ -3,8 +3,8 @@
 ``outbox_send KAFKA bare|relay|held TOPICS MESSAGES``. *bare* is the algorithm written plainly:
 SELECT 1,000 in order of ids, send, flush, DELETE, until there are none. *held* is the relay while a transaction holds a
 snapshot under which as many messages were deleted before. A tenth as many messages are sent before: the first ones of a
-topic cost a broker 40 ms of processor, which are no relay's. Postgres has 1 GB of shared buffers on all sides: its default
-of 128 MB holds less than half of the table. Prints seconds, and seconds of processor.
+topic cost a broker 40 ms of processor, which are no relay's. Postgres has 1 GB of shared buffers on all sides: its
+default of 128 MB holds less than half of the table. Prints seconds, and seconds of processor.
 """
 
 from __future__ import annotations
