@@ -24,6 +24,7 @@ import psycopg
 import structlog
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka, KafkaError
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.publish.partitioner import home_of
@@ -241,6 +242,7 @@ class Sender:
             for each in held
         }
 
+        @collector_paused()  # rows come by the thousand, and hold no cycles
         def produce(producer: Any) -> None:
             for topic, ids in sent.items():
                 self._marks.mark(producer, self._holder, topic, ids)
