@@ -45,8 +45,8 @@ def _growth(keys: int, stage: Stage) -> Measured:
 def _commands(stage: Stage, keys: int, partitions: int) -> dict[str, Command]:
     topic = _filled(stage.kafka, keys, partitions)
     return {
-        OURS: python("spark_export", stage.kafka, topic, "ours"),
-        CONNECTOR: python("spark_export", stage.kafka, topic, "connector"),
+        OURS: python("spark.export", stage.kafka, topic, "ours"),
+        CONNECTOR: python("spark.export", stage.kafka, topic, "connector"),
     }
 
 

@@ -40,10 +40,10 @@ def _spark_load(stage: Stage) -> Measured:
     rows = stage.terms.entries
     with _prepared(rows) as (url, first, second):
         commands = {
-            OURS: _spark("spark_load", url, "ours", first, second),
-            AGAIN: _spark("spark_load", url, "ours", first),
-            JDBC: _spark("spark_jdbc", url, "theirs", first),
-            REWRITTEN: _spark("spark_jdbc", url, "theirs", first, "reWriteBatchedInserts=true"),
+            OURS: _spark("spark.load", url, "ours", first, second),
+            AGAIN: _spark("spark.load", url, "ours", first),
+            JDBC: _spark("spark.jdbc", url, "theirs", first),
+            REWRITTEN: _spark("spark.jdbc", url, "theirs", first, "reWriteBatchedInserts=true"),
         }
         taken = stage.alternate(commands, before=partial(_emptied, url))
     what = f"{count(rows)} rows of CSV checked and merged"
@@ -59,8 +59,8 @@ def _spark_load(stage: Stage) -> Measured:
 def _growth(rows: int, stage: Stage) -> Measured:
     with _prepared(rows) as (url, first, second):
         commands = {
-            OURS: _spark("spark_load", url, "ours", first, second),
-            JDBC: _spark("spark_jdbc", url, "theirs", first),
+            OURS: _spark("spark.load", url, "ours", first, second),
+            JDBC: _spark("spark.jdbc", url, "theirs", first),
         }
         taken = stage.alternate(commands, rounds=1, warm=False, before=partial(_emptied, url))
     what = f"{count(rows)} rows of CSV"

@@ -1,6 +1,6 @@
 """CSV files loaded into a table by ``compactory spark load``'s pipeline: rules, comparison, one merge each.
 
-Usage: spark_load DSN TABLE FILE…. The files are loaded one after the other in one session of Spark. Prints rows, the
+Usage: spark.load DSN TABLE FILE…. The files are loaded one after the other in one session of Spark. Prints rows, the
 seconds of each load, those of every stage, and those that Spark took to start, as JSON.
 """
 

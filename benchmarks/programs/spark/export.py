@@ -1,6 +1,6 @@
 """A topic exported to Parquet, by us or by Spark's own Kafka connector and ``max_by`` per key.
 
-Usage: spark_export BOOTSTRAP TOPIC ours|connector. The connector's side writes key and value; ours fields in columns,
+Usage: spark.export BOOTSTRAP TOPIC ours|connector. The connector's side writes key and value; ours fields in columns,
 key, value and place, and a manifest with digests. Prints keys, seconds of the job and of a second one in the same
 session, and those that Spark took to start, as JSON.
 """

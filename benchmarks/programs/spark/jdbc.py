@@ -1,6 +1,6 @@
 """A CSV file appended to a table by Spark's own JDBC writer: no rules, no comparison, a transaction a task.
 
-Usage: spark_jdbc DSN TABLE FILE [OPTIONS OF THE URL]. Prints rows and seconds as JSON; Spark's start does not count.
+Usage: spark.jdbc DSN TABLE FILE [OPTIONS OF THE URL]. Prints rows and seconds as JSON; Spark's start does not count.
 """
 
 from __future__ import annotations
