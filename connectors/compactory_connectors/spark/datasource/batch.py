@@ -6,6 +6,7 @@ Planned on the driver in a Python process of its own, read in the executors with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -70,8 +71,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The pieces of the topic up to the position that is read, which all tasks and attempts share."""
-        kafka = Kafka(self._options.kafka)
-        try:
+        with closing(Kafka(self._options.kafka)) as kafka:
             extent = extent_of(kafka, self._options)
             extent = _newer(kafka, extent, self._narrowed.since_ms)
             if self._options.raw:
@@ -79,8 +79,6 @@ class BatchReader(DataSourceReader):
                 return [Piece([span]) for span in spans] or [Piece([])]
             keys = self._partitioner(extent)
             return list(_of_directory(extent, keys, self._options.min_partitions)) or [Piece([])]
-        finally:
-            kafka.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece. Raises CompactoryError, Unreachable."""

@@ -11,10 +11,10 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Topic
 
-from ..topic.extent import Extent, capture
+from ..topic.extent import Extent, capture, described_topic
 from .options import ReadOptions
 
-__all__ = ["check_position", "described_topic", "extent_of", "offsets_at"]
+__all__ = ["check_position", "extent_of", "offsets_at"]
 
 
 def extent_of(kafka: Kafka, options: ReadOptions) -> Extent:
@@ -29,14 +29,6 @@ def extent_of(kafka: Kafka, options: ReadOptions) -> Extent:
     ends = offsets_at(kafka, topic, options.at, "at")
     extent = capture(kafka, name, ends=ends, wait=options.wait)
     return replace(extent, starts={part: min(start, extent.ends[part]) for part, start in extent.starts.items()})
-
-
-def described_topic(kafka: Kafka, name: str) -> Topic:
-    """The topic as the cluster describes it. Raises ConfigError where there is none, Unreachable."""
-    topic = kafka.topics([name]).get(name)
-    if topic is None:
-        raise ConfigError(f"topic {name!r} does not exist")
-    return topic
 
 
 def offsets_at(kafka: Kafka, topic: Topic, text: str, option: str) -> dict[int, int]:

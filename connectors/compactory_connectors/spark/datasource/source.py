@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
@@ -53,9 +55,6 @@ class CompactorySource(DataSource):
 
 def _inferred(options: ReadOptions) -> list[StructField]:
     """The fields of all values up to now; those whose names Spark can't tell apart are left out."""
-    kafka = Kafka(options.kafka)
-    try:
+    with closing(Kafka(options.kafka)) as kafka:
         fields, _ = chosen(infer(kafka, extent_of(kafka, options), options.directory))
-    finally:
-        kafka.close()
     return [StructField(name, from_arrow_type(settled(kind))) for name, kind in fields.items()]

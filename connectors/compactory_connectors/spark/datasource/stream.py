@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ from pyspark.sql.streaming.datasource import (
 from compactory.kafka.client import Kafka
 from compactory.records import Topic
 
-from ..topic.extent import Extent
+from ..topic.extent import Extent, described_topic
 from ..topic.reading import read_span, tuned
 from .batch import Piece, in_rows, pieces_of, reading_of, row_shape
 from .options import ReadOptions
-from .position import check_position, described_topic, offsets_at
+from .position import check_position, offsets_at
 from .typed_rows import TypedRows, raw_rows
 
 if TYPE_CHECKING:
@@ -49,27 +50,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where a stream without a checkpoint begins."""
-        kafka = Kafka(self._options.kafka)
-        topic = described_topic(kafka, self._options.directory.topic)
-        starting = self._options.starting
-        if starting == "earliest":
-            found = {part.partition: at for part, at in kafka.log_starts(topic.all()).items()}
-        elif starting == "latest":
-            found = _stable(kafka, topic)
-        else:
-            found = offsets_at(kafka, topic, starting, "startingOffsets")
-        return _offset(topic, found)
+        with closing(Kafka(self._options.kafka)) as kafka:
+            topic = described_topic(kafka, self._options.directory.topic)
+            starting = self._options.starting
+            if starting == "earliest":
+                found = {part.partition: at for part, at in kafka.log_starts(topic.all()).items()}
+            elif starting == "latest":
+                found = _stable(kafka, topic)
+            else:
+                found = offsets_at(kafka, topic, starting, "startingOffsets")
+            return _offset(topic, found)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends."""
-        kafka = Kafka(self._options.kafka)
-        topic = self._checked(kafka, start)
-        begins = self._begins(kafka, topic, start)
-        ends = _stable(kafka, topic) if self._target is None else self._target
-        ends = {part: max(at, ends.get(part, at)) for part, at in begins.items()}
-        if isinstance(limit, ReadMaxRows):
-            ends = _limited(begins, ends, limit.max_rows)
-        return _offset(topic, ends)
+        with closing(Kafka(self._options.kafka)) as kafka:
+            topic = self._checked(kafka, start)
+            begins = self._begins(kafka, topic, start)
+            ends = _stable(kafka, topic) if self._target is None else self._target
+            ends = {part: max(at, ends.get(part, at)) for part, at in begins.items()}
+            if isinstance(limit, ReadMaxRows):
+                ends = _limited(begins, ends, limit.max_rows)
+            return _offset(topic, ends)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """How many offsets a micro-batch has at most."""
@@ -78,17 +79,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the topic ends now: a query of what is available reads up to there."""
-        kafka = Kafka(self._options.kafka)
-        self._target = _stable(kafka, described_topic(kafka, self._options.directory.topic))
+        with closing(Kafka(self._options.kafka)) as kafka:
+            self._target = _stable(kafka, described_topic(kafka, self._options.directory.topic))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The pieces of a micro-batch, the same each time that Spark asks."""
-        kafka = Kafka(self._options.kafka)
-        topic = self._checked(kafka, start)
-        ends = _numbers(end)
-        starts = {part: at for part, at in self._begins(kafka, topic, start).items() if part in ends}
-        extent = Extent(topic=topic.name, topic_id=topic.topic_id, starts=starts, ends=ends)
-        return [Piece([span]) for span in pieces_of(extent, 1)]
+        with closing(Kafka(self._options.kafka)) as kafka:
+            topic = self._checked(kafka, start)
+            ends = _numbers(end)
+            starts = {part: at for part, at in self._begins(kafka, topic, start).items() if part in ends}
+            extent = Extent(topic=topic.name, topic_id=topic.topic_id, starts=starts, ends=ends)
+            return [Piece([span]) for span in pieces_of(extent, 1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, in log order. Raises CompactoryError, Unreachable."""

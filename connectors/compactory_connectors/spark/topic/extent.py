@@ -10,9 +10,9 @@ from itertools import pairwise
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.kafka.diagnostics.open_transactions import open_transactions
-from compactory.records import Partition
+from compactory.records import Partition, Topic
 
-__all__ = ["Extent", "Span", "TopicChanged", "capture"]
+__all__ = ["Extent", "Span", "TopicChanged", "capture", "described_topic"]
 
 _LOOK_EVERY = 0.2  # seconds between two looks at a transaction that is waited for
 
@@ -87,9 +87,7 @@ def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, 
     no such topic, Unreachable where a transaction stays open for ``wait`` seconds (naming its producer) or Kafka does
     not answer.
     """
-    found = kafka.topics([topic]).get(topic)
-    if found is None:
-        raise ConfigError(f"topic {topic!r} does not exist; `compactory directories` lists what there is")
+    found = described_topic(kafka, topic)
     partitions = found.all() if ends is None else [Partition(topic, number) for number in sorted(ends)]
     starts = kafka.log_starts(partitions)
     marks = kafka.high_watermarks(partitions) if ends is None else {part: ends[part.partition] for part in partitions}
@@ -100,6 +98,14 @@ def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, 
         starts={part.partition: offset for part, offset in starts.items()},
         ends={part.partition: offset for part, offset in marks.items()},
     )
+
+
+def described_topic(kafka: Kafka, name: str) -> Topic:
+    """The topic as the cluster describes it. Raises ConfigError where there is none, Unreachable."""
+    topic = kafka.topics([name]).get(name)
+    if topic is None:
+        raise ConfigError(f"topic {name!r} does not exist; `compactory directories` lists what there is")
+    return topic
 
 
 def _settle(kafka: Kafka, ends: Mapping[Partition, int], wait: float) -> None:
