@@ -1,7 +1,14 @@
-"""Streams of a topic: no record is missed or doubled over a restart, and a topic that is another one is refused."""
+"""Streams of a topic: no record is missed or doubled over kills, and a topic that is another one is refused."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compactory_connectors.spark import register
+from tests.spark.conftest import needs_spark
 from tests.store.topics import Topics, eventually
 
 if TYPE_CHECKING:
@@ -57,3 +65,53 @@ def test_positions_that_are_gone_are_refused(spark: SparkSession, topics: Topics
     topics.cut(name, 2)
     with pytest.raises(Exception, match="begins at offset 2: the records from offset 1 on are gone"):
         run(spark, topics.address, name, tmp_path)
+
+
+Change = tuple[int, int, str, str, int | None]
+"""Partition, offset, operation, key, value."""
+
+
+def produce(topics: Topics, name: str, first: int, count: int) -> set[Change]:
+    """So many changes for each of two partitions, every tenth a removal; what a stream makes of them."""
+    for partition in range(2):
+        numbers = range(first, first + count)
+        topics.produce(name, *[(f"k{n}", f'{{"n": {n}}}' if n % 10 else None) for n in numbers], partition=partition)
+    made = [(n, "put", n) if n % 10 else (n, "delete", None) for n in range(first, first + count)]
+    return {(partition, n, op, f"k{n}", value) for partition in range(2) for n, op, value in made}
+
+
+def stream(address: str, topic: str, folder: Path, *, kill_after: float | None) -> None:
+    """Run the stream to its end, or until so many seconds after the end of its first micro-batch."""
+    command = [sys.executable, "-m", "tests.spark.stream_child", address, topic, str(folder)]
+    child = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        if kill_after is None:
+            assert child.wait(200) == 0
+        else:
+            eventually(lambda: child.poll() is not None or any(folder.glob(f"*-{child.pid}.json")), 120)
+            time.sleep(kill_after)
+            assert child.poll() is None, "it ended before it could be killed"
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.proof)])
+def test_a_stream_that_is_killed_misses_and_doubles_nothing(topics: Topics, tmp_path: Path, kills: int) -> None:
+    """Every attempt of a micro-batch has the same changes, no two micro-batches share one, and all are there."""
+    needs_spark()
+    name = topics.create(2)
+    wanted = produce(topics, name, 0, 400)
+    for turn in range(kills):
+        stream(topics.address, name, tmp_path, kill_after=random.uniform(0, 1.5))
+        wanted |= produce(topics, name, 400 + 300 * turn, 300)
+    stream(topics.address, name, tmp_path, kill_after=None)
+
+    batches: dict[int, list[Change]] = {}
+    for file in tmp_path.glob("*-*.json"):
+        found = sorted(tuple(change) for change in json.loads(file.read_text()))
+        assert batches.setdefault(int(file.name.partition("-")[0]), found) == found, f"{file.name} differs"
+    seen = [change for found in batches.values() for change in found]
+    assert len(seen) == len(set(seen))
+    assert set(seen) == wanted
