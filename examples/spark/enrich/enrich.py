@@ -1,6 +1,7 @@
 """Transactions get the acquirer of their terminal; those of unknown terminals go into a folder of their own.
 
-Usage: enrich.py FOLDER. Kafka is the one of COMPACTORY_KAFKA. Reads what there is and ends; the next run goes on from there.
+Usage: enrich.py FOLDER. Kafka is the one of COMPACTORY_KAFKA. A run reads what there is and ends; the next one goes on
+from there.
 """
 
 from __future__ import annotations
