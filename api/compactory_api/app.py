@@ -120,7 +120,10 @@ class Application:
                 route = _LOOKUP
                 if b"compactory-min-offset" in headers:
                     await target.wait(self.freshness, headers)
-                status, answer, body = target.answer(key, headers)
+                if b"version=" in scope["query_string"]:
+                    status, answer, body = await target.answer_at(key, scope["query_string"])
+                else:
+                    status, answer, body = target.answer(key, headers)
         except CompactoryError as error:
             status, answer, body = _refusal(error)
         except Exception as error:
