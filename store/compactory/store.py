@@ -241,7 +241,7 @@ class GlobalStore(BaseStore):
         for each in named:
             if each.topic in topics and wanted.topic_id == (topics[each.topic].topic_id or each.topic):
                 return entry_at(self._engine.kafka, each, wanted, timeout)
-        raise VersionGone(f"version {wanted} is of no topic that is read: it was created again, or is another cluster's")
+        raise VersionGone(f"version {wanted} is of no topic that is read: created again, or another cluster's")
 
     holding = snapshot  # its former name, which goes with the next release
 

@@ -10,7 +10,7 @@ from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
 from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
-from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
+from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
 from compactory.lookup.served import Served
