@@ -70,11 +70,6 @@ class Lookup:
         self._topic_id: str | None = None
         self._identity = self._topic  # on a Kafka older than 2.8 the name has to do
 
-    async def wait(self, freshness: Freshness, headers: Mapping[bytes, bytes]) -> None:
-        """Wait until the positions in ``Compactory-Min-Offset`` are visible."""
-        tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
-        await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
-
     def answer(self, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
         """Return status, headers and body for a key as it stands in the path."""
         if b"%" in key:
@@ -97,9 +92,16 @@ class Lookup:
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
 
-    async def answer_at(self, key: bytes, query: bytes) -> Answer:
-        """Return status, headers and body for a key as it was at the ``version`` of a query."""
+    async def late_answer(
+        self, key: bytes, headers: Mapping[bytes, bytes], query: bytes, freshness: Freshness
+    ) -> Answer | None:
+        """Wait until the positions in ``Compactory-Min-Offset`` are visible; with a ``version`` answer as of then."""
+        if b"compactory-min-offset" in headers:
+            tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
+            await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
         [version] = parse_qs(query.decode("latin-1")).get("version", [""])[:1]
+        if not version:
+            return None
         entry = await asyncio.to_thread(self._store.at, version, self.name)
         if entry.key != decode_segment(key):
             raise NoEntry(self.name, decode_segment(key))
