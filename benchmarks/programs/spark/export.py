@@ -54,7 +54,7 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
 def connector_jars() -> Path:
     jars = WORK / "spark-kafka"
     if not jars.exists():
-        pom = Path(__file__).parents[1] / "spark" / "pom.xml"
+        pom = Path(__file__).parents[2] / "spark" / "pom.xml"
         fetch("Spark's Kafka connector", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
     return jars
 
