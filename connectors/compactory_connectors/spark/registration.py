@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compactory.errors import ConfigError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,6 +16,8 @@ def register(spark: SparkSession) -> None:
     Turns on the filters that Spark hands to Python data sources. Raises ConfigError for a Spark older than 4.2, and for
     Spark Connect, which has no such sessions.
     """
+    from compactory.errors import ConfigError  # Spark's processes import this module as well, for a name
+
     if not hasattr(spark, "_jsparkSession"):
         raise ConfigError("the data source needs a classic Spark session: Spark Connect is not supported")
     if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):

@@ -1,22 +1,18 @@
-"""The data source ``compactory`` of Spark's Python Data Source API."""
+"""Spark's Python Data Source API: names what reads, and imports it when it is asked for.
+
+Spark asks in processes of their own, several for a query, and most of them need the name alone.
+"""
 
 from __future__ import annotations
 
-from contextlib import closing
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
 
-from compactory.kafka.client import Kafka
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
 
-from ..export.fields import chosen, infer
-from ..export.json_types import settled
-from .batch import BatchReader
-from .columns import RAW, RECORD, without
-from .options import ReadOptions, Use
-from .position import extent_of
-from .stream import StreamReader
+    from .options import ReadOptions, Use
 
 __all__ = ["CompactorySource"]
 
@@ -34,6 +30,10 @@ class CompactorySource(DataSource):
 
         Raises ConfigError, Unreachable.
         """
+        from pyspark.sql.types import StructType
+
+        from .columns import RAW, RECORD, without
+
         options = self._options()
         if options.raw:
             return RAW if options.headers else StructType(without(RAW, "headers"))
@@ -47,23 +47,40 @@ class CompactorySource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of batches. Raises ConfigError."""
+        from .batch import BatchReader
+
         return BatchReader(self._options("batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """The reader of streams. Raises ConfigError."""
+        from .stream import StreamReader
+
         return StreamReader(self._options("stream"), schema)
 
     def _options(self, use: Use = "any") -> ReadOptions:
+        from .options import ReadOptions
+
         options = ReadOptions.read(self.options, use)
         if options.connector is None:
             return options
-        from .connector_columns import with_connector  # it knows the source, and takes a second to import
+        from .connector_columns import with_connector
 
         return with_connector(options)
 
 
 def _inferred(options: ReadOptions) -> list[StructField]:
     """The fields of all values up to now; those whose names Spark can't tell apart are left out."""
+    from contextlib import closing
+
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField
+
+    from compactory.kafka.client import Kafka
+
+    from ..export.fields import chosen, infer
+    from ..export.json_types import settled
+    from .position import extent_of
+
     with closing(Kafka(options.kafka)) as kafka:
         fields, _ = chosen(infer(kafka, extent_of(kafka, options), options.directory))
     return [StructField(name, from_arrow_type(settled(kind))) for name, kind in fields.items()]
