@@ -56,7 +56,7 @@ _SECTION_MEANINGS = {
     "clients": {
         "token": "bearer token of this client",
         "token_file": "file with the token; relative to this file",
-        "scopes": "directory → `read`, `write` or `admin`; `*`: all other directories",
+        "scopes": "directory of this file → `read`, `write` or `admin`; `*`: all other directories",
     },
     "outbox": {
         "compact": "send only the newest message of a key in a batch",

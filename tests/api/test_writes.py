@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compactory import Directory, Index, WriteRules
+from compactory import ConfigError, Directory, Index, WriteRules
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
 from tests.api.serving import Answer, Serving
 from tests.store.topics import Topics, eventually
@@ -106,6 +106,16 @@ def test_each_write_of_a_transaction_has_a_line_in_the_audit_trail(
         "put of 't0' in tenants", "put of 't1' in tenants",
     ]  # fmt: skip
     assert "0@x" not in caplog.text
+
+
+def test_wrong_topics_are_refused_before_anything_is_loaded(serve: Serve, topics: Topics) -> None:
+    rules = WriteRules(min_insync_replicas=2)
+    wrong = [Directory(name, topic=topics.create(cleanup_policy="compact,delete"), rules=rules) for name in ("a", "b")]
+    serving = serve(*wrong, Directory("absent", topic="absent", rules=rules), ready=False, missing_topic="wait")
+    eventually(lambda: serving.ended)
+    assert isinstance(serving.failure, ConfigError)
+    assert len(serving.failure.problems) == 4  # the policy and the replicas of each
+    assert serving.store.positions() == {}
 
 
 def test_only_the_write_scope_writes(serve: Serve, tenants: Directory[Any]) -> None:

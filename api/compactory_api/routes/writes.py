@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 from urllib.parse import quote
@@ -12,9 +13,9 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from compactory.errors import CompactoryError, LeaseLost, NotReady, WriteFailed
+from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable, WriteFailed
 from compactory.mastered.operation import Kind, Operation, Written
-from compactory.mastered.writer import MasteredWriter, start_writers
+from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
 
 from .. import limits
@@ -59,13 +60,21 @@ class Writes:
         self._gone: dict[str, str | None] = {}  # directory → address of an owner that does not answer
         self._forwarding = Forwarding()
 
+    def check(self) -> None:
+        """Look at the topics before a load that may take long. Raises ConfigError with every problem."""
+        with suppress(Unreachable):  # the store waits for Kafka, or starts without it
+            check_topics(list(self._made().values()), loading=True)
+
     def start(self) -> None:
         """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
-        mastered = [directory for directory in self._store.directories if directory.rules is not None]
-        writers = {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
+        writers = self._made()
         start_writers(list(writers.values()))
         self._turns = {name: Turn(writer) for name, writer in writers.items()}
         self._writers, self.started = writers, True
+
+    def _made(self) -> dict[str, MasteredWriter]:
+        mastered = [directory for directory in self._store.directories if directory.rules is not None]
+        return {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
 
     def close(self) -> None:
         """Answer what is under way and end."""
