@@ -115,9 +115,10 @@ class Application:
                 status = await self._write(target.name, key, scope, receive, send)
             else:
                 route = _LOOKUP
-                if b"compactory-min-offset" in headers:
-                    await target.wait(self.freshness, headers)
-                status, answer, body = target.answer(key, headers)
+                query = scope["query_string"]
+                waits = b"compactory-min-offset" in headers or b"version=" in query
+                late = await target.late_answer(key, headers, query, self.freshness) if waits else None
+                status, answer, body = late or target.answer(key, headers)
         except CompactoryError as error:
             status, answer, body = _refusal(error)
         except Exception as error:

@@ -24,10 +24,11 @@ from compactory.mastered.checking import Checker, Unchanged
 from compactory.mastered.current_state import CurrentState, Held
 from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
 from compactory.mastered.fitness import rule_problems, topic_problems
-from compactory.mastered.operation import Operation, Written, etag_of
+from compactory.mastered.operation import Operation, Written
 from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
+from compactory.version import Version
 
 __all__ = ["MasteredWriter", "check_topics", "start_writers"]
 
@@ -345,7 +346,7 @@ class MasteredWriter:
         return Written(status=write.status, key=write.key, content=content, token=token, repeated=write.name is None)
 
     def _etag(self, held: Held) -> str:
-        return etag_of(self._topic, self._store.topic_id(self._topic), held.partition, held.offset)
+        return str(Version(self._store.topic_id(self._topic) or self._topic, held.partition, held.offset))
 
     def _noted(self) -> Mapping[str, Any]:
         with suppress(CompactoryError):

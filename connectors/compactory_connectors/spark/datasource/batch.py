@@ -36,7 +36,7 @@ __all__ = ["BatchReader", "Piece", "in_rows", "pieces_of", "reading_of", "row_sh
 _LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are asked for
 _TASK: Final = 500_000  # offsets of a piece of raw records
 _SAMPLED: Final = 500  # last offsets of a partition that show which partitioner wrote the topic
-_BUCKET: Final = 5_000_000  # offsets that a task reads at most, where keys may be in any partition
+_BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any partition
 _ROWS: Final = 20_000  # of a batch that is parsed at a time
 
 
