@@ -168,10 +168,10 @@ class Exchange(Generic[T]):
 
     def page(self, selection: Selection, cursor: str | None) -> Steps[Page[T]]:
         """List entries by key, from a page's cursor on. Raises WaitTimeout, Unreachable, ConfigError, BadRecord."""
-        asked = [("limit", str(_PAGE)), *((name, selection[name]) for name in ("prefix", "index") if name in selection)]
+        given = {"prefix": selection.get("prefix"), "index": selection.get("index"), "cursor": cursor}
+        asked = [("limit", str(_PAGE)), *((name, text) for name, text in given.items() if text is not None)]
         asked += [("value", value if isinstance(value, str) else orjson.dumps(value).decode())
                   for value in selection.get("values", ())]  # fmt: skip
-        asked += [] if cursor is None else [("cursor", cursor)]
         answer = yield from self._answered(Request("GET", f"{self._path}?{urlencode(asked)}", self._fresh()), None)
         found = orjson.loads(answer.content)
         return [(entry["key"], self._shown(entry["value"])) for entry in found["entries"]], found["next_cursor"]
