@@ -20,8 +20,8 @@ def comparisons(_terms: Terms) -> dict[str, Comparison]:
 def _load(stage: Stage) -> Measured:
     folder = jars()
     commands = {
-        name: python("sink_load", stage.kafka, name, stage.terms.entries)
-        for name in ("bare", "rows", "sink", "failing", "schema")
+        name: python("sink_load", stage.kafka, name, stage.terms.entries // share)
+        for name, share in (("bare", 1), ("rows", 10), ("sink", 1), ("failing", 1), ("schema", 1))
     }
     debezium = (
         folder
@@ -45,7 +45,7 @@ def _rows(taken: Figures) -> Iterator[Row]:
         ),
         ("failing", "sink", "none", "sink, 1 % set aside", 0.5),
     ):
-        figure = "steady_seconds" if name == "debezium" else "seconds"
+        figure = "steady_rate" if name == "debezium" else "rate"
         yield beside(
             taken,
             what,
@@ -66,7 +66,7 @@ def _rows(taken: Figures) -> Iterator[Row]:
 
 
 def _rate(taken: Figures, name: str, figure: str) -> str:
-    return f"{taken.median(name, 'records') / taken.median(name, figure) / 1000:.1f} k records/s"
+    return f"{taken.median(name, figure) / 1000:.1f} k records/s"
 
 
 def _latency(stage: Stage) -> Measured:

@@ -4,7 +4,7 @@
 with the same offset rule, *rows* a statement for each record, *sink* ``compactory sink run``, *failing* the same with
 1 % of the records set aside, *schema* the same of JSON with its schema.
 ``sink_load KAFKA debezium RECORDS JARS``: Debezium's JDBC sink of the same topic as *schema*.
-Prints seconds, those from the first row on, and the largest resident size.
+Prints records a second, those from the first row on, and the largest resident size.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def main() -> None:
         row = connection.execute("SELECT count(*) FROM accounts").fetchone()
         assert row == (records - (records // 100 if mode == "failing" else 0),), row
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = {"seconds": ended - began, "steady_seconds": (ended - first) / behind * records}
-    print(json.dumps({**found, "megabytes": size, "records": records}))
+    print(json.dumps({"rate": records / (ended - began), "steady_rate": behind / (ended - first), "megabytes": size}))
 
 
 def _running(mode: str, kafka: Kafka, url: str, topic: str, address: str) -> AbstractContextManager[object]:

@@ -14,58 +14,56 @@ from .markdown import cell, code, page, table, unmarked
 __all__ = ["EXAMPLES", "page_text"]
 
 _INTRO = """\
-`transforms` lists the aliases of a connector's transforms in their order; `transforms.<alias>.type` is the Java
-class, with its package or, as Kafka Connect takes it too, without, and the other keys below are its options. Every
-transform takes `predicate`, the alias of one of `predicates`, and `negate`: it is then applied to the records that
-the predicate is true of, or with `negate=true` to the others.
+`transforms` lists the aliases of a connector's transforms in order. `transforms.<alias>.type` is the Java class; its
+package may be left out, as in Kafka Connect. The other keys below are options of the class. Every transform also
+takes `predicate`, the alias of one of `predicates`, and `negate`. Then the transform applies only to records for
+which the predicate is true, or with `negate=true` only to the other records.
 
-A whole connector with transforms of many kinds is `examples/connectors/tariffs.json`.
+`examples/connectors/tariffs.json` is a complete connector with transforms of many kinds.
 
-What comes out is compared with the real classes of Kafka Connect 4.1 and `kafka-connect-transform-common`, for more
-than a thousand chains of them (`tests/golden/transforms`): topic, headers, key and value, with and without schemas,
-and which records they refuse.
+The tests compare the results with the real classes of Kafka Connect 4.1 and `kafka-connect-transform-common`, over
+more than a thousand chains (`tests/golden/transforms`). They compare topic, headers, key and value, with and without
+schemas, and the records that a chain refuses.
 
-A chain is compiled once for each table and costs a row only what its values need. What does not fit the columns of a
-table is a problem of the configuration, found before anything is sent: a field that is not there, two fields of one
-name, a type that can't be cast. A value that can't be converted is an error of its row, about which
-`errors.tolerance` decides.
+Compactory compiles a chain once for each table. A chain that does not fit the columns of a table is a problem of the
+configuration, found before anything is sent: a missing field, two fields of one name, a type that can't be cast. A
+value that can't be converted is an error of its row, and `errors.tolerance` decides about it.
 
-**Null.** Kafka Connect's transforms treat a null key or value in ways of their own (`Cast`, `Flatten`, `InsertField`
-and `ReplaceField` leave it alone, `MaskField`, `ValueToKey` and `HeaderFrom` fail); so do these, row by row. A whole
-value is null only where `ExtractField` has put a nullable column in its place: the source's records are structs,
-always with a schema.
+**Null.** Each class treats a null key or value in its own way, and Compactory does the same row by row. `Cast`,
+`Flatten`, `InsertField` and `ReplaceField` leave null alone; `MaskField`, `ValueToKey` and `HeaderFrom` fail. A whole
+value can only be null if `ExtractField` has replaced it by a nullable column: the source's records are structs with a
+schema.
 
-**Deletions** that Compactory sends, for rows that were deleted or deactivated, do not come through the chain as
-records: their key and topic do, `RecordIsTombstone` is not asked about them, and a `Filter` drops a deletion where it
-would drop the row."""
+**Deletions.** Compactory sends deletions for rows that were deleted or deactivated. Only their key and topic pass
+through the chain. `RecordIsTombstone` is not asked about them, and a `Filter` drops a deletion if it would drop the
+row."""
 
 _DIFFERENCES = """\
-- A configuration that would fail on every record is refused at once; Kafka Connect finds out when the first record
-  comes.
-- What a later transform leaves out is neither read from Postgres nor converted, so it can't fail a row.
+- A configuration that would fail on every record is refused at once. Kafka Connect finds out at the first record.
+- A field that a later transform removes is neither read from Postgres nor converted, so it can't fail a row.
 - Unknown options are refused with the nearest name; Kafka Connect ignores them. `negate` without `predicate` is
   refused.
-- Fields that are named and not there are warned of, where Kafka Connect passes over them in silence: in `Cast`,
-  `MaskField`, `ReplaceField` and `TimestampConverter`.
+- `Cast`, `MaskField`, `ReplaceField` and `TimestampConverter` warn of a field that is missing. Kafka Connect says
+  nothing.
 - `TimestampRouter` takes the time at which a record is sent. In Kafka Connect it fails on every record of the JDBC
-  source, which have no timestamp. Topics are created when their time comes, keys are not swept from them, and the
-  offset goes on belonging to the topic without the time, which is created too.
+  source, because these have no timestamp. A topic is created when its time comes. The sweep deletes no keys from
+  these topics. The offset belongs to the topic without the time, which is created too.
 - `InsertField`: `timestamp.field` and `partition.field` are null, as with the JDBC source; `offset.field` is refused.
 - `HoistField$Key` on records without a key is refused: it would give all records one key.
-- `InsertHeader` takes plain words, whole numbers, `true`, `false` and `null`: what Kafka Connect writes as it stands.
-  A struct is not written into a header.
-- `ReplaceField` refuses two fields renamed to one name; in Kafka Connect it depends on their hashes which one wins.
-  `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, are taken for `include` and `exclude`.
-- `SimpleDateFormat` in UTC, English, with the weeks of the United States. `F`, `u` and letters of weeks are for writing
-  only; of zones by name UTC and GMT are read.
-- Regular expressions are Java's as far as Python writes them alike, with `\\Q…\\E`, `\\z`, `\\Z`, named groups and
-  `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum`. Refused are classes within classes, other `\\p{…}`, `\\h`,
-  `\\R`, `\\G`, `\\X`, flags in the middle of a pattern and look-behinds of variable length.
-- An empty option counts as one that is not given."""
+- `InsertHeader` takes plain words, whole numbers, `true`, `false` and `null`, which Kafka Connect writes unchanged.
+  It writes no structs.
+- `ReplaceField` refuses two fields that are renamed to one name. In Kafka Connect their hashes decide which one
+  stays. `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, mean `include` and `exclude`.
+- `SimpleDateFormat` works in UTC and English, with the weeks of the United States. `F`, `u` and the letters for weeks
+  are for writing only. Of the zone names, only UTC and GMT can be read.
+- Regular expressions are Java's, as far as Python writes them in the same way. `\\Q…\\E`, `\\z`, `\\Z`, named groups,
+  and `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum` work too. Refused: classes within classes, other
+  `\\p{…}`, `\\h`, `\\R`, `\\G`, `\\X`, flags in the middle of a pattern, and look-behinds of variable length.
+- An empty option counts as a missing one."""
 
 _FUNCTION = """\
-`compactory.transform` names a Python function, `module:function`, that is called behind all transforms with every
-row:
+`compactory.transform` names a Python function as `module:function`. It is called with every row, after all
+transforms:
 
 ```python
 from compactory_connectors.source import SourceRecord
@@ -78,16 +76,16 @@ def mask(record: SourceRecord) -> SourceRecord | None:
     return record  # or record.with_value(…); None as value is a tombstone
 ```
 
-`record` has `topic`, `key` and `value`. A struct is a dict; dates are days since 1970-01-01, times milliseconds since
-midnight, timestamps milliseconds since 1970, NUMERIC columns `Decimal`, bytes `bytes`. Values must be JSON without
-schemas: `value.converter` is `JsonConverter` with `schemas.enable=false`. A field that the function leaves alone is
-written as without it, to the byte; any field may be changed, added or left out. Topic and key belong to the
-transforms: deletions need them where there is no value.
+`record` has `topic`, `key` and `value`. A struct is a dict, a NUMERIC column a `Decimal`, bytes are `bytes`. Dates
+are days since 1970-01-01, times are milliseconds since midnight, timestamps are milliseconds since 1970. Values must
+be JSON without schemas: `JsonConverter` with `schemas.enable=false`. The function may change, add or remove any
+field. A field that it leaves alone is written byte for byte as without the function. It can't change topic and key:
+deletions need them too, and have no value.
 
-The module must be importable (installed, or on `PYTHONPATH`); it is imported when the configuration is read. What the
-function raises is an error of the row and names the kind of exception and the line, never its text, which may hold
-values. The function runs in the source's thread, one row after another, and the same row may come twice. It costs a
-row its call and the conversion of its values both ways: ten times the transforms of the article, as a rule."""
+The module must be importable (installed, or on `PYTHONPATH`); the source imports it when it reads the configuration.
+An exception of the function is an error of the row. Its report names the class and the line, never the text, which
+may show values. The function runs in the source's thread, one row after another, and may see a row twice. A row costs
+the call and the conversion of its values in both directions: about ten times a chain of usual transforms."""
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "Cast$Value": {"spec": "tariff:float64,zip:string"},

@@ -18,11 +18,10 @@ from .markdown import cell, code, page, table
 __all__ = ["page_text"]
 
 _INTRO = """\
-What a column becomes: the schema that Kafka Connect's data model has of it, and the bytes that the converters
-write. Every column is optional unless it is NOT NULL; columns keep the table's order; no schema has a default. A
-domain counts as its base type, `serial` as its integer, an enum as text. The JDBC source connector 10.9.7 on Kafka
-Connect 4.3 writes the same: `tests/golden/columns` holds what it wrote for these types and many awkward values,
-under every option below."""
+The schema that a column gets in Kafka Connect's data model, and the bytes that the converters write. Every column is
+optional unless it is NOT NULL. Columns keep the table's order, and no schema has a default. A domain counts as its
+base type, `serial` as its integer, an enum as text. The JDBC source connector 10.9.7 on Kafka Connect 4.3 writes the
+same. `tests/golden/columns` holds its output for these types and many awkward values, under every option below."""
 
 _TYPMOD = {"numeric(10,2)": (10 << 16 | 2) + 4, "numeric(5)": (5 << 16) + 4, "bit(3)": 3, "bit(9)": 9}
 
@@ -55,51 +54,53 @@ _SUPPORTED = (
 )
 
 _FACTS = """\
-- Time is cut to milliseconds downwards in Connect's `Timestamp` and `Time`; `StringConverter` writes microseconds.
-- `numeric` without precision has scale 127 and precision 0. A value of more digits than the scale, `NaN` and
-  `Infinity` are no `BigDecimal`: the row fails, as it does there. A negative scale wraps to 11 bits:
-  `numeric(3,-2)` has scale 2046.
+- Connect's `Timestamp` and `Time` hold milliseconds; the rest is cut off downwards. `StringConverter` writes
+  microseconds.
+- `numeric` without precision has scale 127 and precision 0. A value with more digits than the scale fails its row,
+  and so do `NaN` and `Infinity`, as in the connector. A negative scale wraps to 11 bits: `numeric(3,-2)` has scale
+  2046.
 - `decimal.format=NUMERIC` writes a number: `12.50`, and for a bare `numeric` `0E-127`.
-- `real` and `double precision` are written as Java 19 and later do it, with the shortest digits that read back the
-  same; `NaN` and the infinities are texts in JSON. Java 17 adds a digit to some numbers (`2.0E23` is
-  `1.9999999999999998E23` there).
-- Days before 1582-10-15 are read by the calendar of `java.util`: Julian, ten days apart at the change.
-- `infinity` of a timestamp is 9223372036825200000, `-infinity` -9223372036832400000; of a date it fails in JSON.
-- `timetz` on another day in UTC fails in JSON and Avro. `24:00:00` is 86400000.
-- JSON is Jackson's: `/` and U+2028 are not escaped, control characters are as `\\u001F` in upper case, characters
-  beyond the Basic Multilingual Plane as two escapes.
-- `bit(2)` to `bit(8)` is the decimal reading of its digits, above 127 an error; `bit(9)` and longer is the digits'
-  text."""
+- `real` and `double precision` are written with the shortest digits that read back the same, as in Java 19 and later.
+  Java 17 adds a digit to some numbers (`2.0E23` is `1.9999999999999998E23` there). In JSON, `NaN` and the infinities
+  are texts.
+- Days before 1582-10-15 are Julian, as in the calendar of `java.util`, with a gap of ten days.
+- A timestamp of `infinity` is 9223372036825200000, `-infinity` is -9223372036832400000. An infinite date fails in
+  JSON.
+- A `timetz` that falls on another day in UTC fails in JSON and Avro. `24:00:00` is 86400000.
+- JSON is as Jackson writes it: `/` and U+2028 are not escaped, control characters are `\\u001F` in upper case,
+  characters beyond the Basic Multilingual Plane are two escapes.
+- `bit(2)` to `bit(8)` become the decimal number with the same digits, an error above 127. `bit(9)` and longer become
+  the text of the digits."""
 
 _DIFFERENCES = (
     ["`money` with a thousands' comma", "fails", "is read"],
     [
-        "from the sixth poll of a connection on",
+        "sixth poll of a connection, and later",
         "pgjdbc changes to binary transfer: bare `numeric` fails under JsonConverter, a `time` of `24:00:00` becomes 0",
-        "all polls are as the first five",
+        "all polls are like the first five",
     ],
-    ["bytes under StringConverter", "the address of a Java array, another one each time", "refused"],
-    ["null under a primitive converter of another class", "null", "the connector is refused, whatever the rows"],
+    ["bytes under StringConverter", "the address of a Java array, different each time", "refused"],
+    ["null under a primitive converter of another class", "null", "the connector is refused"],
     [
         "`db.timezone` EST, HST, MST",
-        "from JDK 23 on Panama, Honolulu, Phoenix, with their history",
-        "fixed offsets, as up to JDK 22",
+        "since JDK 23 Panama, Honolulu, Phoenix, with their history",
+        "fixed offsets, as before JDK 23",
     ],
     [
         "`db.timezone` of a zone that tzdata merged (Africa/Bamako), before 1970",
-        "the history of the zone that it was merged with, as of the JDK's tzdata",
-        "the history that the system's tzdata has",
+        "the history of the other zone, from the JDK's tzdata",
+        "the history in the system's tzdata",
     ],
-    ["`db.timezone=Africa/Windhoek`, after 2037", "the standard offset of before 2017", "the offset of today"],
+    ["`db.timezone=Africa/Windhoek`, after 2037", "the standard offset before 2017", "the present offset"],
     ["`db.timezone=UTC+3`", "read as UTC, shown as +03:00", "refused; write `+03:00`"],
     ["a transform fails on a field that a later one drops", "the row fails", "the field is never converted"],
     [
         "text of a JSON Schema",
-        "the order of hash tables, another one in each JVM",
-        "in the table's order: use `normalize.schemas=true`",
+        "in the order of hash tables, different in each JVM",
+        "in the table's order; use `normalize.schemas=true`",
     ],
-    ["`use.latest.version`", "writes under whatever is latest", "the latest must be written alike"],
-    ["`discard.type.doc.default`, ProtobufConverter", "there", "refused"],
+    ["`use.latest.version`", "writes with the latest schema", "refused unless the latest schema writes the same bytes"],
+    ["`discard.type.doc.default`, ProtobufConverter", "supported", "refused"],
 )
 
 _OTHERS = (
@@ -131,14 +132,14 @@ _OTHERS = (
 )
 
 _ALL = """\
-The real connector leaves other types out, with a warning, and so does this one. With `compactory.types=all` it
-keeps them: arrays with the schema of their elements (of as many dimensions as declared, or the row fails; a query's
-result says nothing of dimensions, so one), `hstore` as a map of texts, composites as structs, everything else as
-text in Postgres' own form. Inside of them the rules above hold."""
+The real connector skips columns of other types with a warning, and so does this one. `compactory.types=all` keeps
+them. Arrays have the schema of their elements, in the declared number of dimensions; a row with another number fails.
+The result of a query tells no dimensions, so it is one. `hstore` becomes a map of texts, a composite a struct, and
+any other type the text that Postgres writes. The rules above hold for the values inside."""
 
 _NUMBERS = """\
-`numeric.mapping` turns NUMERIC columns into numbers (`numeric.precision.mapping=true` is `precision_only`). What a
-mapping does not name stays Decimal. Digits are the declared precision."""
+`numeric.mapping` turns NUMERIC columns into numbers; `numeric.precision.mapping=true` means `precision_only`. All
+other NUMERIC columns stay Decimal. Digits are those of the declared precision."""
 
 _NUMBER_ROWS = (
     ["`none`", "every NUMERIC is Decimal"],
@@ -148,16 +149,16 @@ _NUMBER_ROWS = (
 )
 
 _BARE = """\
-Mind bare `numeric`: pgjdbc says precision 0 and scale 0 of it, so every mapping but `none` makes int8 of it, cuts
-off the fraction and fails above 127. A warning says so at the start; declare a precision."""
+Take care with a bare `numeric`. pgjdbc reports precision 0 and scale 0, so every mapping but `none` makes it an int8,
+cuts off the fraction and fails above 127. A warning at the start says so; declare a precision."""
 
 _ZONES = """\
-`db.timezone` says on whose clocks `timestamp` and `time` columns are; `date`, `timestamptz` and `timetz` don't hang
-on it, but for the ISO texts, which show the zone's clocks. A time that a change of the clocks skips is read with
-the offset before it, one that comes twice is the later one; before 1900 the zone's standard offset of today counts.
-`date.calendar.system=PROLEPTIC_GREGORIAN` shifts days before 1582-10-15 as the connector does it: timestamps keep
-milliseconds only, 29 February of a Julian leap year fails. `timestamp.granularity` for `2024-01-01 11:11:11.123456`
-and, half a second before 1970, `1969-12-31 23:59:59.5`, in UTC:"""
+`db.timezone` names the zone of `timestamp` and `time` columns. It does not matter for `date`, `timestamptz` and
+`timetz`, except in ISO texts, which are written in this zone. A time that daylight saving skips is read with the
+offset before the change; a time that comes twice is the later one. Before 1900 the zone's present standard offset
+applies. `date.calendar.system=PROLEPTIC_GREGORIAN` shifts days before 1582-10-15 as the connector does: timestamps
+keep only milliseconds, and 29 February of a Julian leap year fails. The table shows `timestamp.granularity` for
+`2024-01-01 11:11:11.123456` and for half a second before 1970, `1969-12-31 23:59:59.5`, in UTC:"""
 
 
 def page_text() -> str:

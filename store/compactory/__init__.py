@@ -32,6 +32,7 @@ from compactory.errors import (
     UnknownDirectory,
     UnknownIndex,
     Unreachable,
+    VersionGone,
     WaitTimeout,
     WatchExpired,
     WriteFailed,
@@ -52,6 +53,7 @@ from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
+from compactory.version import Version
 from compactory.write_rules import WriteRules
 from compactory.writing.writer import DirectoryWriter
 
@@ -111,6 +113,8 @@ __all__ = [
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",
+    "Version",
+    "VersionGone",
     "View",
     "WaitTimeout",
     "Watch",

@@ -18,11 +18,12 @@ from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
-from compactory.records import Partition, QuarantinedRecord
+from compactory.records import Entry, Partition, QuarantinedRecord
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
+from compactory.version import Version
 from compactory.waiting import Waiting
 
 __all__ = ["AsyncGlobalStore"]
@@ -171,6 +172,10 @@ class AsyncGlobalStore(BaseStore):
         Raises what `GlobalStore.save` raises.
         """
         return await _in_thread(partial(self.sync.save, directory, address, timeout), "save")
+
+    async def at(self, version: Version | str, directory: str | None = None, timeout: float = 5.0) -> Entry:
+        """Read the entry of a version from Kafka again. Raises what `GlobalStore.at` raises."""
+        return await _in_thread(partial(self.sync.at, version, directory, timeout), "at")
 
     async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
         """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.

@@ -31,7 +31,7 @@ def keep_forever(handle: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-# by object: a set of WeakMethod would complain where the interpreter ends before its objects do (Python 3.11)
+# by object: a set of WeakMethod prints errors if the interpreter ends before its objects do (Python 3.11)
 _methods: WeakKeyDictionary[object, Callable[[Any], None]] = WeakKeyDictionary()
 
 

@@ -7,6 +7,7 @@
     ├── NotReady                         a lookup before the store has read every topic to its high watermark
     ├── BadRecord                        also KeyError: the newest record of the key is bad and no good value is known
     ├── StaleData(age, max_age)          a read that demanded fresher data than there is, of a directory that refuses
+    ├── VersionGone                      the record that an entry came from is not in the log any more
     ├── UnknownDirectory                 also KeyError
     ├── UnknownIndex                     also KeyError
     ├── DecodeError                      also ValueError: a value that the directory's decoder refuses
@@ -53,6 +54,7 @@ __all__ = [
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",
+    "VersionGone",
     "WaitTimeout",
     "WatchExpired",
     "WriteFailed",
@@ -154,6 +156,10 @@ class WatchExpired(CompactoryError):
         self.message = message
         self.cursor = cursor
         super().__init__(message, cursor)
+
+
+class VersionGone(CompactoryError):
+    """The record of a version can't be read any more: it was compacted away, or its topic was created again."""
 
 
 class UnknownDirectory(_Missing):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -36,6 +38,32 @@ def test_what_is_prepared_comes_with_its_records_and_not_with_halves_of_them(ben
     assert all(prepared in {size, None} for prepared, size in calls)
     assert {prepared is None for prepared, _ in calls} == {True, False}
     assert [item.offset for item in failed_records(bench.sql, bench.name)] == [4]
+
+
+def test_the_next_batch_is_prepared_while_a_handler_waits(bench: Bench) -> None:
+    """Guarantee 16: and what was prepared is of no use once the batch before is read again."""
+    topic = bench.topic()
+    bench.produce(topic, [(f"k{n % 2}", str(n)) for n in range(50)])
+    prepared = threading.Event()
+    met: list[bool] = []
+    refusals = iter([psycopg.errors.SerializationFailure("refused by the test")])
+
+    def prepare(records: Records) -> None:
+        prepared.set()
+
+    def handle(connection: Any, records: Records) -> None:
+        prepared.clear()
+        records.prepare_next()
+        met.append(prepared.wait(0.2))  # nothing is read ahead of the first
+        count(connection, records)
+        if len(met) > 2:
+            for refusal in refusals:
+                raise refusal
+
+    bench.sink(topic, handle, prepare=prepare, batch=5)
+    bench.wait_for_end(topic)
+    bench.compare(Counter({"k0": 25, "k1": 25}))
+    assert met.count(True) > 3
 
 
 def test_records_that_are_prepared_are_not_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

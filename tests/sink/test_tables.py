@@ -61,6 +61,17 @@ def tables(bench: Bench, tmp_path: Path) -> Iterator[Tables]:
     tables.close()
 
 
+def test_text_that_copy_gives_a_meaning_to_stays_as_it_is(bench: Bench, tables: Tables) -> None:
+    texts = ["\\N", "\\.", "\\", "", "\t", "a\nb\r\n", "\\t\\n", "\\x41", "\u2028\x0b\x1c", "é😀", "NULL", '"']
+    topic = bench.topic()
+    made = [(text, {"name": text, "balance": None if n % 2 else n}) for n, text in enumerate(texts)]
+    tables.sunk(topic, *made)
+    tables.run(topic, **UPSERT, **{"table.name.format": "accounts"})
+    bench.wait_for_end(topic)
+    rows = bench.rows("SELECT id, name, balance FROM accounts")
+    assert {row[0]: {"name": row[1], "balance": row[2]} for row in rows} == dict(made)
+
+
 def test_upserts_and_deletes_by_the_records_key(bench: Bench, tables: Tables) -> None:
     topic = bench.topic()
     tables.sunk(

@@ -9,7 +9,7 @@ from compactory import Directory, View
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
 from compactory.errors import NotReady
-from compactory.lookup.view import Served
+from compactory.lookup.served import Served
 from compactory.records import Partition
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint

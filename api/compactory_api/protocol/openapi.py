@@ -109,6 +109,10 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _lookup(*, head: bool = False) -> dict[str, Any]:
+    version = {
+        "name": "version", "in": "query", "schema": {"type": "string"},
+        "description": "An ETag of this entry: the answer is its value of then, as long as the log has it",
+    }  # fmt: skip
     condition = {"name": "If-None-Match", "in": "header", "description": "An ETag", "schema": {"type": "string"}}
     found: dict[str, Any] = {"description": "The value, as it is in the topic", "headers": _LOOKUP_HEADERS}
     if not head:
@@ -117,14 +121,14 @@ def _lookup(*, head: bool = False) -> dict[str, Any]:
             "text/plain": {"schema": {"type": "string"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         }
-    refusals = {str(status): _problem(status) for status in (400, 401, 404, 412, 421, 502, 503)}
+    refusals = {str(status): _problem(status) for status in (400, 401, 404, 410, 412, 421, 502, 503)}
     if head:
         refusals = {status: {"description": answer["description"]} for status, answer in refusals.items()}
     return {
         "tags": ["entries"],
         "operationId": "head_entry" if head else "get_entry",
         "summary": "Look one key up",
-        "parameters": [*_PATH_PARAMETERS, condition, _MAX_AGE, *FRESHNESS_HEADERS],
+        "parameters": [*_PATH_PARAMETERS, version, condition, _MAX_AGE, *FRESHNESS_HEADERS],
         "responses": {
             "200": found,
             "304": {"description": "The client has this very record", "headers": _LOOKUP_HEADERS},

@@ -6,13 +6,16 @@ from the path to the topic's value, and one object per directory keeps the parts
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from compactory.directory import Directory
 from compactory.errors import BadRecord, UnknownDirectory
 from compactory.lookup.view import View
 from compactory.store import GlobalStore
+from compactory.version import Version
 
 from ..protocol.conditional import is_unchanged
 from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of
@@ -59,17 +62,13 @@ class Lookup:
     def __init__(self, store: GlobalStore, directory: Directory[Any]) -> None:
         self.name = directory.name
         self._directory = directory
+        self._store = store
         self._view = store[directory.name]
         self._topic = directory.topic.encode()
         self._show = shower(directory)
         self._content_type = (b"content-type", content_type(directory))
         self._topic_id: str | None = None
         self._identity = self._topic  # on a Kafka older than 2.8 the name has to do
-
-    async def wait(self, freshness: Freshness, headers: Mapping[bytes, bytes]) -> None:
-        """Wait until the positions in ``Compactory-Min-Offset`` are visible."""
-        tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
-        await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
 
     def answer(self, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
         """Return status, headers and body for a key as it stands in the path."""
@@ -92,6 +91,24 @@ class Lookup:
             value = self._show(value)
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
+
+    async def late_answer(
+        self, key: bytes, headers: Mapping[bytes, bytes], query: bytes, freshness: Freshness
+    ) -> Answer | None:
+        """Wait until the positions in ``Compactory-Min-Offset`` are visible; with a ``version`` answer as of then."""
+        if b"compactory-min-offset" in headers:
+            tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
+            await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
+        [version] = parse_qs(query.decode("latin-1")).get("version", [""])[:1]
+        if not version:
+            return None
+        entry = await asyncio.to_thread(self._store.at, version, self.name)
+        if entry.key != decode_segment(key):
+            raise NoEntry(self.name, decode_segment(key))
+        value = entry.value if self._show is None else self._show(entry.value)
+        place = (b"compactory-offset", b"%b:%d:%d" % (self._topic, entry.partition, entry.offset))
+        tag = (b"etag", b'"%b"' % str(Version.parse(version)).encode())
+        return 200, [self._content_type, (b"content-length", b"%d" % len(value)), tag, place, _NO_CACHE], value
 
     def _within(self, cache_control: bytes) -> View[Any]:
         """Return the view with the age limit of ``Cache-Control: max-age=SECONDS`` (RFC 9111, 5.2.1.1)."""

@@ -12,8 +12,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from compactory.directory import Directory
-from compactory.mastered.operation import etag_of
 from compactory.store import GlobalStore
+from compactory.version import Version
 
 from ..protocol.document import Outcome
 from ..protocol.freshness import wait_of
@@ -96,7 +96,7 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
                 entry = view.entry(key)
             except KeyError:
                 raise NoEntry(directory, key) from None
-            event = etag_of(entry.topic, store.topic_id(entry.topic), entry.partition, entry.offset)
+            event = str(Version(store.topic_id(entry.topic) or entry.topic, entry.partition, entry.offset))
         found = await outcomes.find(view.directory, key, event, wait_of(prefer.encode()) if prefer else 0.0)
         state, value = found or ("pending", None)
         body = orjson.dumps({"key": key, "event": event, "state": state, "value": value})

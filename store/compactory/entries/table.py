@@ -30,7 +30,7 @@ from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
 from compactory.storage.saving import SMALL_PARTS, Cut
 
-__all__ = ["Table"]
+__all__ = ["Table", "name_reader"]
 
 Terms = tuple[Term | None, ...]
 Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
@@ -91,7 +91,7 @@ class Table:
         self._tombstones = directory_storage.mapping("graves")
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
-        self._name_in = _name_reader(directory)
+        self._name_in = name_reader(directory)
         self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
         self._active_of = path(directory.active) if directory.active else None
         self._decode, self._decodes_entries = decoder(directory), directory.decodes_entries
@@ -437,7 +437,7 @@ class Table:
             self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
 
 
-def _name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
+def name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
     """Return the function that reads the lookup key out of a packed record that was read well once.
 
     It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.

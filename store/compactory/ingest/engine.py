@@ -25,9 +25,10 @@ from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.diagnostics.open_transactions import open_transactions
+from compactory.lookup.served import Served
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
-from compactory.lookup.view import Served, View
+from compactory.lookup.view import View
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import Checkpoint

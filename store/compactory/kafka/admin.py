@@ -23,7 +23,16 @@ from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.diagnostics.listener import look, mismatch
-from compactory.kafka.kafka_errors import ABSENT, FORBIDDEN, PASSING, ClientLog, code_of, is_refusal, kafka_errors
+from compactory.kafka.kafka_errors import (
+    ABSENT,
+    FORBIDDEN,
+    OLD_LEADER,
+    PASSING,
+    ClientLog,
+    code_of,
+    is_refusal,
+    kafka_errors,
+)
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 
@@ -158,6 +167,8 @@ class Admin:
             except KafkaException as error:
                 if code_of(error) not in PASSING or self._is_hopeless() or deadline - time.monotonic() <= 0.1:
                     raise
+                if code_of(error) in OLD_LEADER:  # which this client would go on asking for up to five minutes
+                    self._admin = None
             self._interrupted.wait(0.05)
 
     def _is_hopeless(self) -> bool:

@@ -25,6 +25,7 @@ from compactory.kafka.properties import nearest_property, without_secrets
 __all__ = [
     "ABSENT",
     "FORBIDDEN",
+    "OLD_LEADER",
     "PASSING",
     "ClientLog",
     "check",
@@ -37,9 +38,15 @@ __all__ = [
 
 log = logging.getLogger("compactory.kafka")
 
-_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-                          KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
-                          KafkaError._NOENT, KafkaError._DESTROY_BROKER})  # fmt: skip
+OLD_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+                        KafkaError.NOT_LEADER_FOR_PARTITION})  # fmt: skip
+"""What brokers answer where the client's metadata of a partition's leader are old."""
+PASSING = OLD_LEADER | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
+                        KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
+                        KafkaError._NOENT, KafkaError._DESTROY_BROKER, KafkaError._WAIT_CACHE,
+                        KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION,
+                        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
+                        KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
 # _NOENT: list_offsets while a broker comes back, "Failed to query partition leaders: No leaders found".
 # _DESTROY_BROKER: the client forgot the broker that it had asked, as the cluster names it otherwise or no more.
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
@@ -47,11 +54,6 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION
                       KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                       KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
 FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-PASSING = _UNREACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-                          KafkaError.NOT_CONTROLLER, KafkaError._WAIT_CACHE, KafkaError.NETWORK_EXCEPTION,
-                          KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
-                          KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
-                          KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 # A broker that does not like our certificate ends the connection with one of these alerts of TLS (RFC 8446, 6.2).
@@ -141,7 +143,7 @@ def kafka_errors(
             raise ConfigError(f"Kafka at {bootstrap} was not reached to {doing}: {explained}") from error
         if refused or code in _REFUSED:
             raise ConfigError(f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}") from error
-        if code in _UNREACHABLE:
+        if code in PASSING:
             remedy = _remedy(detail, "check bootstrap.servers and the network")
             message = f"Kafka at {bootstrap} was not reached to {doing}: {detail}; {remedy}"
             raise Unreachable("Kafka", message) from error

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, TypeVar, overload
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, UnknownDirectory
-from compactory.lookup.view import Served, View
+from compactory.lookup.served import Served
+from compactory.lookup.view import View
 from compactory.records import Partition
 
 __all__ = ["StoreSnapshot", "Views", "frozen_view"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from threading import Lock
 from typing import Any, Generic, TypeVar, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
@@ -11,53 +10,21 @@ from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
 from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
-from compactory.errors import BadRecord, CompactoryError, ConfigError, DecodeError, StaleData, UnknownIndex
+from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
+from compactory.lookup.served import Served
 from compactory.lookup.watch import Watch
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
+from compactory.version import Version
 
-__all__ = ["Served", "View"]
+__all__ = ["View"]
 
 T = TypeVar("T")
 D = TypeVar("D")
 _VALUE = slice(None, -METADATA_SIZE)
-_swapping = Lock()  # guards that a view's mapping is that of its table
 _SPARE = 1000  # decoded values of deleted entries that may be kept
-
-
-class Served:
-    """The table that a view reads, once the store is ready. The store opens, closes and swaps it."""
-
-    __slots__ = ("age", "entries", "open", "recorded", "refusal", "stale_reads", "table")
-
-    def __init__(
-        self,
-        refusal: Callable[[], CompactoryError],
-        age: Callable[[], float],
-        recorded: Callable[[float], Table],
-    ) -> None:
-        self.open = False
-        self.recorded = recorded  # the table that is served, whose changes are recorded; waits for the reader's thread
-        self.refusal = refusal
-        self.age = age  # seconds since all of it was last known to be applied to the end of the log
-        self.stale_reads = 0  # reads that demanded fresher data and were served what there is
-        self.table: Table
-        self.entries: Mapping[bytes, bytes]
-
-    def swap(self, table: Table) -> None:
-        """Answer from this table from now on."""
-        with _swapping:
-            self.table = table
-            self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
-        table.when_filled(lambda: self._filled(table))
-
-    def _filled(self, table: Table) -> None:
-        """The table's storage has another mapping for readers now."""
-        with _swapping:
-            if self.table is table:
-                self.entries = table.directory_storage.entries
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -232,12 +199,28 @@ class View(Mapping[str, T], Generic[T]):
         """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
         return self._entry(key, self._packed(key, max_age))
 
+    def versioned(self, key: str) -> tuple[T, Version]:
+        """Return the value and which record it came from, to store with what was decided by it: see `GlobalStore.at`.
+
+        Raises what ``view[key]`` raises.
+        """
+        table, packed = self._newest(key_bytes(key))
+        partition, offset, _ = unpack(packed)
+        version = Version(table.topic_id or self.directory.topic, partition, offset)
+        return self._decoded(key, packed), version
+
     def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
         """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
 
         Like `entry`, with the topic's id and without its cost, for callers that count microseconds. Raises KeyError,
         BadRecord.
         """
+        table, packed = self._newest(name)
+        partition, offset, _ = unpack(packed)
+        return packed[:-METADATA_SIZE], partition, offset, table.topic_id
+
+    def _newest(self, name: bytes) -> tuple[Table, bytes]:
+        """Return a packed record, and the table that has it."""
         served = self._served
         if not served.open:
             raise served.refusal()
@@ -247,9 +230,8 @@ class View(Mapping[str, T], Generic[T]):
         packed = table.directory_storage.entries.get(name)
         if packed is None:
             self._packed(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are no key
-            return self.record(name)  # it came in between
-        partition, offset, _ = unpack(packed)
-        return packed[:-METADATA_SIZE], partition, offset, table.topic_id
+            return self._newest(name)  # it came in between
+        return table, packed
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""

@@ -10,8 +10,9 @@ import orjson
 
 from compactory.errors import WriteRefused
 from compactory.token import Token
+from compactory.version import Version
 
-__all__ = ["Kind", "Operation", "Written", "etag_of", "merged"]
+__all__ = ["Kind", "Operation", "Written", "merged"]
 
 Kind = Literal["put", "patch", "delete", "post"]
 
@@ -58,12 +59,7 @@ class Written:
     @property
     def etag(self) -> str:
         """The entity tag of the entry's record, as lookups over HTTP answer it, without quotes."""
-        return etag_of(self.token.topic, self.token.topic_id, self.token.partition, self.token.offset)
-
-
-def etag_of(topic: str, topic_id: str | None, partition: int, offset: int) -> str:
-    """Return the entity tag of a record."""
-    return f"{topic_id or topic}-{partition}-{offset}"
+        return str(Version(self.token.topic_id or self.token.topic, self.token.partition, self.token.offset))
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -58,8 +58,8 @@ class Epoch:
 class Frozen(Mapping[bytes, bytes]):
     """The entries of one moment, and all that readers ask of a directory storage. For any thread.
 
-    A reader looks at the dict first and at what is kept second: what is not kept by then had not changed. Raises
-    StoreClosed where the entries went with the store.
+    A reader takes the value from the dict first, and looks for a kept one second. If none is kept, the first is right.
+    Raises StoreClosed if the store's close has removed the entries.
     """
 
     def __init__(self, live: Live, epoch: Epoch, term_of: Callable[[str, bytes], Term | None]) -> None:

@@ -161,9 +161,9 @@ def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
 
 
 class MemorySnapshot:
-    """A dict as it was, by copy on write: what a name had before it changed is kept before that happens.
+    """A dict as it was, by copy on write: before the writer changes a name, it keeps the name's old value here.
 
-    The reader looks at the dict first and at what is kept second: what is not kept by then had not changed.
+    A reader takes the value from the dict first, and looks for a kept one second. If none is kept, the first is right.
     """
 
     def __init__(self, part: Mapping[bytes, bytes]) -> None:

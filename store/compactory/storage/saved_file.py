@@ -6,8 +6,8 @@
     description     JSON: topic, checkpoint, and what each directory has
     end             place and length of the description, SHA-256 of all before
 
-Bucket 0 has the records whose lookup key several topic keys share: they depend on each other. The file is replaced at
-once when it is complete. It holds bytes and JSON alone: reading one runs nothing that is in it.
+Bucket 0 has the records whose lookup key belongs to several topic keys, as these depend on each other. A new file
+replaces the old one atomically once it is complete. It holds only bytes and JSON, so reading it runs no code.
 """
 
 from __future__ import annotations

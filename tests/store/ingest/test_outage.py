@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from compactory import GlobalStore, Unreachable, WaitTimeout
+from compactory.kafka.client import Kafka
+from compactory.records import Partition
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually
 
@@ -16,6 +18,8 @@ def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[s
     topics = Topics(own_kafka.address, unique)
     name = topics.create()
     topics.commit(name, ("a", '{"n":1}'))
+    idle, partition = Kafka(own_kafka.address), Partition(name, 0)
+    before = idle.high_watermarks([partition])
     with GlobalStore(own_kafka.address, [name]) as store:
         own_kafka.kill()
         with pytest.raises((Unreachable, WaitTimeout)):
@@ -28,3 +32,4 @@ def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[s
         store.wait_for(token, timeout=60)
         assert store[name]["a"] == {"n": 2}
         eventually(lambda: set(store.lag().values()) == {0})
+        assert idle.high_watermarks([partition], timeout=30) != before  # although the leader's epoch is another now

@@ -119,6 +119,7 @@ def test_every_error_of_the_client_is_mapped() -> None:
     [
         (KafkaError._NOENT, "Failed to query partition leaders: No leaders found"),
         (KafkaError._DESTROY_BROKER, "Failed while waiting for response from broker"),
+        (KafkaError.FENCED_LEADER_EPOCH, "Leader epoch is older than broker epoch"),
     ],
 )
 def test_a_broker_that_comes_back_counts_as_not_reached(code: int, told: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from compactory import ConfigError, Directory, GlobalStore, Index, StaleData, View
 from compactory.errors import NotReady
-from compactory.lookup.view import Served
+from compactory.lookup.served import Served
 from tests.store.tables import Log
 from tests.store.topics import Topics, eventually
 

@@ -13,7 +13,7 @@ import pytest
 from compactory import Directory, GlobalStore, Index, View, WaitTimeout
 from compactory.entries.table import Table
 from compactory.errors import NotReady
-from compactory.lookup.view import Served
+from compactory.lookup.served import Served
 from compactory.records import Partition
 from compactory.storage.memory_directory import MemoryDirectoryStorage, MemoryPostings
 from tests.store.tables import Log

@@ -43,7 +43,7 @@ class StoredOffset:
 
     @property
     def topic(self) -> str | None:
-        """The topic that it is about, where that is written down; also of an offset that can't be read otherwise."""
+        """The topic of the offset, if the value names it; also from a value that can't be read otherwise."""
         if self.offset is not None:
             return self.offset.topic[0] if self.offset.topic is not None else None
         with suppress(ValueError, TypeError, KeyError, IndexError):

@@ -69,7 +69,7 @@ class Cast(Sided):
     """Casts as Java narrows: integers wrap around, floats are cut off and saturate, texts are parsed."""
 
     spec: Mapping[str, str] = option(
-        f"field:type pairs, or one type for the whole half; types: {', '.join(_TARGETS)}", parse=_spec
+        f"field:type pairs, or one type for the whole key or value; types: {', '.join(_TARGETS)}", parse=_spec
     )
     replace_null_with_default: bool = no_defaults()
 

@@ -90,7 +90,7 @@ _NAMES = one_of(*CaseFormat.__members__)
 
 @dataclass(frozen=True, slots=True)
 class ChangeCase(Sided):
-    """Renames every field, nested ones too; drops version, doc and parameters of structs, as the class does.
+    """Renames every field, nested ones too. It drops version, doc and parameters of structs, as the class does.
 
     A struct that is null becomes one of nulls, also as the class does it.
     """

@@ -33,7 +33,7 @@ def _renames(written: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceField(Sided):
-    """``exclude`` wins over ``include``; both go by the old names."""
+    """Removes, keeps and renames fields. ``exclude`` wins over ``include``; both take the old names."""
 
     exclude: tuple[str, ...] = option("fields to leave out", "", names)
     include: tuple[str, ...] = option("fields to keep; empty: all", "", names)
@@ -84,7 +84,7 @@ def _inserted(written: str) -> _Inserted | None:
 
 
 def _field(meaning: str) -> Any:
-    return option(f"{meaning}; ! behind it: required, ?: optional (the default)", "", _inserted)
+    return option(f"{meaning}; a suffix ! makes it required, ? optional (the default)", "", _inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ _NUMBERS = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG, Java.FLOAT, Java.DOU
 
 @dataclass(frozen=True, slots=True)
 class MaskField(Sided):
-    """Puts 0, false, an empty text or ``replacement`` in place of every value that is not null."""
+    """Replaces every value that is not null by 0, false, an empty text or ``replacement``."""
 
     fields: tuple[str, ...] = option("fields to mask", parse=non_empty_names)
-    replacement: str = option("number or text in place of the values; empty: 0, false, no text", "")
+    replacement: str = option("number or text that replaces the values; empty: 0, false, no text", "")
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
@@ -206,16 +206,16 @@ def _literal(written: str) -> str | None:
         return None
     plain = _WORDS.fullmatch(written) and written.strip("-").lower() not in _NO_WORDS and not written.startswith(" ")
     if not plain and not _WHOLE.fullmatch(written):
-        raise ValueError("must be plain words, a whole number, true, false or null: other values are not supported")
+        raise ValueError("must be plain text, a whole number, true, false or null: other values are not supported")
     return written
 
 
 @dataclass(frozen=True, slots=True)
 class InsertHeader(Steady):
-    """The same header on every record."""
+    """Adds the same header to every record."""
 
     header: str = option("name of the header", parse=required_text)
-    value_literal: str | None = option("words, a whole number, true, false or null", parse=_literal)
+    value_literal: str | None = option("text, a whole number, true, false or null", parse=_literal)
 
     def apply(self, record: Record) -> Record:
         """``record`` with the header behind those that it has."""
@@ -226,9 +226,9 @@ class InsertHeader(Steady):
 
 @dataclass(frozen=True, slots=True)
 class DropHeaders(Steady):
-    """Takes headers off."""
+    """Removes headers."""
 
-    headers: tuple[str, ...] = option("names of the headers to take off", parse=non_empty_names)
+    headers: tuple[str, ...] = option("names of the headers to remove", parse=non_empty_names)
 
     def apply(self, record: Record) -> Record:
         """``record`` without the headers."""
@@ -241,7 +241,7 @@ class HeaderFrom(Sided):
 
     fields: tuple[str, ...] = option("fields that become headers", parse=non_empty_names)
     headers: tuple[str, ...] = option("names of the headers, in the order of fields", parse=non_empty_names)
-    operation: str = option("whether the fields stay", parse=one_of("move", "copy"))
+    operation: str = option("move or copy: whether the fields stay", parse=one_of("move", "copy"))
     replace_null_with_default: bool = no_defaults()
 
     def __post_init__(self) -> None:

@@ -39,10 +39,10 @@ class Filter(Steady):
 
 @dataclass(frozen=True, slots=True)
 class RegexRouter(Steady):
-    """Where ``regex`` matches the whole topic, the first match of it within is replaced."""
+    """Replaces the first match within the topic if ``regex`` matches the whole topic."""
 
     regex: re.Pattern[str] = option("Java's regular expression for the whole topic", parse=java_pattern)
-    replacement: str = option("the topic instead; $1 is a group")
+    replacement: str = option("the new topic; $1 is a group")
 
     def __post_init__(self) -> None:
         try:
@@ -62,7 +62,7 @@ class RegexRouter(Steady):
 
 @dataclass(frozen=True, slots=True)
 class TimestampRouter(Steady):
-    """The topic by the time at which the record is sent, for the source's records have none of their own."""
+    """Names the topic by the time at which the record is sent, because the source's records have no timestamp."""
 
     topic_format: str = option("the topic, with ${topic} and ${timestamp} in it", "${topic}-${timestamp}")
     timestamp_format: DateFormat = option("SimpleDateFormat pattern, in UTC", "yyyyMMdd", DateFormat)
@@ -122,7 +122,7 @@ class RecordIsTombstone:
 
 @dataclass(frozen=True, slots=True)
 class HasHeaderKey(Steady):
-    """A header of that name is there. The source's records have none but those that transforms made."""
+    """The record has a header of this name. The source's records have only headers that transforms added."""
 
     name: str = option("name of the header", parse=required_text)
 

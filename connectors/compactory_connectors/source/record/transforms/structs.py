@@ -34,7 +34,7 @@ def _syntax(written: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExtractField(Sided):
-    """Puts a field in place of the whole key or value. A missing key stays missing, null stays null."""
+    """Replaces the whole key or value by one of its fields. A missing key stays missing, null stays null."""
 
     field: str = option("the field to extract", parse=required_text)
     field_syntax_version: str = option("V2 reads dots in the field's name as a path", "V1", _syntax)
@@ -116,9 +116,9 @@ def _quoted(text: str, opening: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Flatten(Sided):
-    """Names of nested fields are joined by ``delimiter``; what lies in an optional struct becomes optional."""
+    """Joins the names of nested fields by ``delimiter``. Fields of an optional struct become optional."""
 
-    delimiter: str = option("what stands between the names", ".")
+    delimiter: str = option("text between the names", ".")
 
     def undecided(self, record: Record) -> Node | None:
         """The half, or a nested struct that can be null and holds what is not a column's."""
@@ -164,7 +164,7 @@ def _of_columns(struct: StructNode) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HoistField(Steady):
-    """A struct without a name, with the half as its field; a null half becomes a null field."""
+    """Wraps the key or value as the only field of a struct without a name. Null becomes a null field."""
 
     side: Side
     field: str = option("name of the only field", parse=required_text)
@@ -183,7 +183,7 @@ class HoistField(Steady):
 class ValueToKey:
     """Copies ``fields`` of the value into a new key struct, in the order given."""
 
-    fields: tuple[str, ...] = option("fields of the value that the key is made of", parse=non_empty_names)
+    fields: tuple[str, ...] = option("fields of the value that make the key", parse=non_empty_names)
     replace_null_with_default: bool = no_defaults()
 
     def undecided(self, record: Record) -> Node | None:
@@ -212,7 +212,7 @@ def _version(written: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SetSchemaMetadata(Steady):
-    """Only converters that write schemas show the difference. The half must be a struct, or missing."""
+    """Only converters that write schemas show the difference. The key or value must be a struct, or missing."""
 
     side: Side
     schema_name: str = option("the schema's name; empty: as it is", "")

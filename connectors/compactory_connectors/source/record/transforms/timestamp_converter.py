@@ -43,7 +43,7 @@ def _unit(written: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimestampConverter(Steady):
-    """Converts ``field`` of the struct, or the whole half when ``field`` is empty."""
+    """Converts ``field`` of the struct, or the whole key or value if ``field`` is empty."""
 
     side: Side
     field: str = option("field that holds the time; empty: the whole value", "")

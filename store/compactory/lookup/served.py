@@ -1,0 +1,46 @@
+"""What a view reads: the table that is served, which the store opens, closes and swaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+
+from compactory.entries.table import Table
+from compactory.errors import CompactoryError
+
+__all__ = ["Served"]
+
+_swapping = Lock()  # guards that a view's mapping is that of its table
+
+
+class Served:
+    """The table that a view reads, once the store is ready. The store opens, closes and swaps it."""
+
+    __slots__ = ("age", "entries", "open", "recorded", "refusal", "stale_reads", "table")
+
+    def __init__(
+        self,
+        refusal: Callable[[], CompactoryError],
+        age: Callable[[], float],
+        recorded: Callable[[float], Table],
+    ) -> None:
+        self.open = False
+        self.recorded = recorded  # the table that is served, whose changes are recorded; waits for the reader's thread
+        self.refusal = refusal
+        self.age = age  # seconds since all of it was last known to be applied to the end of the log
+        self.stale_reads = 0  # reads that demanded fresher data and were served what there is
+        self.table: Table
+        self.entries: Mapping[bytes, bytes]
+
+    def swap(self, table: Table) -> None:
+        """Answer from this table from now on."""
+        with _swapping:
+            self.table = table
+            self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
+        table.when_filled(lambda: self._filled(table))
+
+    def _filled(self, table: Table) -> None:
+        """The table's storage has another mapping for readers now."""
+        with _swapping:
+            if self.table is table:
+                self.entries = table.directory_storage.entries
