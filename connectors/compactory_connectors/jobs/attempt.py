@@ -97,7 +97,7 @@ class Attempts:
         self._handlers = handlers
         self._conninfo = conninfo
         self._ended = ended
-        self.lease = (0, 0.0)
+        self.lease: tuple[int, float] = (0, 0.0)
         """The executor, and time.monotonic() until when no other one has its jobs. Set by the keeper's thread.
 
         Later a handler without a connection does not begin; the sessions of the others have ended.
