@@ -93,6 +93,7 @@ class Server:
     def _load(self) -> None:
         try:
             with self._loading:
+                self.app.writes.check()
                 self._store.start()
                 self.app.writes.start()
         except StoreClosed:

@@ -54,6 +54,11 @@ _SECTION_MEANINGS = {
         "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
     },
+    "clients": {
+        "token": "bearer token of this client",
+        "token_file": "file with the token; relative to this file",
+        "scopes": "directory of this file → `read`, `write` or `admin`; `*`: all other directories",
+    },
     "outbox": {
         "compact": "send only the newest message of a key in a batch",
         "on_failure": "later messages with the key of one that Kafka refused `wait` for it (the default), or `skip` it",
@@ -66,7 +71,13 @@ _SECTION_MEANINGS = {
     },
 }
 
-_NAMED = {"directories": "[directories.NAME]", "outbox": "[outbox.topics.NAME]"}
+_NAMED = {
+    "clients": "[http.clients.NAME]",
+    "directories": "[directories.NAME]",
+    "outbox": "[outbox.topics.NAME]",
+}
+
+_WITHIN = {"http": ("clients",)}  # section → those that stand in it
 
 _VARIABLES = {
     "CONFIG": "path of compactory.toml",
@@ -128,11 +139,12 @@ def _file_rows() -> list[list[str]]:
         "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
         "store": ([*settings_file._STORE, *settings_file._STORE_OPTIONS], _store_meanings()),
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
+        "clients": (settings_file._CLIENT, _SECTION_MEANINGS["clients"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
         "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
-    for section in settings_file._SECTIONS:
+    for section in [part for name in settings_file._SECTIONS for part in (name, *_WITHIN.get(name, ()))]:
         if section == "kafka":
             continue
         keys, meanings = sections[section]

@@ -51,7 +51,7 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
     return time.perf_counter() - began, keys
 
 
-def _connector_jars() -> Path:
+def connector_jars() -> Path:
     jars = WORK / "spark-kafka"
     if not jars.exists():
         pom = Path(__file__).parents[1] / "spark" / "pom.xml"
@@ -63,7 +63,7 @@ def main() -> None:
     """Measure."""
     kafka, topic, side = sys.argv[1:]
     work = {"ours": ours, "connector": connector}[side]
-    options = SparkOptions(jars=_connector_jars() if side == "connector" else None)
+    options = SparkOptions(jars=connector_jars() if side == "connector" else None)
     WORK.mkdir(parents=True, exist_ok=True)
     with session("benchmark", options) as spark, tempfile.TemporaryDirectory(dir=WORK) as folder:
         started = time.time() - float(os.environ.get(LAUNCHED, time.time()))

@@ -244,6 +244,7 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
             read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
             write=environment.get("HTTP_WRITE_TOKEN") or settings.write_token,
             admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
+            clients=settings.clients,
         )
     except ConfigError as error:
         problems += error.problems

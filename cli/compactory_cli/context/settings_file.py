@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,6 +17,7 @@ from compactory.kafka.properties import flatten
 from compactory.write_rules import WriteRules
 
 if TYPE_CHECKING:
+    from compactory_api.protocol.access import Client
     from compactory_connectors.outbox.rules import TopicRules
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
@@ -49,6 +50,8 @@ _RULES: dict[str, Any] = {
 _DIRECTORY |= _RULES
 _MASTERS = ("postgres", "kafka")
 _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised")
+_CLIENT = {"token": str, "token_file": str, "scopes": dict}
+_SCOPES = ("read", "write", "admin")
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _BACKENDS = {
     "memory": ("save_every", "bootstrap"),
@@ -118,6 +121,7 @@ class SettingsFile:
     read_token: str | None = field(default=None, repr=False)
     write_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
+    clients: tuple[Client, ...] = ()
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -147,7 +151,7 @@ class _Reader:
     def settings(self, document: Mapping[str, Any]) -> SettingsFile:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
-        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
+        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str) | {"clients": dict})
         store = self._checked("store", known.get("store", {}), _STORE | _STORE_OPTIONS)
         options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
         return SettingsFile(
@@ -161,6 +165,7 @@ class _Reader:
             read_token=http.get("read_token"),
             write_token=http.get("write_token"),
             admin_token=http.get("admin_token"),
+            clients=tuple(self._clients(http.get("clients", {}), known.get("directories", {}))),
             directories=self._directories(known.get("directories", {})),
             outbox_topics=self._outbox(known.get("outbox", {})),
             problems=tuple(self._problems),
@@ -179,6 +184,42 @@ class _Reader:
             else:
                 self._problem("kafka", name, "must be text, a number, true or false")
         return properties
+
+    def _clients(self, section: Mapping[str, Any], directories: Mapping[str, Any]) -> Iterator[Client]:
+        from compactory_api.protocol.access import Client, Scope
+
+        for name, written in section.items():
+            place = f"http.clients.{name}"
+            if not isinstance(written, dict):
+                self._problem("http.clients", name, f"must be a section: [{place}]")
+                continue
+            values = self._checked(place, written, _CLIENT)
+            scopes = values.get("scopes", {})
+            for directory, scope in scopes.items():
+                if directory != "*" and directory not in directories:
+                    self._problem(place, f"scopes.{directory}", f"no directory{_nearest(directory, directories)}")
+                if scope not in _SCOPES:
+                    self._problem(place, f"scopes.{directory}", f"{scope!r} is none of {', '.join(_SCOPES)}")
+            if not scopes:
+                self._problem(place, "scopes", 'is missing: scopes = {DIRECTORY = "read"}')
+            token = self._client_token(place, values)
+            if token is not None:
+                good = {directory: Scope[scope.upper()] for directory, scope in scopes.items() if scope in _SCOPES}
+                yield Client(name=name, token=token, scopes=good)
+
+    def _client_token(self, place: str, values: Mapping[str, Any]) -> str | None:
+        if ("token" in values) == ("token_file" in values):
+            self._problem(place, "token", "give it, or token_file with the path of a file that holds it")
+            return None
+        if "token" in values:
+            return str(values["token"])
+        path: Path = self._path.parent / values["token_file"]
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+            self._problem(place, "token_file", f"{path} can't be read: {reason}; relative to this file's folder")
+            return None
 
     def _store(
         self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]

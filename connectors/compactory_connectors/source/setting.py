@@ -1,5 +1,5 @@
 """What a key of a configuration is: its meaning, default and the values it takes; shared by connectors, converters and
-transforms. Pure; imports nothing of ours.
+transforms. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
+
+from compactory.nearest import nearest
 
 __all__ = [
     "Setting",
@@ -209,13 +211,6 @@ def read_options(
         except ValueError as error:
             problems.append(f"{name}: {rejected(error, '' if item.secret else f', not {value!r}')}")
     return values, problems
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean X?`` for the known name most like ``name``, or nothing when none is like it."""
-    by_lower = {item.lower(): item for item in known}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), 1)
-    return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
 
 def nearest_class(name: str, known: Iterable[str]) -> str:

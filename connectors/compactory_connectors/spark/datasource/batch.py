@@ -31,7 +31,7 @@ from .typed_rows import RowShape, TypedRows, raw_rows
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchReader", "Piece", "in_rows", "pieces_of", "reading_of", "row_shape"]
+__all__ = ["BatchReader", "Piece", "pieces_of", "reading_of", "record_rows", "row_shape"]
 
 _LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are asked for
 _TASK: Final = 500_000  # offsets of a piece of raw records
@@ -61,7 +61,8 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._shape = row_shape(options, schema, stream=False)
+        self._shape = row_shape(options, schema, changes=options.versions)
+        self._each = options.raw or options.versions
         self._narrowed = Narrowed()
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
@@ -74,7 +75,7 @@ class BatchReader(DataSourceReader):
         with closing(Kafka(self._options.kafka)) as kafka:
             extent = extent_of(kafka, self._options)
             extent = _newer(kafka, extent, self._narrowed.since_ms)
-            if self._options.raw:
+            if self._each:
                 spans = self._narrowed.spans(pieces_of(extent, self._options.min_partitions))
                 return [Piece([span]) for span in spans] or [Piece([])]
             keys = self._partitioner(extent)
@@ -84,17 +85,14 @@ class BatchReader(DataSourceReader):
         """The rows of a piece. Raises CompactoryError, Unreachable."""
         assert isinstance(partition, Piece)
         with tuned():
-            if self._options.raw:
-                yield from self._raw(partition)
-            else:
-                yield from self._typed(partition)
+            yield from self._every(partition) if self._each else self._newest(partition)
 
-    def _raw(self, piece: Piece) -> Batches:
+    def _every(self, piece: Piece) -> Batches:
         for span in piece.spans:
-            for batch in in_rows(read_span(reading_of(self._options, self._shape), span)):
-                yield raw_rows(self._wanted(batch, piece), self._shape.schema)
+            batches = (self._wanted(batch, piece) for batch in read_span(reading_of(self._options, self._shape), span))
+            yield from record_rows(batches, self._options, self._shape)
 
-    def _typed(self, piece: Piece) -> Batches:
+    def _newest(self, piece: Piece) -> Batches:
         reading = reading_of(self._options, self._shape)
         rows = TypedRows(self._shape)
         for batch in in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
@@ -144,7 +142,14 @@ class BatchReader(DataSourceReader):
         return "java" if not java else "librdkafka" if not native else "any"
 
 
-def row_shape(options: ReadOptions, schema: StructType, *, stream: bool) -> RowShape:
+def record_rows(records: Batches, options: ReadOptions, shape: RowShape) -> Batches:
+    """A row for each record: raw, or typed."""
+    rows = TypedRows(shape)
+    for batch in in_rows(records):
+        yield raw_rows(batch, shape.schema) if options.raw else rows.of(batch)
+
+
+def row_shape(options: ReadOptions, schema: StructType, *, changes: bool) -> RowShape:
     """What rows look like. Raises ConfigError with every column that there is not."""
     fields = checked_fields(schema, raw=options.raw)
     return RowShape(
@@ -153,7 +158,7 @@ def row_shape(options: ReadOptions, schema: StructType, *, stream: bool) -> RowS
         envelope=options.directory.envelope,
         active=options.directory.active,
         base64=options.base64_decimals,
-        changes=stream,
+        changes=changes,
     )
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from compactory.errors import ConfigError
-from compactory_connectors.source.setting import nearest
+from compactory.nearest import nearest
 
 from ..export.declared import in_json_of
 

@@ -27,8 +27,6 @@ def with_connector(options: ReadOptions) -> ReadOptions:
 
     Asks no database. Raises ConfigError for a file that can't be read, or whose values are no JSON.
     """
-    if options.connector is None:
-        return options
     connector = _connector(options)
     converter = _json(connector)
     directory = options.directory

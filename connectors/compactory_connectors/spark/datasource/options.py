@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError
-from compactory_connectors.source.setting import nearest
+from compactory.nearest import nearest
 
 __all__ = ["Keys", "ReadOptions", "Use"]
 
@@ -23,6 +23,7 @@ _NAMES: Final = (
     "directory",
     "topic",
     "raw",
+    "versions",
     "at",
     "connector",
     "active",
@@ -36,9 +37,10 @@ _NAMES: Final = (
 )
 _KAFKA: Final = "kafka."
 _STREAM: Final = ("startingOffsets", "maxOffsetsPerTrigger")
-_BATCH: Final = ("at", "keys", "minPartitions")
+_BATCH: Final = ("versions", "at", "keys", "minPartitions")
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "raw": ("true", "false"),
+    "versions": ("true", "false"),
     "includeHeaders": ("true", "false"),
     "keys": get_args(Keys),
     "envelope": get_args(Envelope),
@@ -52,6 +54,8 @@ class ReadOptions:
     kafka: Mapping[str, Any] = field(repr=False)
     directory: Directory[Any]
     raw: bool = False
+    versions: bool = False
+    """Every record is a row, as in a stream."""
     at: str | None = None
     connector: Path | None = None
     base64_decimals: bool = False
@@ -82,6 +86,7 @@ class ReadOptions:
             kafka={key.removeprefix(_KAFKA): value for key, value in written.items() if key.startswith(_KAFKA)},
             directory=Directory(name, topic=of("topic"), active=of("active"), envelope=envelope),
             raw=of("raw") == "true",
+            versions=of("versions") == "true",
             at=of("at"),
             connector=Path(path) if (path := of("connector")) is not None else None,
             keys=of("keys") or "auto",  # type: ignore[arg-type]  # checked
@@ -107,7 +112,7 @@ def _problems(written: Mapping[str, str], use: Use) -> Iterator[str]:
             yield f"option {name} is for {'spark.read' if use == 'stream' else 'spark.readStream'} only"
     yield from _value_problems(written)
     raw = written.get("raw") == "true"
-    for name in ("connector", "active", "envelope", "keys"):
+    for name in ("versions", "connector", "active", "envelope", "keys"):
         if raw and name.lower() in written:
             yield f"option {name} is about typed columns, and raw is true"
     if not raw and written.get("includeheaders") == "true":

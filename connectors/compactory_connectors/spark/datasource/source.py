@@ -14,7 +14,6 @@ from ..export.fields import chosen, infer
 from ..export.json_types import settled
 from .batch import BatchReader
 from .columns import RAW, RECORD, without
-from .connector_columns import columns_of_connector, with_connector
 from .options import ReadOptions, Use
 from .position import extent_of
 from .stream import StreamReader
@@ -38,7 +37,12 @@ class CompactorySource(DataSource):
         options = self._options()
         if options.raw:
             return RAW if options.headers else StructType(without(RAW, "headers"))
-        fields = columns_of_connector(options) if options.connector is not None else _inferred(options)
+        if options.connector is None:
+            fields = _inferred(options)
+        else:
+            from .connector_columns import columns_of_connector
+
+            fields = columns_of_connector(options)
         return StructType([*fields, *without(RECORD, "_value")])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -50,7 +54,12 @@ class CompactorySource(DataSource):
         return StreamReader(self._options("stream"), schema)
 
     def _options(self, use: Use = "any") -> ReadOptions:
-        return with_connector(ReadOptions.read(self.options, use))
+        options = ReadOptions.read(self.options, use)
+        if options.connector is None:
+            return options
+        from .connector_columns import with_connector  # it knows the source, and takes a second to import
+
+        return with_connector(options)
 
 
 def _inferred(options: ReadOptions) -> list[StructField]:

@@ -20,10 +20,9 @@ from compactory.records import Topic
 
 from ..topic.extent import Extent, described_topic
 from ..topic.reading import read_span, tuned
-from .batch import Piece, in_rows, pieces_of, reading_of, row_shape
+from .batch import Piece, pieces_of, reading_of, record_rows, row_shape
 from .options import ReadOptions
 from .position import check_position, offsets_at
-from .typed_rows import TypedRows, raw_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -45,7 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._shape = row_shape(options, schema, stream=True)
+        self._shape = row_shape(options, schema, changes=True)
         self._target: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
@@ -94,11 +93,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, in log order. Raises CompactoryError, Unreachable."""
         assert isinstance(partition, Piece)
-        rows = TypedRows(self._shape)
         with tuned():
             for span in partition.spans:
-                for batch in in_rows(read_span(reading_of(self._options, self._shape), span)):
-                    yield raw_rows(batch, self._shape.schema) if self._options.raw else rows.of(batch)
+                records = read_span(reading_of(self._options, self._shape), span)
+                yield from record_rows(records, self._options, self._shape)
 
     def _checked(self, kafka: Kafka, start: Mapping[str, Any]) -> Topic:
         topic = described_topic(kafka, self._options.directory.topic)

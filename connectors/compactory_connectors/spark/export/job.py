@@ -14,14 +14,14 @@ from compactory.kafka.client import Kafka
 from ..identifier import quoted
 from ..stages import Stages
 from ..topic.extent import Extent, capture
-from ..topic.frame import in_tasks, latest
+from ..topic.frame import in_tasks, latest, records
 from ..topic.reading import Reading, newest, task
+from ..topic.validity import with_validity
 from .accumulation import tally_of
 from .declared import columns_of, in_json
 from .fields import chosen, sample, widened
 from .files import flattened, write
 from .folder import ExportFolder
-from .history import versions
 from .increments import begins
 from .json_types import settled, spelt
 from .manifest import Counts, Export, Manifest, Place
@@ -189,7 +189,8 @@ class _Job:
     def _frame(self, shape: Shape, tally: Any, *, apart: bool) -> DataFrame:
         make = rows(shape, tally.add)
         if shape.export is Export.HISTORY:
-            return versions(self.spark, self.kafka, self.extent).mapInArrow(make, shape.spark)
+            versions = with_validity(records(self.spark, self.kafka, self.extent), *VALIDITY, time="timestamp_ms")
+            return versions.mapInArrow(make, shape.spark)
         if not apart:
             found = latest(self.spark, self.kafka, self.extent, tombstones=True)
             return found.mapInArrow(make, shape.spark)
