@@ -153,7 +153,7 @@ def test_an_owner_that_is_killed(topics: Topics, kafka: str, tmp_path: Path, ope
     assert (len(follower[topic]), follower.loading().read) == (2000, 0)  # nothing was read of Kafka
     producing: Any = topics.produce(topic, *((f"k{n}", '{"n":-1}') for n in range(1500)))
     owner.kill()  # at some moment of the batch
-    owner.wait()
+    owner.communicate()
     follower.wait_for(producing[-1], timeout=20)
     assert len(follower[topic].find(n=-1)) == 1500
     with pytest.raises(KeyError):
@@ -170,7 +170,7 @@ def test_an_owner_that_is_killed(topics: Topics, kafka: str, tmp_path: Path, ope
     topics.produce(topic, ("x", '{"n":1}'))
     eventually(lambda: dict(follower[topic].items()) == {"x": {"n": 1}})
     again.kill()
-    again.wait()
+    again.communicate()
     follower.close()
     last = open_store(directory, backend=Shared(tmp_path))
     assert last.figures()[("", "owner")] == 1

@@ -11,9 +11,10 @@ from typing import Any
 from compactory.cleanup import in_forked_children
 from compactory.errors import BackendCorrupt, BackendLocked, ConfigError
 from compactory.storage.rocksdb.contents import State
+from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
-from compactory.storage.shared.database import SharedDatabase, state_of
+from compactory.storage.shared.database import SharedDatabase, SharedEntries, state_of
 from compactory.storage.shared.environment import Using, abandon, library, opened
 
 __all__ = ["Shared"]
@@ -23,6 +24,12 @@ log = logging.getLogger("compactory.store")
 
 class SharedTopicStorage(RocksTopicStorage):
     """A topic's generation: `RocksTopicStorage`, over what processes share."""
+
+    def directory_storage(self, directory: str) -> RocksDirectoryStorage:
+        """Return the place of a directory."""
+        found, part = super().directory_storage(directory), self._contents.part(directory, "entries")
+        found.entries = SharedEntries(self.database, part.prefix, part.size)
+        return found
 
     def flush(self) -> None:
         """Take a newer copy, or bound the file, also where nothing was written since."""

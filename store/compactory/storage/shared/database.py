@@ -9,12 +9,13 @@ from typing import Any
 from compactory.errors import BackendCorrupt, CompactoryError, StoreClosed
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.rocksdb.contents import State
+from compactory.storage.rocksdb.directory_storage import Entries
 from compactory.storage.rocksdb.folder import TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
 from compactory.storage.shared.environment import Using, failure_of, opened
 from compactory.storage.shared.moment import Moment, long_item
 
-__all__ = ["Changes", "SharedDatabase", "state_of"]
+__all__ = ["Changes", "SharedDatabase", "SharedEntries", "state_of"]
 
 _SPARE = 64 << 20  # bytes by which a file may exceed three times what is in use
 
@@ -47,6 +48,8 @@ class SharedDatabase:
 
     get: Callable[[bytes], bytes | None]
 
+    moment: Moment | None
+
     def __init__(self, folder: TopicFolder, path: Path | None, map_bytes: int, *, bulk: bool, owned: bool) -> None:
         self.bulk = bulk
         self.damage: BackendCorrupt | None = None
@@ -56,7 +59,7 @@ class SharedDatabase:
         self._recent: dict[bytes, bytes | None] = {}  # a follower's changes since the positions ``_since``
         self._since: Checkpoint | None = None
         self._next: tuple[Any, Checkpoint] | None = None  # a newer copy, until our position has reached it
-        self._moment: Moment | None = None
+        self.moment = None
         self._environment: Any = None
         self.path = folder.path
         self._enter(path)
@@ -110,9 +113,9 @@ class SharedDatabase:
 
     def snapshot(self) -> Moment:
         """Return the state of this moment, for any thread."""
-        if self._moment is None:
+        if self.moment is None:
             raise StoreClosed("the store was closed")
-        return self._moment
+        return self.moment
 
     def reopen(self, *, bulk: bool) -> None:
         """Go on with readers, after a load."""
@@ -144,7 +147,7 @@ class SharedDatabase:
         if environment is not None and self._owned:
             environment.sync(True)
             Using(self.path).end()
-        self._moment, self.get = None, self._closed
+        self.moment, self.get = None, self._closed
 
     def _closed(self, _key: bytes) -> bytes | None:
         raise StoreClosed("the store was closed")
@@ -159,8 +162,8 @@ class SharedDatabase:
         return None if self._environment is None else self._environment.begin()
 
     def _show(self, transaction: Any, changes: dict[bytes, bytes | None]) -> None:
-        self._moment = Moment(transaction, changes, self.failed)
-        self.get = self._moment.get
+        self.moment = Moment(transaction, changes, self.failed)
+        self.get = self.moment.get
 
     def _put(self, batch: Changes) -> None:
         assert self._environment is not None
@@ -217,6 +220,23 @@ class SharedDatabase:
         (transaction, _), self._next = self._next, None
         self._show(transaction, dict(self._recent))
         self._recent, self._since = {}, mine
+
+
+class SharedEntries(Entries):
+    """Lookup key → packed record, as committed last: `Entries`, with one call of Python's less in a lookup."""
+
+    _source: Any
+
+    def __getitem__(self, name: bytes) -> bytes:
+        try:
+            key, moment = self._prefix + name, self._source.moment
+            if key not in moment.changes:
+                packed: bytes | None = moment.shared(key)
+                if packed is not None:
+                    return packed
+        except Exception:  # noqa: BLE001, S110 (below it says what is wrong; a long key is no error)
+            pass
+        return super().__getitem__(name)
 
 
 def state_of(get: Callable[[bytes], bytes | None]) -> State | None:

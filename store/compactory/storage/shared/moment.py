@@ -30,8 +30,8 @@ def long_item(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
 class Moment:
     """One state, for any thread; it never changes. ``get`` returns the value of a key, or None.
 
-    ``transaction`` reads the shared copy (None: there is none yet); ``changes`` are this process' own, None where it
-    deleted a key.
+    ``transaction`` reads the shared copy (None: there is none yet), ``shared`` is its ``get``; ``changes`` are this
+    process' own, None where it deleted a key.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class Moment:
         self.changes = changes
         self.failed = failed
         self.transaction = transaction
-        self.get = _getter(transaction, changes)
+        self.shared: Callable[[bytes], bytes | None] = _nothing if transaction is None else transaction.get
+        self.get = _getter(self.shared, changes)
 
     def snapshot(self) -> Moment:
         """Return itself: it does not change."""
@@ -93,9 +94,9 @@ class Moment:
                 yield _unpacked(kept)
 
 
-def _getter(transaction: Any, changes: Mapping[bytes, bytes | None]) -> Callable[[bytes], bytes | None]:
-    shared: Callable[[bytes], bytes | None] = (lambda _key: None) if transaction is None else transaction.get
-
+def _getter(
+    shared: Callable[[bytes], bytes | None], changes: Mapping[bytes, bytes | None]
+) -> Callable[[bytes], bytes | None]:
     def get(key: bytes) -> bytes | None:
         if changes:
             found = changes.get(key, _ABSENT)
@@ -107,6 +108,10 @@ def _getter(transaction: Any, changes: Mapping[bytes, bytes | None]) -> Callable
         return None if kept is None else _unpacked(kept)[1]
 
     return get
+
+
+def _nothing(_key: bytes) -> None:
+    return None
 
 
 def _unpacked(kept: bytes) -> tuple[bytes, bytes]:
