@@ -16,7 +16,6 @@ from compactory.worker import Worker
 from compactory_api.protocol.timing import BOUNDS, Timing
 from compactory_api.routes.metrics import Exposition
 from compactory_connectors.jobs.status import Board as JobsBoard
-from compactory_connectors.jobs.status import TypeStatus
 from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
@@ -101,7 +100,7 @@ def _outbox() -> OutboxWorker:
 def _jobs() -> JobsWorker:
     board = JobsBoard()
     board.ended("transport.notify", "succeeded", 0.1)
-    board.sampled([TypeStatus(type="transport.notify", state="scheduled", jobs=1, oldest=0, executors=1)])
+    board.note(types=[{"type": "transport.notify", "state": "scheduled", "jobs": 1, "oldest": 0, "executors": 1}])
     executor: Any = SimpleNamespace(board=board, alive=True)
     return JobsWorker(executor)
 
