@@ -41,8 +41,9 @@ indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
 _SECTION_MEANINGS = {
     "postgres": {"url": "URL or DSN of the database, for `compactory sql` and `compactory outbox`"},
     "store": {
-        "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
-        "path": "folder of `rocksdb`, for it alone, or of the files that `memory` saves; relative to this file",
+        "backend": "where `compactory serve` keeps entries: `memory`, `rocksdb` or `shared` (several processes)",
+        "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
+        "map_bytes": "what a topic of `shared` may take at most; 64 GiB",
         "save_every": "seconds between two files of a topic that `memory` saves; 300",
         "bootstrap": "file or URL (fsspec) of `compactory snapshot` for a first start of `memory`; folders end with /",
     },

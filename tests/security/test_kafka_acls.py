@@ -45,8 +45,8 @@ from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.processes import Event, Output, Processor, ProcessRunner, Refused, operators
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_edit import signed
+from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka

@@ -54,8 +54,11 @@ _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised")
 _CLIENT = {"token": str, "token_file": str, "scopes": dict}
 _SCOPES = ("read", "write", "admin")
 _INDEX = {"fields": list, "unique": bool, "name": str}
-_BACKENDS = ("memory", "rocksdb")
-_SAVING = ("save_every", "bootstrap")  # of the backend "memory"
+_BACKENDS = {
+    "memory": ("save_every", "bootstrap"),
+    "rocksdb": ("block_cache_bytes", "row_cache_bytes", "memtable_bytes", "compression", "options"),
+    "shared": ("map_bytes",),
+}
 _STORE = {
     "backend": str,
     "path": str,
@@ -66,6 +69,7 @@ _STORE = {
     "memtable_bytes": int,
     "compression": str,
     "options": dict,
+    "map_bytes": int,
 }
 _STORE_OPTIONS: dict[str, Any] = {
     "missing_topic": str,
@@ -229,7 +233,7 @@ class _Reader:
             return None
         of_memory, folder = backend == "memory", given.pop("path", None)
         for key in given:
-            if (key in _SAVING) is not of_memory:
+            if key not in _BACKENDS[backend]:
                 self._problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
         needs_folder = not of_memory or options.get("start_stale") or "save_every" in given
         if needs_folder and not folder and ("path" not in written or folder is not None):
