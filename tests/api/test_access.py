@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from compactory import ConfigError
-from compactory_api.protocol.access import Access, Scope, Tokens, is_loopback
+from compactory_api.protocol.access import Access, Client, Scope, Tokens, is_loopback
 from compactory_api.protocol.http_errors import Misdirected, Unauthorized
 from tests.api.serving import Serving
 from tests.store.topics import Topics
@@ -121,7 +121,10 @@ def test_tokens_are_checked_and_never_shown() -> None:
             Tokens(read=bad)
     with pytest.raises(ConfigError, match="the same"):
         Tokens(read=READ, admin=READ)
-    assert READ not in repr(Tokens(read=READ, admin=ADMIN))
+    asked = Tokens(write=READ, clients=(Client(name="me", token=READ, scopes={}),))  # as who asks a server has them
+    with pytest.raises(ConfigError, match="the write token and the client me's token are the same"):
+        Access(asked)
+    assert READ not in repr(Tokens(read=READ, admin=ADMIN)) + repr(asked)
     assert Tokens(admin=ADMIN).any == ADMIN
     assert Tokens(read=READ, admin=ADMIN).any == READ
     assert not Tokens()

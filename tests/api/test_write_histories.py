@@ -223,17 +223,19 @@ def history(
     writers, dice = Writers(cluster, seed), random.Random(seed)
     running = writers.run(threads)
     began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds or len(writers.acknowledged) < least:
-        assert passed < seconds + 60
-        time.sleep(dice.uniform(0.2, 1.0))  # of undisturbed writing
-        if broker is not None and dice.random() < 0.4:
-            broker.stop()
-            broker.start()
-        else:
-            cluster.disturb(dice)
-    writers.stopping.set()
-    for thread in running:
-        thread.join(60)
+    try:
+        while (passed := time.monotonic() - began) < seconds or len(writers.acknowledged) < least:
+            assert passed < seconds + 60
+            time.sleep(dice.uniform(0.2, 1.0))  # of undisturbed writing
+            if broker is not None and dice.random() < 0.4:
+                broker.stop()
+                broker.start()
+            else:
+                cluster.disturb(dice)
+    finally:
+        writers.stopping.set()
+        for thread in running:
+            thread.join(60)
     return violations(cluster, writers)
 
 

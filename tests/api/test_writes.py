@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from compactory import ConfigError, Directory, Index, WriteRules
+from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
+from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
 from tests.api.serving import Answer, Serving
 from tests.store.topics import Topics, eventually
@@ -116,6 +117,23 @@ def test_wrong_topics_are_refused_before_anything_is_loaded(serve: Serve, topics
     assert isinstance(serving.failure, ConfigError)
     assert len(serving.failure.problems) == 4  # the policy and the replicas of each
     assert serving.store.positions() == {}
+
+
+def test_a_server_serves_lookups_and_tries_again_where_its_writers_do_not_start(
+    serve: Serve, tenants: Directory[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def start(writers: list[MasteredWriter]) -> None:
+        tries.append(len(writers))
+        if len(tries) == 1:
+            raise Unreachable("Kafka", "it is away")
+        start_writers(writers)
+
+    monkeypatch.setattr("compactory_api.routes.writes.start_writers", start)
+    serving = serve(tenants, access=LOCAL)
+    assert tries == [1, 1]
+    assert write(serving, "PUT", "t1", {"email": "a@x"}).status == 201
 
 
 def test_only_the_write_scope_writes(serve: Serve, tenants: Directory[Any]) -> None:

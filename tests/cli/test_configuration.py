@@ -327,8 +327,12 @@ def test_the_rules_of_a_directory_mastered_in_kafka(folder: Path) -> None:
         [directories.d]
         mastered = "kafka"
         schema = "list.json"
+        references = {acquirer = "gone"}
+        unique = [["email"]]
         """
-    assert len(problems(bad)) == 5
+    found = problems(bad)
+    assert len(found) == 7
+    assert ["there is no directory 'gone'" in found[-1], "needs an index" in found[-2]] == [True, True]
 
 
 def test_a_store_on_disk(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
@@ -84,9 +84,8 @@ class Tokens:
             for name, token in self.given()
             if not _TOKEN.fullmatch(token)
         ]
-        for (name, token), (other, same) in combinations(self.given(), 2):
-            if token == same:
-                problems.append(f"the {name} token and the {other} token are the same: choose one for each")
+        named, scopes = self.given(), len(self.scoped())
+        problems += [*_shared(named[:scopes]), *_shared(named[scopes:])]  # who asks may have one of a client as its own
         if problems:
             raise ConfigError(problems)
 
@@ -113,13 +112,15 @@ class Access:
     """Decides about requests. Thread-safe.
 
     ``hosts`` are the Host headers (lower case, without port) that are answered; None: any. ``anonymous`` is the scope
-    of all requests where there are no tokens.
+    of all requests where there are no tokens. Raises ConfigError for a client's token that is also that of a scope.
     """
 
     def __init__(
         self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None, anonymous: Scope = Scope.READ
     ) -> None:
         tokens = tokens or Tokens()
+        if problems := _shared(tokens.given()):
+            raise ConfigError(problems)
         grants = {token: Grant(name=f"the {scope.name.lower()} token", rest=scope) for scope, token in tokens.scoped()}
         grants |= {client.token: client.grant() for client in tokens.clients}
         # By digest: how long a look takes tells nothing about a token.
@@ -166,6 +167,14 @@ class Access:
             )
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
+
+
+def _shared(named: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"the {name} token and the {other} token are the same: choose one for each"
+        for (name, token), (other, same) in combinations(named, 2)
+        if token == same
+    ]
 
 
 def is_loopback(host: str) -> bool:

@@ -68,7 +68,12 @@ class Writes:
     def start(self) -> None:
         """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
         writers = self._made()
-        start_writers(list(writers.values()))
+        try:
+            start_writers(list(writers.values()))
+        except BaseException:
+            for writer in writers.values():
+                writer.close()
+            raise
         self._turns = {name: Turn(writer) for name, writer in writers.items()}
         self._writers, self.started = writers, True
 

@@ -14,6 +14,7 @@ from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
+from compactory.mastered.fitness import rule_problems
 from compactory.write_rules import WriteRules
 
 if TYPE_CHECKING:
@@ -269,6 +270,8 @@ class _Reader:
                 self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
                 continue
             found[name] = DirectorySettings(directory=directory, connector=connector)
+        if self._problems:  # else the server tells, which may have directories that the file does not name
+            self._problems += rule_problems(settings.directory for settings in found.values())
         return found
 
     def _rules(self, place: str, values: dict[str, Any]) -> WriteRules | None:
